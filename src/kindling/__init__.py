@@ -1,0 +1,1 @@
+"""A Kubernetes on one machine, made of real parts. Knows nothing about virtual machines."""

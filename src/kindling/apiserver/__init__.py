@@ -1,0 +1,1 @@
+"""The API server: HTTP, registry of resources, storage, watch, authentication, authorization, admission."""

@@ -1,0 +1,1 @@
+"""Bring-up, certificates, supervision and teardown of a cluster in one state directory."""

@@ -1,0 +1,1 @@
+"""The controllers of the control plane; each is an ordinary API client."""

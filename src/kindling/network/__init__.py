@@ -1,0 +1,1 @@
+"""Pod network configuration and services (nftables)."""

@@ -1,0 +1,1 @@
+"""The node agent: pods over CRI, volumes, devices, probes, logs, streams."""

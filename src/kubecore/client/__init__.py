@@ -1,0 +1,1 @@
+"""The asynchronous API client: kubeconfig, REST, watch, streams."""

@@ -1,0 +1,1 @@
+"""What controllers stand on: informers, work queues, controllers, managers, leases, events."""

@@ -1,0 +1,1 @@
+"""Structural schemas: pruning, defaulting, validation with Kubernetes' wording. Pure, no I/O."""

@@ -1,0 +1,1 @@
+"""Command lines. Imports are lazy: ``--help`` must be instant."""

@@ -1,0 +1,1 @@
+"""``virtctl``, standalone and as ``kubectl virt``."""

@@ -1,0 +1,1 @@
+"""Running virtual machines: controllers, node component, launcher, API extension."""

@@ -1,0 +1,1 @@
+"""virt-api: admission and the subresources API."""

@@ -1,0 +1,1 @@
+"""From VirtualMachineInstance to libvirt domain XML. Pure, no I/O."""

@@ -1,0 +1,1 @@
+"""virt-handler: what happens to the virtual machines of one node."""

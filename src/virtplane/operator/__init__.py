@@ -1,0 +1,1 @@
+"""The operators: a custom resource in, components and status out."""
