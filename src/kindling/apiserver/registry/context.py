@@ -1,0 +1,147 @@
+"""Who asks for what: the context every strategy, action and admission plugin gets with a request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kubecore.json import JsonObject
+from kubecore.resources import ResourceType
+
+
+@dataclass(frozen=True, slots=True)
+class UserInfo:
+    """An authenticated identity, as TokenReview and SubjectAccessReview name its parts."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def to_json(self) -> JsonObject:
+        """The ``userInfo`` of reviews: empty parts are left out."""
+        info: JsonObject = {"username": self.name}
+        if self.uid:
+            info["uid"] = self.uid
+        if self.groups:
+            info["groups"] = list(self.groups)
+        if self.extra:
+            info["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return info
+
+
+class ObjectReader(Protocol):
+    """Current objects from the server's memory. What it returns is the caller's own copy.
+
+    Objects come back in the version they are stored in (built-in kinds have only one).
+    """
+
+    def get(self, resource: ResourceType, namespace: str | None, name: str) -> JsonObject | None:
+        """The object, or None."""
+
+    def list(self, resource: ResourceType, namespace: str | None = None) -> Sequence[JsonObject]:
+        """All objects of a kind, ordered by key; all namespaces when `namespace` is None."""
+
+    def exists(self, resource: ResourceType, namespace: str | None, name: str) -> bool:
+        """Whether the object exists, without decoding it."""
+
+
+class ObjectWriter(ObjectReader, Protocol):
+    """Writes made by the server itself: no authorization, no admission webhooks, strategies apply."""
+
+    async def create(self, resource: ResourceType, obj: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        """Create; raises StatusError (AlreadyExists, Invalid, ...)."""
+
+    async def modify(
+        self,
+        resource: ResourceType,
+        namespace: str | None,
+        name: str,
+        change: Callable[[JsonObject], JsonObject | None],
+        *,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Read, `change`, write, again while others write in between.
+
+        `change` may edit its argument or raise StatusError; returning None leaves the object as it is.
+        The strategy's update hooks do not run: `change` is trusted. Raises NotFound.
+        """
+
+    async def delete(
+        self,
+        resource: ResourceType,
+        namespace: str | None,
+        name: str,
+        *,
+        options: JsonObject | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Delete with `options` (a DeleteOptions document): grace period, preconditions, propagation."""
+
+
+class AddressAllocator(Protocol):
+    """Hands out the cluster's service addresses and node ports, each at most once.
+
+    Allocation is synchronous and in memory; what stored objects use is reserved at start. A failed or
+    dry-run request must give back what it took: use ``RequestContext.on_rollback``.
+    """
+
+    def allocate_ip(self, family: str = "IPv4") -> str:
+        """A free service address. Raises AllocationError."""
+
+    def reserve_ip(self, address: str) -> None:
+        """Take this very address. Raises AllocationError with Kubernetes' words (already allocated, range)."""
+
+    def release_ip(self, address: str) -> None:
+        """Give an address back; unknown ones are ignored."""
+
+    def allocate_port(self) -> int:
+        """A free node port. Raises AllocationError."""
+
+    def reserve_port(self, port: int) -> None:
+        """Take this very port. Raises AllocationError (``provided port is already allocated`` and the like)."""
+
+    def release_port(self, port: int) -> None:
+        """Give a port back; unknown ones are ignored."""
+
+
+class AllocationError(Exception):
+    """An address or port cannot be had; the text is what users see in the field error."""
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """One request on its way through strategy, admission and storage."""
+
+    user: UserInfo
+    verb: str
+    """create, update, patch, delete, ... (``create`` also for an update that creates)."""
+    resource: ResourceType
+    namespace: str
+    """Empty for resources outside namespaces."""
+    name: str
+    """Empty while a generated name is not known."""
+    subresource: str
+    objects: ObjectWriter
+    addresses: AddressAllocator
+    dry_run: bool = False
+    field_manager: str = ""
+    options: JsonObject = field(default_factory=dict)
+    """CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request."""
+    warnings: list[str] = field(default_factory=list)
+    rollbacks: list[Callable[[], None]] = field(default_factory=list)
+    commits: list[Callable[[], Awaitable[None] | None]] = field(default_factory=list)
+
+    def warn(self, message: str) -> None:
+        """Send a ``Warning: 299`` header with the answer (each text once)."""
+        if message not in self.warnings:
+            self.warnings.append(message)
+
+    def on_rollback(self, undo: Callable[[], None]) -> None:
+        """Call `undo` when the request fails or was a dry run."""
+        self.rollbacks.append(undo)
+
+    def on_commit(self, action: Callable[[], Awaitable[None] | None]) -> None:
+        """Call `action` after the write is durable, before the answer is sent."""
+        self.commits.append(action)
