@@ -91,7 +91,7 @@ class AddressAllocator(Protocol):
         """A free service address. Raises AllocationError."""
 
     def reserve_ip(self, address: str) -> None:
-        """Take this very address. Raises AllocationError with Kubernetes' words (already allocated, range)."""
+        """Take this very address. Raises AllocationError in the words users see."""
 
     def release_ip(self, address: str) -> None:
         """Give an address back; unknown ones are ignored."""
@@ -100,7 +100,7 @@ class AddressAllocator(Protocol):
         """A free node port. Raises AllocationError."""
 
     def reserve_port(self, port: int) -> None:
-        """Take this very port. Raises AllocationError (``provided port is already allocated`` and the like)."""
+        """Take this very port. Raises AllocationError (``provided port is already allocated``)."""
 
     def release_port(self, port: int) -> None:
         """Give a port back; unknown ones are ignored."""

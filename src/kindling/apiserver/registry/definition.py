@@ -23,6 +23,7 @@ from .context import RequestContext
 
 if TYPE_CHECKING:
     from kubecore.objects.fields import FieldError
+
     from kubecore.schema.model import Schema
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -264,7 +265,7 @@ class Subresource:
     """Group of `kind` when it differs from the resource's; then `version` must be set, too."""
     version: str = ""
     strategy: Strategy | None = None
-    """get, update and patch of the object itself under other rules (status, ephemeralcontainers, approval)."""
+    """get, update and patch of the object itself under other rules (status, approval, resize)."""
     scale: ScalePaths | None = None
     action: Action | None = None
     connect: bool = False

@@ -1,0 +1,101 @@
+"""The call site of admission: what the chain is given, and what it is built from.
+
+The server calls ``mutate`` after decoding and defaulting and ``validate`` after the strategy's
+validation, right before the write. The chain itself lives in ``kindling.apiserver.admission`` and is
+made by its ``build_chain(environment)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kubecore.json import JsonObject
+
+from .context import ObjectWriter, RequestContext, UserInfo
+from .definition import ResourceDefinition
+
+
+@dataclass(slots=True)
+class AdmissionAttributes:
+    """One request as admission sees it."""
+
+    ctx: RequestContext
+    definition: ResourceDefinition
+    operation: str
+    """CREATE, UPDATE, DELETE or CONNECT."""
+    api_version: str
+    kind: str
+    """Kind of `object`: the resource's own, or that of a subresource's body (Scale, Binding)."""
+    object: JsonObject | None
+    """The new object; plugins change it in place or replace it here. None on DELETE."""
+    old_object: JsonObject | None
+    options: JsonObject
+    """The request's CreateOptions, UpdateOptions, DeleteOptions or PatchOptions with apiVersion and kind."""
+    redefault: Callable[[JsonObject], None]
+    """Applies the kind's defaults again (and prunes unknown fields) after a plugin changed the object."""
+    audit_annotations: dict[str, str] = field(default_factory=dict)
+
+
+class AdmissionChain(Protocol):
+    """All admission plugins in their order."""
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """May change `attributes.object`. Raises StatusError to refuse."""
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """Raises StatusError to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceEndpoint:
+    """Where a service of the cluster is reached from the API server's process."""
+
+    host: str
+    port: int
+    server_name: str
+    """The name its certificate must carry: ``name.namespace.svc``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationQuery:
+    """What an access check asks: a resource when `path` is empty, else a non-resource path."""
+
+    user: UserInfo
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionEnvironment:
+    """What the chain may use of the server."""
+
+    objects: ObjectWriter
+    definitions: Callable[[], Sequence[ResourceDefinition]]
+    """All resources served now, in every version."""
+    resolve_service: Callable[[str, str, int], ServiceEndpoint]
+    """(namespace, name, port) -> address. Raises StatusError (ServiceUnavailable) when there is none."""
+    authorize: Callable[[AuthorizationQuery], tuple[bool, str]]
+    """(allowed, reason)."""
+    on_change: Callable[[str, Callable[[str, JsonObject], None]], None]
+    """``on_change(storage_prefix, callback)``: `callback` gets (ADDED|MODIFIED|DELETED, object) for each
+    committed change, after the objects of now were reported as ADDED."""
+    spawn: Callable[[Awaitable[None], str], None]
+    """Run a coroutine as an owned, named task of the server."""
+
+
+class AdmitAll:
+    """The chain of a server without admission (tests of the generic operations)."""
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """Leaves everything as it is."""
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """Refuses nothing."""
