@@ -1,0 +1,359 @@
+"""API failures: the `Status` document as an exception, and the refusals of the Kubernetes API in its words.
+
+A server raises what the constructors below make and writes `StatusError.to_status` into the answer; a
+client raises `StatusError.from_status` for what it received. Both sides ask with the ``is_…`` predicates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kubecore.json import JsonObject
+from kubecore.objects.fields import FieldError
+from kubecore.resources import ResourceType
+
+NOT_FOUND: Final = "NotFound"
+ALREADY_EXISTS: Final = "AlreadyExists"
+CONFLICT: Final = "Conflict"
+INVALID: Final = "Invalid"
+BAD_REQUEST: Final = "BadRequest"
+FORBIDDEN: Final = "Forbidden"
+UNAUTHORIZED: Final = "Unauthorized"
+METHOD_NOT_ALLOWED: Final = "MethodNotAllowed"
+GONE: Final = "Gone"
+EXPIRED: Final = "Expired"
+TOO_LARGE: Final = "RequestEntityTooLarge"
+TOO_MANY_REQUESTS: Final = "TooManyRequests"
+UNSUPPORTED_MEDIA_TYPE: Final = "UnsupportedMediaType"
+NOT_ACCEPTABLE: Final = "NotAcceptable"
+TIMEOUT: Final = "Timeout"
+SERVER_TIMEOUT: Final = "ServerTimeout"
+INTERNAL_ERROR: Final = "InternalError"
+SERVICE_UNAVAILABLE: Final = "ServiceUnavailable"
+
+_REASON_OF_CODE: Final = {
+    400: BAD_REQUEST,
+    401: UNAUTHORIZED,
+    403: FORBIDDEN,
+    404: NOT_FOUND,
+    405: METHOD_NOT_ALLOWED,
+    406: NOT_ACCEPTABLE,
+    409: CONFLICT,
+    410: GONE,
+    413: TOO_LARGE,
+    415: UNSUPPORTED_MEDIA_TYPE,
+    422: INVALID,
+    429: TOO_MANY_REQUESTS,
+    500: INTERNAL_ERROR,
+    503: SERVICE_UNAVAILABLE,
+    504: TIMEOUT,
+}
+
+OBJECT_MODIFIED: Final = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+"""The message of a conflict when the resourceVersion sent is not the current one."""
+
+
+class StatusError(Exception):
+    """A refusal of the API. `details` is None where the answer carries none (it may also be empty)."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        details: JsonObject | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.headers: dict[str, str] = dict(headers or {})
+
+    def __str__(self) -> str:
+        return self.message or f"{self.code} {self.reason}"
+
+    def to_status(self) -> JsonObject:
+        """The ``Status`` document of this failure. Empty parts are left out, as on the wire."""
+        status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        if self.message:
+            status["message"] = self.message
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        status["code"] = self.code
+        return status
+
+    @classmethod
+    def from_status(cls, document: Mapping[str, Any], code: int = 500) -> StatusError:
+        """The failure that a ``Status`` document describes; `code` is used where it names none."""
+        number = document.get("code")
+        code = number if isinstance(number, int) and number else code
+        details = document.get("details")
+        return cls(
+            code,
+            str(document.get("reason") or _REASON_OF_CODE.get(code, "")),
+            str(document.get("message") or ""),
+            details if isinstance(details, dict) else None,
+        )
+
+    @property
+    def causes(self) -> list[JsonObject]:
+        """``details.causes``, or an empty list."""
+        found = (self.details or {}).get("causes")
+        return found if isinstance(found, list) else []
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """How long the server asks to wait before trying again; 0 when it does not say."""
+        seconds = (self.details or {}).get("retryAfterSeconds")
+        return seconds if isinstance(seconds, int) else 0
+
+
+GroupResource = ResourceType | str
+"""A resource as messages name it: a `ResourceType`, or ``plural.group`` (``plural`` for the core group)."""
+
+
+def _text(resource: GroupResource) -> str:
+    return resource if isinstance(resource, str) else resource.group_resource
+
+
+def _details(resource: GroupResource, name: str, causes: Sequence[JsonObject] = ()) -> JsonObject:
+    """Details in the order of the wire format, empty parts left out."""
+    plural, _, group = _text(resource).partition(".")
+    details: JsonObject = {"name": name, "group": group, "kind": plural, "causes": list(causes)}
+    return {key: value for key, value in details.items() if value}
+
+
+def not_found(resource: GroupResource, name: str) -> StatusError:
+    """The object `name` does not exist."""
+    return StatusError(404, NOT_FOUND, f'{_text(resource)} "{name}" not found', _details(resource, name))
+
+
+def page_not_found() -> StatusError:
+    """No resource is served under the requested path."""
+    return StatusError(404, NOT_FOUND, "the server could not find the requested resource", {})
+
+
+def already_exists(resource: GroupResource, name: str, *, being_deleted: bool = False) -> StatusError:
+    """An object of that name exists, possibly one which waits for its finalizers (`being_deleted`)."""
+    message = f'{_text(resource)} "{name}" already exists'
+    if being_deleted:
+        message = f"object is being deleted: {message}"
+    return StatusError(409, ALREADY_EXISTS, message, _details(resource, name))
+
+
+def generate_name_conflict(resource: GroupResource, name: str, retry_after_seconds: int = 1) -> StatusError:
+    """No free name was found for a ``generateName``."""
+    details = {**_details(resource, name), "retryAfterSeconds": retry_after_seconds}
+    message = f'{_text(resource)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    return StatusError(409, ALREADY_EXISTS, message, details)
+
+
+def conflict(
+    resource: GroupResource, name: str, message: str = OBJECT_MODIFIED, causes: Sequence[JsonObject] = ()
+) -> StatusError:
+    """The object is not in the state which the request expects."""
+    text = f'Operation cannot be fulfilled on {_text(resource)} "{name}": {message}'
+    return StatusError(409, CONFLICT, text, _details(resource, name, causes))
+
+
+def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
+    """Server-side apply would take fields that other managers own."""
+    return StatusError(409, CONFLICT, message, {"causes": list(causes)})
+
+
+def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
+    """The object breaks rules. Equal messages are reported once; several are listed in brackets."""
+    unique = list({error.message(): error for error in errors}.values())
+    messages = [error.message() for error in unique]
+    text = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details: JsonObject = {"name": name, "group": group, "kind": kind}
+    details["causes"] = [error.cause() for error in errors]
+    details = {key: value for key, value in details.items() if value}
+    message = f'{qualified} "{name}" is invalid'
+    return StatusError(422, INVALID, f"{message}: {text}" if messages else message, details)
+
+
+def bad_request(message: str) -> StatusError:
+    """The request cannot be understood."""
+    return StatusError(400, BAD_REQUEST, message)
+
+
+def forbidden(
+    resource: GroupResource, name: str, message: str, causes: Sequence[JsonObject] = ()
+) -> StatusError:
+    """Authorization or admission refuses. Without a resource the whole path is meant; without a name the collection."""
+    text = _text(resource)
+    if not text:
+        full = f"forbidden: {message}"
+    elif name:
+        full = f'{text} "{name}" is forbidden: {message}'
+    else:
+        full = f"{text} is forbidden: {message}"
+    return StatusError(403, FORBIDDEN, full, _details(resource, name, causes))
+
+
+def unauthorized(message: str = "Unauthorized") -> StatusError:
+    """Nobody could be recognised from the credentials."""
+    return StatusError(401, UNAUTHORIZED, message)
+
+
+def method_not_allowed(resource: GroupResource | None = None, verb: str = "") -> StatusError:
+    """The resource does not know the method; without a resource the method is unknown to the whole path."""
+    if resource is None:
+        message = "the server does not allow this method on the requested resource"
+        return StatusError(405, METHOD_NOT_ALLOWED, message, {})
+    message = f'{verb} is not supported on resources of kind "{_text(resource)}"'
+    return StatusError(405, METHOD_NOT_ALLOWED, message, _details(resource, ""))
+
+
+def gone(message: str) -> StatusError:
+    """What was asked for is no longer there."""
+    return StatusError(410, GONE, message)
+
+
+def expired(message: str) -> StatusError:
+    """The resourceVersion or continue token is older than the server remembers."""
+    return StatusError(410, EXPIRED, message)
+
+
+def too_large_resource_version(requested: int, current: int, retry_after_seconds: int = 1) -> StatusError:
+    """A resourceVersion from the future was asked for."""
+    details: JsonObject = {
+        "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+        "retryAfterSeconds": retry_after_seconds,
+    }
+    message = f"Too large resource version: {requested}, current: {current}"
+    return StatusError(504, TIMEOUT, f"Timeout: {message}", details)
+
+
+def too_large(message: str) -> StatusError:
+    """The request is larger than the server takes."""
+    return StatusError(413, TOO_LARGE, f"Request entity too large: {message}")
+
+
+def internal(message: str) -> StatusError:
+    """Something failed inside the server or a component it depends on."""
+    details: JsonObject = {"causes": [{"message": message}]}
+    return StatusError(500, INTERNAL_ERROR, f"Internal error occurred: {message}", details)
+
+
+def plain_internal(message: str) -> StatusError:
+    """A failure which the API reports with its text alone, without a reason."""
+    return StatusError(500, "", message)
+
+
+def timeout(message: str, retry_after_seconds: int = 0) -> StatusError:
+    """The request did not finish in time."""
+    details: JsonObject = {"retryAfterSeconds": retry_after_seconds} if retry_after_seconds else {}
+    return StatusError(504, TIMEOUT, f"Timeout: {message}", details)
+
+
+def server_timeout(resource: GroupResource, operation: str, retry_after_seconds: int = 0) -> StatusError:
+    """The operation could not be completed now and may be tried again."""
+    details = _details(resource, operation)
+    if retry_after_seconds:
+        details["retryAfterSeconds"] = retry_after_seconds
+    message = f"The {operation} operation against {_text(resource)} could not be completed at this time, please try again."
+    return StatusError(500, SERVER_TIMEOUT, message, details)
+
+
+def too_many_requests(
+    message: str, retry_after_seconds: int = 0, causes: Sequence[JsonObject] = ()
+) -> StatusError:
+    """The client must wait. `retry_after_seconds` of 0 names no time."""
+    details: JsonObject = {"causes": list(causes)} if causes else {}
+    headers: dict[str, str] = {}
+    if retry_after_seconds:
+        details["retryAfterSeconds"] = retry_after_seconds
+        headers["Retry-After"] = str(retry_after_seconds)
+    return StatusError(429, TOO_MANY_REQUESTS, message, details, headers=headers)
+
+
+def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+    """The body is in a format that the server does not read."""
+    message = "the body of the request was in an unknown format - accepted media types include: "
+    return StatusError(415, UNSUPPORTED_MEDIA_TYPE, message + ", ".join(accepted))
+
+
+def not_acceptable(accepted: Sequence[str]) -> StatusError:
+    """The client accepts none of the formats that the server writes."""
+    message = "only the following media types are accepted: "
+    return StatusError(406, NOT_ACCEPTABLE, message + ", ".join(accepted))
+
+
+def service_unavailable(message: str) -> StatusError:
+    """A component that the request needs does not answer."""
+    return StatusError(503, SERVICE_UNAVAILABLE, message)
+
+
+def has_reason(error: BaseException, reason: str) -> bool:
+    """Whether `error` is a `StatusError` with this reason."""
+    return isinstance(error, StatusError) and error.reason == reason
+
+
+def is_not_found(error: BaseException) -> bool:
+    """The object does not exist."""
+    return has_reason(error, NOT_FOUND)
+
+
+def is_already_exists(error: BaseException) -> bool:
+    """The object exists already."""
+    return has_reason(error, ALREADY_EXISTS)
+
+
+def is_conflict(error: BaseException) -> bool:
+    """The object changed meanwhile, or another manager owns the fields."""
+    return has_reason(error, CONFLICT)
+
+
+def is_invalid(error: BaseException) -> bool:
+    """The object breaks rules."""
+    return has_reason(error, INVALID)
+
+
+def is_bad_request(error: BaseException) -> bool:
+    """The request could not be understood."""
+    return has_reason(error, BAD_REQUEST)
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Authorization or admission refused."""
+    return has_reason(error, FORBIDDEN)
+
+
+def is_unauthorized(error: BaseException) -> bool:
+    """The credentials were not recognised."""
+    return has_reason(error, UNAUTHORIZED)
+
+
+def is_expired(error: BaseException) -> bool:
+    """The resourceVersion asked for is too old (``Expired`` or ``Gone``)."""
+    return has_reason(error, EXPIRED) or has_reason(error, GONE)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """The server ran out of time."""
+    return has_reason(error, TIMEOUT) or has_reason(error, SERVER_TIMEOUT)
+
+
+def is_too_many_requests(error: BaseException) -> bool:
+    """The server asks to slow down."""
+    return has_reason(error, TOO_MANY_REQUESTS)
+
+
+def is_namespace_terminating(error: BaseException) -> bool:
+    """A creation was refused because its namespace is being deleted."""
+    return (
+        isinstance(error, StatusError)
+        and error.reason == FORBIDDEN
+        and any(cause.get("reason") == "NamespaceTerminating" for cause in error.causes)
+    )
