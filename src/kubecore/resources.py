@@ -25,7 +25,9 @@ class ResourceType:
         """``plural`` or ``plural.group``, as error messages name it."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
         """The URL path of a collection, an object or a subresource. `namespace` is left out when None."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
@@ -82,10 +84,18 @@ CUSTOM_RESOURCE_DEFINITIONS = ResourceType(
 )
 API_SERVICES = ResourceType("apiregistration.k8s.io", "v1", "apiservices", "APIService", False)
 MUTATING_WEBHOOK_CONFIGURATIONS = ResourceType(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    False,
 )
 VALIDATING_WEBHOOK_CONFIGURATIONS = ResourceType(
-    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    False,
 )
 VALIDATING_ADMISSION_POLICIES = ResourceType(
     "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False

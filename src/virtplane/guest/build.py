@@ -1,0 +1,65 @@
+"""Build the demo guest: ``python -m virtplane.guest.build ARCHIVE`` writes a container disk."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from virtplane.guest import disk, initramfs, oci, packages
+
+REFERENCE = "virtplane.local/demo-guest:latest"
+"""The image name that the demo's virtual machine uses."""
+
+USER, PASSWORD = "root", "virtplane"
+
+
+def build(archive: Path, *, keep_disk: Path | None = None) -> str:
+    """Write the guest's container disk to `archive` (and the raw disk to `keep_disk`).
+
+    Returns the manifest's digest. Raises packages.PackageError, initramfs.MissingPart, disk.BootLoaderError.
+    """
+    with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as work:
+        folder = Path(work)
+        tree = packages.fetch(folder)
+        root = folder / "root"
+        root.mkdir()
+        contents = initramfs.build(tree, root)
+        image = folder / "disk.img"
+        disk.build(tree, initramfs.kernel_of(tree), contents, image)
+        packed = folder / "guest.qcow2"
+        _pack(image, packed)
+        if keep_disk is not None:
+            keep_disk.write_bytes(image.read_bytes())
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        return oci.write_archive(packed, archive, REFERENCE)
+
+
+def _pack(image: Path, packed: Path) -> None:
+    """qcow2 leaves out the empty parts, and qemu-img's output depends on nothing but its input."""
+    subprocess.run(
+        ["qemu-img", "convert", "-f", "raw", "-O", "qcow2", str(image), str(packed)],
+        check=True,
+        capture_output=True,
+    )
+
+
+def main() -> int:
+    """Command line of the builder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("archive", type=Path)
+    parser.add_argument("--keep-disk", type=Path, metavar="FILE", help="also write the raw disk")
+    arguments = parser.parse_args()
+    try:
+        digest = build(arguments.archive, keep_disk=arguments.keep_disk)
+    except (packages.PackageError, initramfs.MissingPart, disk.BootLoaderError) as error:
+        sys.stderr.write(f"The guest could not be built: {error}\n")
+        return 1
+    sys.stdout.write(f"{digest}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Fetch the distribution's packages and unpack them into a folder, without installing anything."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+KERNEL = "linux-image-cloud-amd64"
+GUEST_PROGRAMS = ("busybox-static", "dropbear-bin", "qemu-guest-agent")
+BOOT_LOADER = ("syslinux", "syslinux-common", "mtools")
+_UBUNTU_KERNEL = "linux-image-virtual"
+
+
+class PackageError(Exception):
+    """A package could not be fetched or unpacked; the message names it and carries apt's words."""
+
+
+def fetch(folder: Path) -> Path:
+    """Download everything the guest is made of into `folder`/debs and unpack it into `folder`/tree.
+
+    Returns the tree. Raises PackageError.
+    """
+    debs = folder / "debs"
+    debs.mkdir(parents=True, exist_ok=True)
+    # apt drops to an unprivileged user for downloads, who must be able to write here.
+    debs.chmod(0o777)
+    names = [_kernel_package(), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADER]
+    _run(["apt-get", "download", "-q", *names], cwd=debs, what=" ".join(names))
+    tree = folder / "tree"
+    for deb in sorted(debs.glob("*.deb")):
+        _run(["dpkg-deb", "-x", str(deb), str(tree)], what=deb.name)
+    return tree
+
+
+def _kernel_package() -> str:
+    """The versioned package that the meta package of cloud kernels depends on."""
+    for meta in (KERNEL, _UBUNTU_KERNEL):
+        for dependency in _depends(meta):
+            if re.fullmatch(r"linux-image-\d.*", dependency):
+                return dependency
+    raise PackageError(f"no kernel: neither {KERNEL} nor {_UBUNTU_KERNEL} is known; run apt-get update")
+
+
+def _with_libraries(names: tuple[str, ...]) -> list[str]:
+    """`names` and the library packages that they need, directly or not."""
+    found: dict[str, None] = dict.fromkeys(names)
+    queue = list(names)
+    while queue:
+        for dependency in _depends(queue.pop()):
+            if re.fullmatch(r"(lib|zlib1g)[a-z0-9.+-]*", dependency) and dependency not in found:
+                found[dependency] = None
+                queue.append(dependency)
+    return list(found)
+
+
+def _depends(name: str) -> list[str]:
+    output = _run(["apt-cache", "depends", "--important", name], what=name)
+    matches = (re.match(r"\s+(?:Pre)?Depends: ([a-z0-9.+-]+)$", line) for line in output.splitlines())
+    return [match[1] for match in matches if match]
+
+
+def _run(command: list[str], *, what: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PackageError(f"{command[0]} failed for {what}: {done.stderr.strip()[-800:]}")
+    return done.stdout
