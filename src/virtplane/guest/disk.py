@@ -41,8 +41,8 @@ def build(tree: Path, kernel: Path, initramfs: bytes, image: Path) -> None:
         boot_code = (tree / "usr/lib/syslinux/mbr/mbr.bin").read_bytes()
         disk.write(_master_boot_record(boot_code, size_sectors - _PARTITION_START))
     tools = _Tools(tree, f"{image}@@{_PARTITION_START * _SECTOR}")
-    tools.run("mformat", "-N", "76706c6e", "-h", "255", "-s", "63", "-T",
-              str(size_sectors - _PARTITION_START), "-H", str(_PARTITION_START), "-v", "VIRTPLANE", "::")  # fmt: skip
+    geometry = ["-N", "76706c6e", "-h", "255", "-s", "63", "-T", str(size_sectors - _PARTITION_START)]
+    tools.run("mformat", *geometry, "-H", str(_PARTITION_START), "-v", "VIRTPLANE", "::")
     tools.run("mcopy", "-m", str(kernel), "::vmlinuz")
     for name in ("initrd.gz", "syslinux.cfg"):
         os.utime(work / name, (int(_TIMESTAMP), int(_TIMESTAMP)))

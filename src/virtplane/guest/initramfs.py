@@ -140,7 +140,7 @@ def _order_module(available: dict[str, Path], name: str, order: list[str]) -> No
 
 
 def _cpio(root: Path) -> Iterator[bytes]:
-    """`root` in the kernel's "newc" format: sorted, owned by root, no times, so equal trees give equal bytes."""
+    """`root` in the "newc" format: sorted, owned by root, no times, so equal trees give equal bytes."""
     inode = 1
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))

@@ -1,6 +1,6 @@
 """A container disk as an OCI image archive: one layer with the disk under ``/disk``, owned by user 107.
 
-The layout is the one KubeVirt's users build with ``FROM scratch`` and ``ADD --chown=107:107 disk.img /disk/``.
+KubeVirt users build the same with ``FROM scratch`` and ``ADD --chown=107:107 disk.img /disk/``.
 """
 
 from __future__ import annotations
