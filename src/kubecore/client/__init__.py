@@ -1,1 +1,35 @@
-"""The asynchronous API client: kubeconfig, REST, watch, streams."""
+"""The asynchronous client of Kubernetes API servers.
+
+`load_kubeconfig` or `in_cluster` say where and as whom, `Client` does the rest: raw objects in and out,
+watches, streams and websockets. Importing this package does not import aiohttp.
+"""
+
+from kubecore.client.client import Client, PatchType, WatchEvent
+from kubecore.client.config import (
+    ClientConfig,
+    ConfigError,
+    ExecPlugin,
+    Impersonation,
+    in_cluster,
+    is_in_cluster,
+)
+from kubecore.client.kubeconfig import load_kubeconfig
+from kubecore.client.transport import ConnectionFailed, Request, Response, StreamedResponse, Transport
+
+__all__ = [
+    "Client",
+    "ClientConfig",
+    "ConfigError",
+    "ConnectionFailed",
+    "ExecPlugin",
+    "Impersonation",
+    "PatchType",
+    "Request",
+    "Response",
+    "StreamedResponse",
+    "Transport",
+    "WatchEvent",
+    "in_cluster",
+    "is_in_cluster",
+    "load_kubeconfig",
+]

@@ -1,1 +1,51 @@
-"""What controllers stand on: informers, work queues, controllers, managers, leases, events."""
+"""What controllers are written on: informers, work queues, controllers, leader election, events, health.
+
+The vocabulary and the algorithms are those of client-go and controller-runtime; everything runs on
+asyncio, in one thread.
+"""
+
+from kubecore.runtime.component import Component, ComponentEnded, Context, run_components
+from kubecore.runtime.controller import (
+    DONE,
+    Controller,
+    ControllerMetrics,
+    Done,
+    RequeueAfter,
+    Result,
+    own_key,
+)
+from kubecore.runtime.events import EventRecorder
+from kubecore.runtime.expectations import Expectations
+from kubecore.runtime.health import Health, serve_health
+from kubecore.runtime.informer import Informer, Key, key_of
+from kubecore.runtime.leader import LeaderElector, LeadershipLost
+from kubecore.runtime.logs import set_up_logging
+from kubecore.runtime.manager import Manager
+from kubecore.runtime.queue import QueueShutDown, WorkQueue
+
+__all__ = [
+    "DONE",
+    "Component",
+    "ComponentEnded",
+    "Context",
+    "Controller",
+    "ControllerMetrics",
+    "Done",
+    "EventRecorder",
+    "Expectations",
+    "Health",
+    "Informer",
+    "Key",
+    "LeaderElector",
+    "LeadershipLost",
+    "Manager",
+    "QueueShutDown",
+    "RequeueAfter",
+    "Result",
+    "WorkQueue",
+    "key_of",
+    "own_key",
+    "run_components",
+    "serve_health",
+    "set_up_logging",
+]

@@ -1,0 +1,402 @@
+"""The client: objects in, objects out, for any resource the server knows.
+
+Objects are raw documents. Refusals raise `kubecore.errors.StatusError`; `ConnectionFailed` means that no
+answer came. Requests that the server asks to repeat (429 and 5xx with ``Retry-After``) are repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import quote
+
+import orjson
+
+from kubecore.client.config import ClientConfig
+from kubecore.client.failures import status_error
+from kubecore.client.transport import (
+    ConnectionFailed,
+    Query,
+    Request,
+    Response,
+    StreamedResponse,
+    Transport,
+    split_lines,
+)
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.resources import ResourceType
+
+if TYPE_CHECKING:
+    import aiohttp
+
+PatchType = Literal["json", "merge", "strategic", "apply"]
+WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+
+PATCH_CONTENT_TYPES: Mapping[PatchType, str] = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",
+}
+
+MAX_RETRIES = 10
+"""How often a request is repeated because the server said ``Retry-After`` (client-go's number)."""
+
+PAGE_SIZE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent:
+    """One event of a watch. A ``BOOKMARK``'s object carries nothing but its resourceVersion."""
+
+    type: WatchEventType
+    object: JsonObject
+
+
+class Client:
+    """Speaks with one API server as one identity. Use it as an async context manager, or call `close`."""
+
+    def __init__(self, config: ClientConfig, transport: Transport | None = None) -> None:
+        self.config = config
+        self._transport = transport
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. The client may be used again afterwards."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
+
+    async def get(
+        self, resource: ResourceType, name: str, namespace: str | None = None, subresource: str | None = None
+    ) -> JsonObject:
+        """One object, or the answer of one of its subresources."""
+        return await self._json("GET", resource.path(namespace, name, subresource))
+
+    async def list(
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = 0,
+        *,
+        resource_version: str = "",
+    ) -> JsonObject:
+        """The whole list, read in pages of `limit` objects (0: `PAGE_SIZE`).
+
+        The list's resourceVersion is that of the first page, from which a watch may go on. When the
+        pages expire on the way (410), the list is read anew in one piece. With `resource_version` "0"
+        any cached state of the server will do.
+        """
+        query = _selectors(label_selector, field_selector)
+        if resource_version:
+            query["resourceVersion"] = resource_version
+        else:
+            query["limit"] = str(limit or PAGE_SIZE)
+        path = resource.path(namespace)
+        try:
+            return await self._pages(path, query)
+        except StatusError as error:
+            if error.code != 410 or resource_version:
+                raise
+            query.pop("limit")
+            return await self._json("GET", path, query=query)
+
+    async def create(
+        self,
+        resource: ResourceType,
+        obj: JsonObject,
+        namespace: str | None = None,
+        *,
+        subresource: str | None = None,
+        name: str | None = None,
+        dry_run: bool = False,
+        field_manager: str | None = None,
+    ) -> JsonObject:
+        """Create an object in its own namespace or `namespace`; `subresource` posts to that of `name`."""
+        namespace = namespace or get_str(obj, "metadata", "namespace") or None
+        path = resource.path(namespace, name if subresource else None, subresource)
+        return await self._json("POST", path, query=self._write_query(dry_run, field_manager), body=obj)
+
+    async def update(
+        self,
+        resource: ResourceType,
+        obj: JsonObject,
+        subresource: str | None = None,
+        *,
+        dry_run: bool = False,
+        field_manager: str | None = None,
+    ) -> JsonObject:
+        """Replace an object. It must carry name and namespace; its resourceVersion guards against races."""
+        namespace = get_str(obj, "metadata", "namespace") or None
+        path = resource.path(namespace, get_str(obj, "metadata", "name"), subresource)
+        return await self._json("PUT", path, query=self._write_query(dry_run, field_manager), body=obj)
+
+    async def patch(  # noqa: PLR0913 - the parameters are those of the API
+        self,
+        resource: ResourceType,
+        name: str,
+        patch: JsonObject | Sequence[JsonObject],
+        namespace: str | None = None,
+        *,
+        type: PatchType,
+        subresource: str | None = None,
+        field_manager: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Patch an object; `force` takes over other managers' fields and belongs to type "apply"."""
+        query = self._write_query(dry_run, field_manager)
+        if type == "apply":
+            query.setdefault("fieldManager", self.config.user_agent)
+            if force:
+                query["force"] = "true"
+        headers = {"Content-Type": PATCH_CONTENT_TYPES[type]}
+        path = resource.path(namespace, name, subresource)
+        return await self._json("PATCH", path, query=query, body=patch, headers=headers)
+
+    async def delete(
+        self,
+        resource: ResourceType,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_period_seconds: int | None = None,
+        propagation_policy: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        """Delete an object, only if it still has that `uid` and `resource_version` when given (else 409)."""
+        options = _delete_options(grace_period_seconds, propagation_policy, dry_run)
+        preconditions = {
+            key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value
+        }
+        if preconditions:
+            options["preconditions"] = preconditions
+        return await self._json("DELETE", resource.path(namespace, name), body=options)
+
+    async def delete_collection(
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        grace_period_seconds: int | None = None,
+        propagation_policy: str | None = None,
+    ) -> JsonObject:
+        """Delete all objects that the selectors choose."""
+        return await self._json(
+            "DELETE",
+            resource.path(namespace),
+            query=_selectors(label_selector, field_selector),
+            body=_delete_options(grace_period_seconds, propagation_policy, False),
+        )
+
+    async def watch(
+        self,
+        resource: ResourceType,
+        namespace: str | None = None,
+        *,
+        resource_version: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        bookmarks: bool = False,
+        timeout_seconds: int | None = None,
+    ) -> AsyncIterator[WatchEvent]:
+        """Events from `resource_version` on, until the server ends the watch.
+
+        Raises StatusError: code 410 means that the version is too old and the caller must list again.
+        With `bookmarks`, BOOKMARK events are yielded too, so that the caller can go on from there.
+        """
+        query = {"watch": "true", "allowWatchBookmarks": "true", **_selectors(label_selector, field_selector)}
+        if resource_version:
+            query["resourceVersion"] = resource_version
+        if timeout_seconds is not None:
+            query["timeoutSeconds"] = str(timeout_seconds)
+        async for line in self.stream(resource.path(namespace), query=query):
+            event = orjson.loads(line)
+            if event["type"] == "ERROR":
+                raise StatusError.from_status(event["object"])
+            if event["type"] != "BOOKMARK" or bookmarks:
+                yield WatchEvent(event["type"], event["object"])
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Any request. `body` is sent as it is when bytes, as JSON otherwise.
+
+        Raises StatusError for answers of 400 and more.
+        """
+        request = self._build(method, path, query, body, headers)
+        for attempt in range(MAX_RETRIES + 1):
+            response = await self._connection().request(request)
+            if response.status < 400:
+                return response
+            delay = _retry_after_seconds(response)
+            if delay is None or attempt == MAX_RETRIES:
+                break
+            await asyncio.sleep(delay)
+        raise status_error(request, response)
+
+    async def stream(
+        self, path: str, *, query: Query | None = None, headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[bytes]:
+        """The lines of a long answer (a watch, followed logs) without their ends, as they come."""
+        async with self.open(path, query=query, headers=headers) as response:
+            async for line in split_lines(response.chunks()):
+                yield line
+
+    @asynccontextmanager
+    async def open(
+        self,
+        path: str,
+        *,
+        method: str = "GET",
+        query: Query | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> AsyncIterator[StreamedResponse]:
+        """An answer whose body is read piecewise. Raises StatusError for answers of 400 and more."""
+        request = self._build(method, path, query, body, headers)
+        async with self._connection().stream(request) as response:
+            if response.status >= 400:
+                content = b"".join([chunk async for chunk in response.chunks()])
+                raise status_error(request, Response(response.status, response.headers, content))
+            yield response
+
+    async def websocket(
+        self,
+        path: str,
+        protocols: Sequence[str] = (),
+        *,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> aiohttp.ClientWebSocketResponse:
+        """A websocket to `path`; the caller closes it. Raises StatusError when the server refuses."""
+        request = self._build("GET", path, query, None, headers)
+        return await self._connection().websocket(request, protocols)
+
+    async def _json(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> JsonObject:
+        response = await self.request(method, path, query=query, body=body, headers=headers)
+        document: Any = response.json()
+        if not isinstance(document, dict):
+            raise ConnectionFailed(f"the answer to {method} {path} is no JSON object")
+        return document
+
+    async def _pages(self, path: str, query: dict[str, str]) -> JsonObject:
+        result = await self._json("GET", path, query=query)
+        token = get_str(result, "metadata", "continue")
+        items = get_list(result, "items")
+        while token:
+            # A token names the version it belongs to; sending one besides is refused.
+            rest = {key: value for key, value in query.items() if key != "resourceVersion"}
+            page = await self._json("GET", path, query={**rest, "continue": token})
+            items += get_list(page, "items")
+            token = get_str(page, "metadata", "continue")
+        result["items"] = items
+        for transient in ("continue", "remainingItemCount"):
+            get_object(result, "metadata").pop(transient, None)
+        return result
+
+    def _write_query(self, dry_run: bool, field_manager: str | None) -> dict[str, str]:
+        query: dict[str, str] = {}
+        if dry_run:
+            query["dryRun"] = "All"
+        manager = field_manager or self.config.field_manager
+        if manager:
+            query["fieldManager"] = manager
+        return query
+
+    def _build(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: object,
+        headers: Mapping[str, str] | None,
+    ) -> Request:
+        defaults = {"Accept": "application/json", "User-Agent": self.config.user_agent}
+        content: bytes | None = None
+        if body is not None:
+            content = body if isinstance(body, bytes) else orjson.dumps(body)
+            defaults["Content-Type"] = "application/json"
+        sent = (*{**defaults, **(headers or {})}.items(), *_impersonation_headers(self.config))
+        pairs = query.items() if isinstance(query, Mapping) else query or ()
+        return Request(method, path, tuple(pairs), sent, content)
+
+    def _connection(self) -> Transport:
+        if self._transport is None:
+            # Importing aiohttp takes long; commands that never send a request must not pay for it.
+            from kubecore.client.http import HttpTransport  # noqa: PLC0415
+
+            self._transport = HttpTransport(self.config)
+        return self._transport
+
+
+def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
+    chosen = (("labelSelector", label_selector), ("fieldSelector", field_selector))
+    return {key: value for key, value in chosen if value}
+
+
+def _delete_options(
+    grace_period_seconds: int | None, propagation_policy: str | None, dry_run: bool
+) -> JsonObject:
+    options: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = grace_period_seconds
+    if propagation_policy is not None:
+        options["propagationPolicy"] = propagation_policy
+    if dry_run:
+        options["dryRun"] = ["All"]
+    return options
+
+
+def _retry_after_seconds(response: Response) -> float | None:
+    """How long the server asks to wait before asking again; None where repeating is not invited."""
+    if response.status != 429 and response.status < 500:
+        return None
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdigit() else None
+
+
+def _impersonation_headers(config: ClientConfig) -> list[tuple[str, str]]:
+    who = config.impersonate
+    if who is None:
+        return []
+    headers = [("Impersonate-User", who.user)]
+    headers += [("Impersonate-Group", group) for group in who.groups]
+    if who.uid:
+        headers.append(("Impersonate-Uid", who.uid))
+    for key, values in who.extra.items():
+        # Header names hold few characters: the rest of the key travels percent-encoded.
+        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
+    return headers

@@ -1,0 +1,92 @@
+"""The outermost layer of the client: what carries requests. Tests replace exactly this."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Query = Mapping[str, str] | Sequence[tuple[str, str]]
+
+
+class ConnectionFailed(Exception):
+    """The server could not be reached, or the connection broke. The original error is the cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; `path` starts with a slash, `query` is not yet encoded; both `query` and `headers` may repeat."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+
+    def header(self, name: str) -> str:
+        """The first value of a header, or nothing."""
+        return next((value for key, value in self.headers if key.lower() == name.lower()), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete answer. Header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The decoded body; None where there is none."""
+        return orjson.loads(self.body) if self.body else None
+
+
+class StreamedResponse(Protocol):
+    """An answer whose body is read as it comes."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body piecewise, until the server ends it. Raises ConnectionFailed when it breaks."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries requests to one server. Raises ConnectionFailed for anything but an HTTP answer."""
+
+    async def request(self, request: Request) -> Response:
+        """Send and read the whole answer, whatever its status."""
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[StreamedResponse]:
+        """Send and give the answer as soon as its headers are there."""
+        ...
+
+    async def websocket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
+        """Upgrade to a websocket. Raises kubecore.errors.StatusError when the server refuses."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The lines in `chunks` without their ends, of any length; a last line without an end counts."""
+    pending: list[bytes] = []
+    async for chunk in chunks:
+        head, *rest = chunk.split(b"\n")
+        pending.append(head)
+        for piece in rest:
+            yield b"".join(pending)
+            pending = [piece]
+    tail = b"".join(pending)
+    if tail:
+        yield tail

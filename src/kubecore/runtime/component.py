@@ -1,0 +1,80 @@
+"""Components: parts of the product that run until cancelled, and what they are given.
+
+Which components share a process is configuration. Each still acts under its own identity, through the
+client that `Context.client` gives for its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from kubecore.client import Client
+from kubecore.runtime.health import Health
+
+ClientFactory = Callable[[str], Client]
+"""Gives the client of a component by the component's name. The context closes it."""
+
+
+@dataclass(slots=True)
+class Context:
+    """The surroundings of the components of one process.
+
+    `namespace` is where they are installed, `identity` names this process among its replicas (a pod's
+    name), `node_name` the node it runs on. `settings` are the components' own options by name.
+    """
+
+    client_factory: ClientFactory
+    namespace: str = "default"
+    identity: str = ""
+    node_name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    health: Health = field(default_factory=Health)
+    registry: CollectorRegistry = REGISTRY
+    _clients: dict[str, Client] = field(default_factory=dict)
+
+    def client(self, component: str) -> Client:
+        """The client that acts as `component`; the same one on every call."""
+        if component not in self._clients:
+            self._clients[component] = self.client_factory(component)
+        return self._clients[component]
+
+    async def close(self) -> None:
+        """Close all clients that were given out."""
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            await client.close()
+
+
+@runtime_checkable
+class Component(Protocol):
+    """One part of the product: its `name` is its identity."""
+
+    name: str
+
+    async def run(self, context: Context) -> None:
+        """Work until cancelled. Returning or raising ends the process."""
+        ...
+
+
+class ComponentEnded(Exception):
+    """A component returned although it must run until it is cancelled."""
+
+
+async def run_components(components: Sequence[Component], context: Context) -> None:
+    """Run all components until cancelled; when one ends, all end and the reason is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for component in components:
+                group.create_task(_run(component, context), name=component.name)
+    finally:
+        await context.close()
+
+
+async def _run(component: Component, context: Context) -> None:
+    await component.run(context)
+    raise ComponentEnded(f"{component.name} ended")

@@ -1,0 +1,202 @@
+"""Controllers: keys in, one of three results out.
+
+A reconciler looks at the state behind a key, not at what changed. It ends with `DONE`, with
+`RequeueAfter(seconds)`, or by an exception; only this module retries, backs off, logs and measures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from kubecore.client import ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.runtime.informer import EventType, Informer, Key, key_of
+from kubecore.runtime.queue import QueueShutDown, WorkQueue
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing more to do until something changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAfter:
+    """Look at the key again in `seconds`, even if nothing changes."""
+
+    seconds: float
+
+
+DONE = Done()
+Result: TypeAlias = Done | RequeueAfter
+Reconcile: TypeAlias = Callable[[Key], Awaitable[Result]]
+Mapper: TypeAlias = Callable[[JsonObject], Iterable[Key]]
+"""From a changed object to the keys that must be looked at because of it."""
+
+
+def own_key(obj: JsonObject) -> Iterable[Key]:
+    """The mapper of a controller's own kind."""
+    return (key_of(obj),)
+
+
+class ControllerMetrics:
+    """What every controller measures, under controller-runtime's and client-go's names."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self.reconciles = Counter(
+            "controller_runtime_reconcile",
+            "Total number of reconciliations per controller",
+            ["controller", "result"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "Length of time per reconciliation per controller",
+            ["controller"],
+            registry=registry,
+        )
+        self.depth = Gauge("workqueue_depth", "Current depth of workqueue", ["name"], registry=registry)
+        self.retries = Counter(
+            "workqueue_retries", "Total number of retries handled by workqueue", ["name"], registry=registry
+        )
+
+
+class Controller:
+    """Calls `reconcile` for the keys that watched informers bring, never twice at once for one key."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        workers: int = 1,
+        *,
+        metrics: ControllerMetrics | None = None,
+        max_delay: float = 1000.0,
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._workers = workers
+        self._metrics = metrics
+        self._max_delay = max_delay
+        self._queue: WorkQueue[Key] | None = None
+        self._informers: list[Informer] = []
+        self._early: dict[Key, None] = {}
+        self._early_delayed: dict[Key, float] = {}
+
+    @property
+    def informers(self) -> Sequence[Informer]:
+        """The caches that must be complete before work starts."""
+        return self._informers
+
+    def watch(
+        self,
+        informer: Informer,
+        mapper: Mapper = own_key,
+        predicate: Callable[[EventType, JsonObject | None, JsonObject], bool] | None = None,
+    ) -> None:
+        """Enqueue what `mapper` says for every change; both the old and the new state are mapped.
+
+        Changes for which `predicate` is false are left out.
+        """
+        self.depend(informer)
+
+        def enqueue(event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+            if predicate is not None and not predicate(event, old, new):
+                return
+            keys = dict.fromkeys(mapper(new))
+            if old is not None:
+                keys.update(dict.fromkeys(mapper(old)))
+            for key in keys:
+                self.enqueue(key)
+
+        informer.add_handler(enqueue)
+
+    def depend(self, informer: Informer) -> None:
+        """Wait for `informer` before working, without being driven by it."""
+        if informer not in self._informers:
+            self._informers.append(informer)
+
+    def enqueue(self, key: Key) -> None:
+        """Have `key` looked at soon. Allowed before `run`, too."""
+        if self._queue is None:
+            self._early[key] = None
+        else:
+            self._queue.add(key)
+
+    def enqueue_after(self, key: Key, seconds: float) -> None:
+        """Have `key` looked at in `seconds`."""
+        if self._queue is None:
+            self._early_delayed[key] = min(seconds, self._early_delayed.get(key, seconds))
+        else:
+            self._queue.add_after(key, seconds)
+
+    async def run(self) -> None:
+        """Wait for the caches, then work until cancelled."""
+        queue: WorkQueue[Key] = WorkQueue(max_delay=self._max_delay)
+        self._queue = queue
+        for key in self._early:
+            queue.add(key)
+        for key, seconds in self._early_delayed.items():
+            queue.add_after(key, seconds)
+        self._early.clear()
+        self._early_delayed.clear()
+        try:
+            for informer in self._informers:
+                await informer.wait_synced()
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(queue), name=f"{self.name}-{number}")
+        finally:
+            queue.shut_down()
+            self._queue = None
+
+    async def _work(self, queue: WorkQueue[Key]) -> None:
+        while True:
+            try:
+                key = await queue.get()
+            except QueueShutDown:
+                return
+            try:
+                await self._process(queue, key)
+            finally:
+                queue.done(key)
+
+    async def _process(self, queue: WorkQueue[Key], key: Key) -> None:
+        started = asyncio.get_running_loop().time()
+        result: Result | None = None
+        outcome = "error"
+        try:
+            result = await self._reconcile(key)
+            outcome = "success" if isinstance(result, Done) else "requeue_after"
+        except StatusError as error:
+            # Somebody else was faster: the cache will catch up, the retry will see it.
+            level = logging.DEBUG if error.code == 409 else logging.WARNING
+            logger.log(level, "%s: %s failed: %s", self.name, _text(key), error.message)
+        except ConnectionFailed as error:
+            logger.warning("%s: %s failed: %s", self.name, _text(key), error)
+        except Exception:
+            logger.exception("%s: %s failed", self.name, _text(key))
+        if result is None:
+            queue.add_rate_limited(key)
+        else:
+            queue.forget(key)
+            if isinstance(result, RequeueAfter):
+                queue.add_after(key, result.seconds)
+        if self._metrics is not None:
+            self._metrics.reconciles.labels(self.name, outcome).inc()
+            self._metrics.seconds.labels(self.name).observe(asyncio.get_running_loop().time() - started)
+            self._metrics.depth.labels(self.name).set(len(queue))
+            if result is None:
+                self._metrics.retries.labels(self.name).inc()
+
+
+def _text(key: Key) -> str:
+    return f"{key[0]}/{key[1]}" if key[0] else key[1]

@@ -1,0 +1,95 @@
+"""Health of a process: named checks, and the small HTTP server that answers for them.
+
+``/healthz`` and ``/livez`` run the liveness checks, ``/readyz`` the readiness checks, ``/metrics`` gives
+the registry in Prometheus' text format. Answers have the form of the API server's: ``ok``, or every check
+with ``[+]`` or ``[-]``.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+Check = Callable[[], str]
+"""Gives what is wrong, or "" when all is well. Must not block."""
+
+
+class Health:
+    """The checks of one process."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Check] = {}
+        self._ready: dict[str, Check] = {}
+
+    def add_live(self, name: str, check: Check) -> None:
+        """A check that, failing, means that the process should be restarted."""
+        self._live[name] = check
+
+    def add_ready(self, name: str, check: Check) -> None:
+        """A check that, failing, means that the process cannot serve now."""
+        self._ready[name] = check
+
+    def live(self) -> tuple[bool, str]:
+        """Whether all liveness checks pass, and the text to answer with."""
+        return _run("healthz", self._live)
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether all checks pass, and the text to answer with."""
+        return _run("readyz", {**self._live, **self._ready})
+
+
+def _run(endpoint: str, checks: dict[str, Check]) -> tuple[bool, str]:
+    failures = {name: check() for name, check in checks.items()}
+    if not any(failures.values()):
+        return True, "ok"
+    lines = [
+        f"[-]{name} failed: {reason}" if reason else f"[+]{name} ok" for name, reason in failures.items()
+    ]
+    return False, "\n".join([*lines, f"{endpoint} check failed", ""])
+
+
+@asynccontextmanager
+async def serve_health(
+    health: Health,
+    port: int,
+    *,
+    host: str = "",
+    tls: ssl.SSLContext | None = None,
+    registry: CollectorRegistry = REGISTRY,
+) -> AsyncIterator[int]:
+    """Serve the health of this process on `port` (0: any free one) as long as the context lasts.
+
+    Gives the port. Raises OSError when it is taken.
+    """
+    # Command lines import this package for its types; only servers pay for aiohttp's server.
+    from aiohttp import web  # noqa: PLC0415
+
+    async def live(_: web.Request) -> web.Response:
+        passed, text = health.live()
+        return web.Response(text=text, status=200 if passed else 500)
+
+    async def ready(_: web.Request) -> web.Response:
+        passed, text = health.ready()
+        return web.Response(text=text, status=200 if passed else 500)
+
+    async def metrics(request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    app = web.Application()
+    app.router.add_get("/healthz", live)
+    app.router.add_get("/livez", live)
+    app.router.add_get("/readyz", ready)
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host or None, port, ssl_context=tls)
+        await site.start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

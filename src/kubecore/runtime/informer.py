@@ -1,0 +1,312 @@
+"""A local, always current copy of one resource: list once, then watch.
+
+Whatever happens to the connection, handlers see every object's change from one state to a later one,
+possibly with steps in between left out. Objects in the cache are shared: copy before changing one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Literal, TypeAlias
+
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects.selectors import LabelSelector
+from kubecore.resources import ResourceType
+
+logger = logging.getLogger(__name__)
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace ("" for objects outside namespaces) and name."""
+
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+Handler: TypeAlias = Callable[[EventType, JsonObject | None, JsonObject], None]
+IndexFunction: TypeAlias = Callable[[JsonObject], Iterable[str]]
+
+RETRY_BASE_SECONDS = 0.8
+RETRY_MAX_SECONDS = 30.0
+"""Back-off of the reflector between failed lists (client-go's numbers)."""
+
+WATCH_SECONDS = (300, 600)
+"""The server is asked to end each watch after a random time in this range."""
+
+
+def key_of(obj: JsonObject) -> Key:
+    """The cache key of an object."""
+    return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
+
+
+class Store:
+    """Objects by key, with secondary indexes."""
+
+    def __init__(self, indexers: Mapping[str, IndexFunction]) -> None:
+        self._objects: dict[Key, JsonObject] = {}
+        self._indexers = dict(indexers)
+        self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in indexers}
+        self._by_namespace: dict[str, dict[Key, None]] = {}
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Add an index; existing objects are entered at once. The same name twice must mean the same."""
+        if name in self._indexers:
+            return
+        self._indexers[name] = function
+        self._indexes[name] = {}
+        for key, obj in self._objects.items():
+            for value in function(obj):
+                self._indexes[name].setdefault(value, {})[key] = None
+
+    def get(self, key: Key) -> JsonObject | None:
+        return self._objects.get(key)
+
+    def keys(self) -> list[Key]:
+        return list(self._objects)
+
+    def values(self, namespace: str | None = None) -> list[JsonObject]:
+        if namespace:
+            return [self._objects[key] for key in self._by_namespace.get(namespace, ())]
+        return list(self._objects.values())
+
+    def by_index(self, index: str, value: str) -> list[JsonObject]:
+        return [self._objects[key] for key in self._indexes[index].get(value, ())]
+
+    def index_values(self, index: str) -> list[str]:
+        return list(self._indexes[index])
+
+    def put(self, obj: JsonObject) -> JsonObject | None:
+        """Store `obj` and give what it replaced."""
+        key = key_of(obj)
+        old = self._objects.get(key)
+        if old is not None:
+            self._unindex(key, old)
+        self._objects[key] = obj
+        self._by_namespace.setdefault(key[0], {})[key] = None
+        for name, function in self._indexers.items():
+            for value in function(obj):
+                self._indexes[name].setdefault(value, {})[key] = None
+        return old
+
+    def remove(self, key: Key) -> JsonObject | None:
+        """Forget the object under `key` and give it."""
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._unindex(key, old)
+            members = self._by_namespace[key[0]]
+            members.pop(key, None)
+            if not members:
+                del self._by_namespace[key[0]]
+        return old
+
+    def _unindex(self, key: Key, obj: JsonObject) -> None:
+        for name, function in self._indexers.items():
+            index = self._indexes[name]
+            for value in function(obj):
+                members = index.get(value)
+                if members is not None:
+                    members.pop(key, None)
+                    if not members:
+                        del index[value]
+
+
+class Informer:
+    """The cache of one resource, in one namespace or all, of all objects or those that selectors choose."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: ResourceType,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, IndexFunction] | None = None,
+        transform: Callable[[JsonObject], JsonObject] | None = None,
+    ) -> None:
+        self.resource = resource
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._transform = transform
+        self._store = Store(indexers or {})
+        self._handlers: list[Handler] = []
+        self._synced = asyncio.Event()
+        self._resource_version = ""
+        self._failures = 0
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether the first list is in the cache."""
+        return self._synced.is_set()
+
+    @property
+    def last_resource_version(self) -> str:
+        """The version of the server's data that the cache has reached."""
+        return self._resource_version
+
+    async def wait_synced(self) -> None:
+        """Wait until the first list is in the cache."""
+        await self._synced.wait()
+
+    def get(self, namespace: str | None, name: str) -> JsonObject | None:
+        """The cached object, or None. Do not change it."""
+        return self._store.get((namespace or "", name))
+
+    def list(
+        self,
+        namespace: str | None = None,
+        selector: LabelSelector | Callable[[JsonObject], bool] | None = None,
+    ) -> list[JsonObject]:
+        """The cached objects of a namespace (None: all), filtered by labels or any predicate."""
+        objects = self._store.values(namespace)
+        if selector is None:
+            return objects
+        if isinstance(selector, LabelSelector):
+            return [obj for obj in objects if selector.matches(obj.get("metadata", {}).get("labels") or {})]
+        return [obj for obj in objects if selector(obj)]
+
+    def by_index(self, index: str, value: str) -> list[JsonObject]:  # type: ignore[valid-type]
+        """The cached objects that `index` files under `value`."""
+        return self._store.by_index(index, value)
+
+    def add_index(self, name: str, function: IndexFunction) -> None:
+        """Add an index, before or after start."""
+        self._store.add_index(name, function)
+
+    def add_handler(self, handler: Handler) -> None:
+        """Have `handler(event, old, new)` called on every change; for DELETED, `new` is the last state.
+
+        Objects already in the cache are delivered at once as ADDED. Handlers must not block or raise.
+        """
+        self._handlers.append(handler)
+        for obj in self._store.values():
+            self._call(handler, "ADDED", None, obj)
+
+    async def run(self) -> None:
+        """Keep the cache current until cancelled."""
+        while True:
+            try:
+                await self._list()
+                await self._watch_until_expired()
+            except StatusError as error:
+                self._log_failure("list", error.message)
+            except ConnectionFailed as error:
+                self._log_failure("list", str(error))
+            await asyncio.sleep(self._backoff())
+
+    async def _list(self) -> None:
+        listing = await self._client.list(
+            self.resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        )
+        self._failures = 0
+        self._replace(get_list(listing, "items"))
+        self._resource_version = get_str(listing, "metadata", "resourceVersion")
+        self._synced.set()
+
+    async def _watch_until_expired(self) -> None:
+        while True:
+            try:
+                await self._watch()
+                self._failures = 0
+            except StatusError as error:
+                if error.code == 410:
+                    logger.debug("watch of %s expired; listing again", self.resource.group_resource)
+                    self._failures = 0
+                    return
+                if error.code in (429, 500, 502, 503, 504):
+                    self._log_failure("watch", error.message)
+                    await asyncio.sleep(self._backoff())
+                    continue
+                raise
+            except ConnectionFailed as error:
+                self._log_failure("watch", str(error))
+                await asyncio.sleep(self._backoff())
+
+    async def _watch(self) -> None:
+        events = self._client.watch(
+            self.resource,
+            self._namespace,
+            resource_version=self._resource_version,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            bookmarks=True,
+            timeout_seconds=random.randint(*WATCH_SECONDS),
+        )
+        async for event in events:
+            self._failures = 0
+            if event.type != "BOOKMARK":
+                self._apply(event.type, event.object)
+            self._resource_version = get_str(event.object, "metadata", "resourceVersion")
+
+    def _apply(self, event: EventType, obj: JsonObject) -> None:
+        obj = self._transformed(obj)
+        if event == "DELETED":
+            old = self._store.remove(key_of(obj))
+            self._notify("DELETED", old, obj)
+            return
+        old = self._store.put(obj)
+        self._notify("ADDED" if old is None else "MODIFIED", old, obj)
+
+    def _replace(self, objects: Iterable[JsonObject]) -> None:
+        fresh = {key_of(obj): self._transformed(self._typed(obj)) for obj in objects}
+        for key in self._store.keys():
+            if key not in fresh:
+                gone = self._store.remove(key)
+                if gone is not None:
+                    self._notify("DELETED", gone, gone)
+        for obj in fresh.values():
+            old = self._store.put(obj)
+            if old is None:
+                self._notify("ADDED", None, obj)
+            elif _uid(old) != _uid(obj):
+                self._notify("DELETED", old, old)
+                self._notify("ADDED", None, obj)
+            elif _version(old) != _version(obj):
+                self._notify("MODIFIED", old, obj)
+
+    def _typed(self, obj: JsonObject) -> JsonObject:
+        """Members of lists come without kind and apiVersion; those of watches with them."""
+        if "kind" in obj:
+            return obj
+        return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **obj}
+
+    def _transformed(self, obj: JsonObject) -> JsonObject:
+        return self._transform(obj) if self._transform else obj
+
+    def _notify(self, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+        for handler in self._handlers:
+            self._call(handler, event, old, new)
+
+    def _call(self, handler: Handler, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+        try:
+            handler(event, old, new)
+        except Exception:
+            # One controller's mistake must not end the cache that others share.
+            logger.exception(
+                "a handler of %s failed on %s", self.resource.group_resource, "/".join(key_of(new))
+            )
+
+    def _backoff(self) -> float:
+        if self._failures == 0:
+            return 0.0
+        delay = min(RETRY_BASE_SECONDS * 2 ** min(self._failures - 1, 10), RETRY_MAX_SECONDS)
+        return float(delay * random.uniform(1.0, 2.0))
+
+    def _log_failure(self, action: str, message: str) -> None:
+        self._failures += 1
+        level = logging.WARNING if self._failures > 1 else logging.INFO
+        logger.log(level, "failed to %s %s: %s", action, self.resource.group_resource, message)
+
+
+def _uid(obj: JsonObject) -> str:
+    return get_str(obj, "metadata", "uid")
+
+
+def _version(obj: JsonObject) -> str:
+    return get_str(obj, "metadata", "resourceVersion")

@@ -1,0 +1,182 @@
+"""Leader election over a Lease, as client-go does it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
+from kubecore.resources import LEASES
+
+logger = logging.getLogger(__name__)
+
+LEASE_SECONDS = 15.0
+RENEW_DEADLINE_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time; somebody else may lead now, so this process must end its work."""
+
+
+class LeaderElector:
+    """Runs a function while this `identity` holds the lease `namespace/name`.
+
+    Clocks of different machines are never compared: an observer waits for a lease to stay unchanged
+    for its whole duration by the observer's own clock.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        renew_deadline_seconds: float = RENEW_DEADLINE_SECONDS,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._identity = identity
+        self._lease_seconds = lease_seconds
+        self._renew_deadline_seconds = renew_deadline_seconds
+        self._retry_seconds = retry_seconds
+        self._observed: JsonObject = {}
+        self._observed_at = 0.0
+        self._leading = False
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this identity leads now."""
+        return self._leading
+
+    @property
+    def leader(self) -> str:
+        """The identity that was last seen to lead, or nothing."""
+        return get_str(self._observed, "spec", "holderIdentity")
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for leadership, then run `lead`; return when it returns.
+
+        Raises LeadershipLost when the lease is lost meanwhile; `lead` is cancelled first. The lease is
+        given up on the way out, however that happens, so that a successor need not wait.
+        """
+        await self._acquire()
+        self._leading = True
+        logger.info("%s leads %s/%s", self._identity, self._namespace, self._name)
+        work = asyncio.ensure_future(lead())
+        renewal = asyncio.create_task(self._renew(), name=f"lease-{self._name}")
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                return
+            raise LeadershipLost(f"leader election lost: {self._namespace}/{self._name}")
+        finally:
+            self._leading = False
+            for task in (work, renewal):
+                task.cancel()
+            await asyncio.gather(work, renewal, return_exceptions=True)
+            await self._release()
+
+    async def _acquire(self) -> None:
+        while not await self._try():
+            await asyncio.sleep(self._retry_seconds * random.uniform(1.0, 2.2))
+
+    async def _renew(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._renew_deadline_seconds
+        while True:
+            await asyncio.sleep(self._retry_seconds)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    renewed = await self._try()
+            except TimeoutError:
+                return
+            if renewed:
+                deadline = loop.time() + self._renew_deadline_seconds
+            elif loop.time() >= deadline:
+                return
+
+    async def _try(self) -> bool:
+        try:
+            return await self._try_once()
+        except (StatusError, ConnectionFailed) as error:
+            logger.info("cannot update lease %s/%s: %s", self._namespace, self._name, error)
+            return False
+
+    async def _try_once(self) -> bool:
+        now = _now()
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            body = {
+                "apiVersion": LEASES.api_version,
+                "kind": LEASES.kind,
+                "metadata": {"name": self._name, "namespace": self._namespace},
+                "spec": self._claim(now, now, 0),
+            }
+            self._observe(await self._client.create(LEASES, body))
+            return True
+        self._observe(lease)
+        spec = get_object(lease, "spec")
+        holder = get_str(spec, "holderIdentity")
+        mine = holder == self._identity
+        if holder and not mine and self._is_valid(spec):
+            return False
+        since = get_str(spec, "acquireTime", default=now) if mine else now
+        transitions = get_int(spec, "leaseTransitions") + (0 if mine else 1)
+        updated = deep_copy(lease)
+        updated["spec"] = {**spec, **self._claim(since, now, transitions)}
+        self._observe(await self._client.update(LEASES, updated))
+        return True
+
+    def _claim(self, since: str, now: str, transitions: int) -> JsonObject:
+        return {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(self._lease_seconds),
+            "acquireTime": since,
+            "renewTime": now,
+            "leaseTransitions": transitions,
+        }
+
+    def _observe(self, lease: JsonObject) -> None:
+        if get_object(lease, "spec") != get_object(self._observed, "spec"):
+            self._observed_at = asyncio.get_running_loop().time()
+        self._observed = lease
+
+    def _is_valid(self, spec: JsonObject) -> bool:
+        duration = float(get_int(spec, "leaseDurationSeconds", default=int(self._lease_seconds)))
+        return asyncio.get_running_loop().time() < self._observed_at + duration
+
+    async def _release(self) -> None:
+        try:
+            async with asyncio.timeout(self._retry_seconds):
+                lease = await self._client.get(LEASES, self._name, self._namespace)
+                if get_str(lease, "spec", "holderIdentity") != self._identity:
+                    return
+                now = _now()
+                lease["spec"] = {
+                    **get_object(lease, "spec"),
+                    "holderIdentity": "",
+                    "leaseDurationSeconds": 1,
+                    "acquireTime": now,
+                    "renewTime": now,
+                }
+                await self._client.update(LEASES, lease)
+        except (StatusError, ConnectionFailed, TimeoutError) as error:
+            logger.info("cannot give up lease %s/%s: %s", self._namespace, self._name, error)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

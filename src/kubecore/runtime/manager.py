@@ -1,0 +1,108 @@
+"""A manager shares informers between controllers and runs both in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from kubecore.client import Client
+from kubecore.json import JsonObject
+from kubecore.resources import ResourceType
+from kubecore.runtime.controller import Controller
+from kubecore.runtime.informer import IndexFunction, Informer
+
+_InformerKey = tuple[ResourceType, str | None, str, str]
+
+
+class Manager:
+    """Owns the informers, controllers and extra tasks of one client identity.
+
+    `run` starts informers, waits until each has its first list, then starts controllers and runnables;
+    cancelling it stops everything, controllers first.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self._informers: dict[_InformerKey, Informer] = {}
+        self._controllers: list[Controller] = []
+        self._runnables: list[tuple[str, Callable[[], Awaitable[None]]]] = []
+        self._started = False
+        self._ready = asyncio.Event()
+
+    @property
+    def has_started(self) -> bool:
+        """Whether all caches were complete once and the controllers run."""
+        return self._ready.is_set()
+
+    async def wait_started(self) -> None:
+        """Wait until all caches were complete and the controllers run."""
+        await self._ready.wait()
+
+    def informer(
+        self,
+        resource: ResourceType,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, IndexFunction] | None = None,
+        transform: Callable[[JsonObject], JsonObject] | None = None,
+    ) -> Informer:
+        """The shared informer of a resource and selection, made on first use; `indexers` are added to it.
+
+        Raises RuntimeError once the manager runs. `transform` counts only for whoever comes first.
+        """
+        key = (resource, namespace, label_selector, field_selector)
+        informer = self._informers.get(key)
+        if informer is None:
+            if self._started:
+                raise RuntimeError("informers must be asked for before the manager runs")
+            informer = Informer(
+                self.client,
+                resource,
+                namespace=namespace,
+                label_selector=label_selector,
+                field_selector=field_selector,
+                transform=transform,
+            )
+            self._informers[key] = informer
+        for name, function in (indexers or {}).items():
+            informer.add_index(name, function)
+        return informer
+
+    def add(self, controller: Controller) -> None:
+        """Run `controller` with this manager."""
+        self._controllers.append(controller)
+
+    def add_runnable(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Run a task of another kind beside the controllers, once caches are complete.
+
+        When it returns or raises, the manager stops with an error: runnables run until cancelled.
+        """
+        self._runnables.append((name, run))
+
+    async def run(self) -> None:
+        """Run until cancelled. An exception in any part ends all of it."""
+        self._started = True
+        async with asyncio.TaskGroup() as informers:
+            tasks = [
+                informers.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+                for informer in self._informers.values()
+            ]
+            try:
+                for informer in self._informers.values():
+                    await informer.wait_synced()
+                async with asyncio.TaskGroup() as workers:
+                    for controller in self._controllers:
+                        workers.create_task(controller.run(), name=f"controller-{controller.name}")
+                    for name, run in self._runnables:
+                        workers.create_task(_forever(name, run), name=name)
+                    self._ready.set()
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+
+async def _forever(name: str, run: Callable[[], Awaitable[None]]) -> None:
+    await run()
+    raise RuntimeError(f"{name} ended although it must run until it is cancelled")
