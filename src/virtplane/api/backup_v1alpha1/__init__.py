@@ -1,0 +1,1 @@
+"""backup.kubevirt.io/v1alpha1: backups of machines."""

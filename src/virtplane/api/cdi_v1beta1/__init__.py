@@ -1,0 +1,1 @@
+"""cdi.kubevirt.io/v1beta1: volumes filled with content."""

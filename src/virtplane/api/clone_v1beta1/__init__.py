@@ -1,0 +1,1 @@
+"""clone.kubevirt.io/v1beta1: copies of machines."""

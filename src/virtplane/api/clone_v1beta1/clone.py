@@ -1,0 +1,55 @@
+"""VirtualMachineClone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+
+from virtplane.api.conditions import Condition
+from virtplane.api.core_v1 import TypedLocalObjectReference
+from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Metadata, Time, one_of
+
+
+class VirtualMachineCloneTemplateFilters(ApiStruct, kw_only=True):
+    """Which labels and annotations of the template are copied."""
+
+    annotation_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    label_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
+
+
+class VirtualMachineCloneSpec(ApiStruct, kw_only=True):
+    """Source and target, and what changes on the way."""
+
+    annotation_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    label_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    new_mac_addresses: dict[str, str] = field(default_factory=dict)
+    new_sm_bios_serial: str | None = field(default=None, name="newSMBiosSerial")
+    patches: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    source: TypedLocalObjectReference
+    target: TypedLocalObjectReference | None = None
+    template: VirtualMachineCloneTemplateFilters | None = None
+    volume_name_policy: Annotated[str | None, one_of("RandomizeNames", "PrefixTargetName")] = None
+
+
+class VirtualMachineCloneStatus(ApiStruct, kw_only=True):
+    """How far the clone is."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
+    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
+    creation_time: Annotated[Time | None, NULLABLE] = None
+    phase: str | None = None
+    restore_name: Annotated[str | None, NULLABLE] = None
+    snapshot_name: Annotated[str | None, NULLABLE] = None
+    target_name: Annotated[str | None, NULLABLE] = None
+
+
+class VirtualMachineClone(ApiStruct, kw_only=True):
+    """A copy of a machine or of a snapshot of one."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: VirtualMachineCloneSpec
+    status: VirtualMachineCloneStatus | None = None

@@ -1,0 +1,261 @@
+"""Kubernetes' own types that KubeVirt's objects embed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+
+from virtplane.api.markers import (
+    ATOMIC,
+    ApiStruct,
+    Int32,
+    Int64,
+    IntOrString,
+    Quantity,
+    mark,
+    requested_one_of,
+)
+from virtplane.api.meta_v1 import LabelSelector
+
+
+class NodeSelectorRequirement(ApiStruct, kw_only=True):
+    """One comparison of a node's label or field with values."""
+
+    key: str
+    operator: Annotated[str, requested_one_of("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")]
+    values: Annotated[list[str], ATOMIC] = field(default_factory=list)
+
+
+class NodeSelectorTerm(ApiStruct, kw_only=True):
+    """Requirements on a node that must all hold."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    match_expressions: Annotated[list[NodeSelectorRequirement], ATOMIC] = field(default_factory=list)
+    match_fields: Annotated[list[NodeSelectorRequirement], ATOMIC] = field(default_factory=list)
+
+
+class PreferredSchedulingTerm(ApiStruct, kw_only=True):
+    """A node term with the weight it adds to a node's score (1-100)."""
+
+    preference: NodeSelectorTerm
+    weight: Int32
+
+
+class NodeSelector(ApiStruct, kw_only=True):
+    """Alternatives of node requirements; one of them must hold."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    node_selector_terms: Annotated[list[NodeSelectorTerm], ATOMIC]
+
+
+class NodeAffinity(ApiStruct, kw_only=True):
+    """Rules on the labels and fields of nodes."""
+
+    preferred_during_scheduling_ignored_during_execution: Annotated[list[PreferredSchedulingTerm], ATOMIC] = (
+        field(default_factory=list)
+    )
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+
+class PodAffinityTerm(ApiStruct, kw_only=True):
+    """Pods, and the topology in which they count as near."""
+
+    label_selector: LabelSelector | None = None
+    match_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    mismatch_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    namespace_selector: LabelSelector | None = None
+    namespaces: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    topology_key: str
+
+
+class WeightedPodAffinityTerm(ApiStruct, kw_only=True):
+    """A pod term with the weight it adds to a node's score (1-100)."""
+
+    pod_affinity_term: PodAffinityTerm
+    weight: Int32
+
+
+class PodAffinity(ApiStruct, kw_only=True):
+    """Rules for running near other pods."""
+
+    preferred_during_scheduling_ignored_during_execution: Annotated[list[WeightedPodAffinityTerm], ATOMIC] = (
+        field(default_factory=list)
+    )
+    required_during_scheduling_ignored_during_execution: Annotated[list[PodAffinityTerm], ATOMIC] = field(
+        default_factory=list
+    )
+
+
+class PodAntiAffinity(ApiStruct, kw_only=True):
+    """Rules for running apart from other pods."""
+
+    preferred_during_scheduling_ignored_during_execution: Annotated[list[WeightedPodAffinityTerm], ATOMIC] = (
+        field(default_factory=list)
+    )
+    required_during_scheduling_ignored_during_execution: Annotated[list[PodAffinityTerm], ATOMIC] = field(
+        default_factory=list
+    )
+
+
+class Affinity(ApiStruct, kw_only=True):
+    """Where pods may, must or had better run: rules on nodes and on other pods."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAntiAffinity | None = None
+
+
+class ObjectFieldSelector(ApiStruct, kw_only=True):
+    """A field of the pod itself."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    api_version: str | None = None
+    field_path: str
+
+
+class ResourceFieldSelector(ApiStruct, kw_only=True):
+    """A resource request or limit of a container."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    container_name: str | None = None
+    divisor: Quantity | None = None
+    resource: str
+
+
+class DownwardAPIVolumeFile(ApiStruct, kw_only=True):
+    """One file made of a field or a resource of the pod."""
+
+    field_ref: ObjectFieldSelector | None = None
+    mode: Int32 | None = None
+    path: str
+    resource_field_ref: ResourceFieldSelector | None = None
+
+
+class ExecAction(ApiStruct, kw_only=True):
+    """A command run inside; exit status 0 means healthy."""
+
+    command: Annotated[list[str], ATOMIC] = field(default_factory=list)
+
+
+class HTTPHeader(ApiStruct, kw_only=True):
+    """One header sent with an HTTP probe."""
+
+    name: str
+    value: str
+
+
+class HTTPGetAction(ApiStruct, kw_only=True):
+    """An HTTP GET; any status from 200 to 399 means healthy."""
+
+    host: str | None = None
+    http_headers: Annotated[list[HTTPHeader], ATOMIC] = field(default_factory=list)
+    path: str | None = None
+    port: IntOrString
+    scheme: Annotated[str | None, requested_one_of("HTTP", "HTTPS")] = None
+
+
+class LocalObjectReference(ApiStruct, kw_only=True):
+    """The name of an object in the same namespace."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    name: Annotated[str | None, mark(default="")] = None
+
+
+class TypedLocalObjectReference(ApiStruct, kw_only=True):
+    """Group, kind and name of an object in the same namespace."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
+    api_group: str | None = None
+    kind: str
+    name: str
+
+
+class TypedObjectReference(ApiStruct, kw_only=True):
+    """Group, kind, name and namespace of an object."""
+
+    api_group: str | None = None
+    kind: str
+    name: str
+    namespace: str | None = None
+
+
+class VolumeResourceRequirements(ApiStruct, kw_only=True):
+    """The storage asked for, and its limit."""
+
+    limits: dict[str, Quantity] = field(default_factory=dict)
+    requests: dict[str, Quantity] = field(default_factory=dict)
+
+
+class PersistentVolumeClaimSpec(ApiStruct, kw_only=True):
+    """What storage is asked for: class, size, access and volume modes."""
+
+    access_modes: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    data_source: TypedLocalObjectReference | None = None
+    data_source_ref: TypedObjectReference | None = None
+    resources: VolumeResourceRequirements | None = None
+    selector: LabelSelector | None = None
+    storage_class_name: str | None = None
+    volume_attributes_class_name: str | None = None
+    volume_mode: Annotated[str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile")] = None
+    volume_name: str | None = None
+
+
+class CorePersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
+    """A claim of the same namespace, as Kubernetes' own volumes name it."""
+
+    claim_name: str
+    read_only: bool | None = None
+
+
+class PodDNSConfigOption(ApiStruct, kw_only=True):
+    """One resolver option with an optional value."""
+
+    name: str | None = None
+    value: str | None = None
+
+
+class PodDNSConfig(ApiStruct, kw_only=True):
+    """Name servers, search domains and options added to what the DNS policy gives."""
+
+    nameservers: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    options: Annotated[list[PodDNSConfigOption], ATOMIC] = field(default_factory=list)
+    searches: Annotated[list[str], ATOMIC] = field(default_factory=list)
+
+
+class TCPSocketAction(ApiStruct, kw_only=True):
+    """A TCP connection; being accepted means healthy."""
+
+    host: str | None = None
+    port: IntOrString
+
+
+class Toleration(ApiStruct, kw_only=True):
+    """A taint that is put up with."""
+
+    effect: Annotated[str | None, requested_one_of("NoExecute", "NoSchedule", "PreferNoSchedule")] = None
+    key: str | None = None
+    operator: Annotated[str | None, requested_one_of("Equal", "Exists")] = None
+    toleration_seconds: Int64 | None = None
+    value: str | None = None
+
+
+class TopologySpreadConstraint(ApiStruct, kw_only=True):
+    """How evenly matching pods spread over a topology."""
+
+    label_selector: LabelSelector | None = None
+    match_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    max_skew: Int32
+    min_domains: Int32 | None = None
+    node_affinity_policy: Annotated[str | None, requested_one_of("Honor", "Ignore")] = None
+    node_taints_policy: Annotated[str | None, requested_one_of("Honor", "Ignore")] = None
+    topology_key: str
+    when_unsatisfiable: Annotated[str, requested_one_of("DoNotSchedule", "ScheduleAnyway")]
+
+
+class ResourceRequirementsWithoutClaims(ApiStruct, kw_only=True):
+    """Compute resources requested and their limits."""
+
+    limits: dict[str, Quantity] = field(default_factory=dict)
+    requests: dict[str, Quantity] = field(default_factory=dict)

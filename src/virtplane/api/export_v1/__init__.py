@@ -1,0 +1,1 @@
+"""export.kubevirt.io/v1: fetching disks from outside."""

@@ -1,0 +1,1 @@
+"""instancetype.kubevirt.io/v1beta1: instance types and preferences."""

@@ -1,0 +1,72 @@
+"""Instance types."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from virtplane.api.kubevirt_v1.cpu import NUMA, Realtime
+from virtplane.api.kubevirt_v1.devices import GPU, HostDevice
+from virtplane.api.kubevirt_v1.domain import DiskIOThreads
+from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
+from virtplane.api.kubevirt_v1.memory import Hugepages
+from virtplane.api.markers import ATOMIC, ApiStruct, Int32, Int64, Metadata, Quantity, describe, mark
+
+
+class CPUInstancetype(ApiStruct, kw_only=True):
+    """Number and placement of virtual CPUs."""
+
+    dedicated_cpu_placement: bool | None = field(default=None, name="dedicatedCPUPlacement")
+    guest: Annotated[Int64, describe("Number of virtual CPUs.")]
+    isolate_emulator_thread: bool | None = None
+    max_sockets: Int64 | None = None
+    model: str | None = None
+    numa: NUMA | None = None
+    realtime: Realtime | None = None
+
+
+class MemoryInstancetype(ApiStruct, kw_only=True):
+    """Size and backing of memory."""
+
+    guest: Annotated[Quantity, describe("Memory of the guest.")]
+    hugepages: Hugepages | None = None
+    max_guest: Quantity | None = None
+    overcommit_percent: Annotated[
+        Int32 | None,
+        mark(minimum=0, maximum=100),
+        describe("By how many percent the request lies below the guest's memory."),
+    ] = None
+
+
+class VirtualMachineInstancetypeSpec(ApiStruct, kw_only=True):
+    """What machines of this type get and may not set themselves."""
+
+    annotations: dict[str, str] = field(default_factory=dict)
+    cpu: CPUInstancetype
+    gpus: Annotated[list[GPU], ATOMIC] = field(default_factory=list)
+    host_devices: Annotated[list[HostDevice], ATOMIC] = field(default_factory=list)
+    io_threads: DiskIOThreads | None = None
+    io_threads_policy: str | None = None
+    launch_security: LaunchSecurity | None = None
+    memory: MemoryInstancetype
+    node_selector: dict[str, str] = field(default_factory=dict)
+    scheduler_name: str | None = None
+
+
+class VirtualMachineInstancetype(ApiStruct, kw_only=True):
+    """CPU, memory and devices of machines, for one namespace."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: VirtualMachineInstancetypeSpec
+
+
+class VirtualMachineClusterInstancetype(ApiStruct, kw_only=True):
+    """CPU, memory and devices of machines, for the whole cluster."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: VirtualMachineInstancetypeSpec

@@ -1,0 +1,69 @@
+"""Virtual CPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from virtplane.api.markers import ApiStruct, Int64, describe
+
+
+class CPUFeature(ApiStruct, kw_only=True):
+    """One CPU flag with the policy libvirt applies to it."""
+
+    name: Annotated[str, describe("The flag, for example vmx.")]
+    policy: Annotated[
+        str | None, describe("force, require, optional, disable or forbid; require when absent.")
+    ] = None
+
+
+class NUMAGuestMappingPassthrough(ApiStruct, kw_only=True):
+    """The guest sees the NUMA nodes on which its CPUs are pinned."""
+
+
+class NUMA(ApiStruct, kw_only=True):
+    """NUMA topology shown to the guest."""
+
+    guest_mapping_passthrough: NUMAGuestMappingPassthrough | None = None
+
+
+class Realtime(ApiStruct, kw_only=True):
+    """Virtual CPUs scheduled with real-time priority."""
+
+    mask: str | None = None
+
+
+class CPU(ApiStruct, kw_only=True):
+    """Topology, model and placement of the virtual CPUs."""
+
+    cores: Annotated[Int64 | None, describe("Cores per socket, at least 1.")] = None
+    dedicated_cpu_placement: Annotated[
+        bool | None, describe("Give the guest whole CPUs of the node and pin it to them.")
+    ] = None
+    features: Annotated[list[CPUFeature], describe("CPU flags added to or taken from the model.")] = field(
+        default_factory=list
+    )
+    isolate_emulator_thread: Annotated[
+        bool | None, describe("With dedicated CPUs: one more CPU for the emulator itself.")
+    ] = None
+    max_sockets: Annotated[
+        Int64 | None, describe("Up to how many sockets can be plugged in while the guest runs.")
+    ] = None
+    model: Annotated[
+        str | None, describe("The CPU model as libvirt names it, or host-model or host-passthrough.")
+    ] = None
+    numa: Annotated[NUMA | None, describe("NUMA topology shown to the guest.")] = None
+    realtime: Annotated[Realtime | None, describe("Run the virtual CPUs with real-time priority.")] = None
+    sockets: Annotated[Int64 | None, describe("Sockets, at least 1; can be raised while the guest runs.")] = (
+        None
+    )
+    threads: Annotated[Int64 | None, describe("Threads per core, at least 1.")] = None
+
+
+class CPUTopology(ApiStruct, kw_only=True):
+    """Sockets, cores per socket and threads per core."""
+
+    cores: Int64 | None = None
+    sockets: Int64 | None = None
+    threads: Int64 | None = None

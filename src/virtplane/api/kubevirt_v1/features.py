@@ -1,0 +1,90 @@
+"""Platform features and Hyper-V enlightenments."""
+
+from __future__ import annotations
+
+from virtplane.api.markers import ApiStruct, Int64
+
+
+class FeatureState(ApiStruct, kw_only=True):
+    """A feature that is on or off; on when the member is present without a value."""
+
+    enabled: bool | None = None
+
+
+class FeatureAPIC(ApiStruct, kw_only=True):
+    """The local interrupt controller."""
+
+    enabled: bool | None = None
+    end_of_interrupt: bool | None = None
+
+
+class FeatureSpinlocks(ApiStruct, kw_only=True):
+    """Hyper-V spin lock notification."""
+
+    enabled: bool | None = None
+    spinlocks: Int64 | None = None
+
+
+class SyNICTimer(ApiStruct, kw_only=True):
+    """Hyper-V synthetic timers."""
+
+    direct: FeatureState | None = None
+    enabled: bool | None = None
+
+
+class TLBFlush(ApiStruct, kw_only=True):
+    """Hyper-V paravirtual TLB flush."""
+
+    direct: FeatureState | None = None
+    enabled: bool | None = None
+    extended: FeatureState | None = None
+
+
+class FeatureVendorID(ApiStruct, kw_only=True):
+    """The hypervisor vendor that the guest sees."""
+
+    enabled: bool | None = None
+    vendorid: str | None = None
+
+
+class FeatureHyperv(ApiStruct, kw_only=True):
+    """Hyper-V enlightenments for Windows guests."""
+
+    evmcs: FeatureState | None = None
+    frequencies: FeatureState | None = None
+    ipi: FeatureState | None = None
+    reenlightenment: FeatureState | None = None
+    relaxed: FeatureState | None = None
+    reset: FeatureState | None = None
+    runtime: FeatureState | None = None
+    spinlocks: FeatureSpinlocks | None = None
+    synic: FeatureState | None = None
+    synictimer: SyNICTimer | None = None
+    tlbflush: TLBFlush | None = None
+    vapic: FeatureState | None = None
+    vendorid: FeatureVendorID | None = None
+    vpindex: FeatureState | None = None
+
+
+class HyperVPassthrough(ApiStruct, kw_only=True):
+    """Offer every Hyper-V enlightenment that the host supports."""
+
+    enabled: bool | None = None
+
+
+class FeatureKVM(ApiStruct, kw_only=True):
+    """Whether KVM shows itself to the guest."""
+
+    hidden: bool | None = None
+
+
+class Features(ApiStruct, kw_only=True):
+    """CPU and platform features offered to the guest."""
+
+    acpi: FeatureState | None = None
+    apic: FeatureAPIC | None = None
+    hyperv: FeatureHyperv | None = None
+    hyperv_passthrough: HyperVPassthrough | None = None
+    kvm: FeatureKVM | None = None
+    pvspinlock: FeatureState | None = None
+    smm: FeatureState | None = None

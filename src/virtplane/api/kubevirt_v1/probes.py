@@ -1,0 +1,34 @@
+"""Liveness and readiness of guests."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from virtplane.api.core_v1 import ExecAction, HTTPGetAction, TCPSocketAction
+from virtplane.api.markers import ApiStruct, Int32, describe
+
+
+class GuestAgentPing(ApiStruct, kw_only=True):
+    """Healthy when the guest agent answers."""
+
+
+class Probe(ApiStruct, kw_only=True):
+    """A check of the guest's health; exactly one handler is set. Times are seconds."""
+
+    exec: ExecAction | None = None
+    failure_threshold: Annotated[
+        Int32 | None, describe("Failures in a row before the guest counts as unhealthy; 3 when absent.")
+    ] = None
+    guest_agent_ping: GuestAgentPing | None = None
+    http_get: HTTPGetAction | None = None
+    initial_delay_seconds: Annotated[
+        Int32 | None, describe("Seconds after the start before the first check.")
+    ] = None
+    period_seconds: Annotated[Int32 | None, describe("Seconds between checks; 10 when absent.")] = None
+    success_threshold: Annotated[
+        Int32 | None, describe("Successes in a row before the guest counts as healthy; 1 when absent.")
+    ] = None
+    tcp_socket: TCPSocketAction | None = None
+    timeout_seconds: Annotated[
+        Int32 | None, describe("Seconds after which a check has failed; 1 when absent.")
+    ] = None

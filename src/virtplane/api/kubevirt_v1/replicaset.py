@@ -1,0 +1,42 @@
+"""VirtualMachineInstanceReplicaSet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+
+from virtplane.api.conditions import Condition
+from virtplane.api.kubevirt_v1.vm import VirtualMachineInstanceTemplateSpec
+from virtplane.api.markers import NULLABLE, ApiStruct, Int32, Metadata
+from virtplane.api.meta_v1 import LabelSelector
+
+
+class VirtualMachineInstanceReplicaSetSpec(ApiStruct, kw_only=True):
+    """How many instances, of which template."""
+
+    paused: bool | None = None
+    replicas: Int32 | None = None
+    selector: LabelSelector
+    template: VirtualMachineInstanceTemplateSpec
+
+
+class VirtualMachineInstanceReplicaSetStatus(ApiStruct, kw_only=True):
+    """How many instances there are and how many are ready."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
+    conditions: list[Condition] = field(default_factory=list)
+    label_selector: str | None = None
+    ready_replicas: Int32 | None = None
+    replicas: Int32 | None = None
+
+
+class VirtualMachineInstanceReplicaSet(ApiStruct, kw_only=True):
+    """A number of equal instances kept running."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: VirtualMachineInstanceReplicaSetSpec
+    status: Annotated[VirtualMachineInstanceReplicaSetStatus | None, NULLABLE] = None

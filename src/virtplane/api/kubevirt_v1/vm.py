@@ -1,0 +1,88 @@
+"""VirtualMachine: what users create."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from msgspec import field
+
+from virtplane.api.cdi_v1beta1.data_volume import DataVolumeSpec
+from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.markers import NULLABLE, ApiStruct, Metadata, TemplateMetadata, describe
+
+
+class DataVolumeTemplateDummyStatus(ApiStruct, kw_only=True):
+    """Always empty; kept so that copied DataVolumes are accepted."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
+
+
+class DataVolumeTemplateSpec(ApiStruct, kw_only=True):
+    """A DataVolume that is made with the machine and deleted with it."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: Annotated[TemplateMetadata, NULLABLE] = None
+    spec: DataVolumeSpec
+    status: Annotated[DataVolumeTemplateDummyStatus | None, NULLABLE] = None
+
+
+class InstancetypeMatcher(ApiStruct, kw_only=True):
+    """The instance type that gives CPU, memory and devices, by name or inferred from a volume."""
+
+    infer_from_volume: str | None = None
+    infer_from_volume_failure_policy: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    revision_name: str | None = None
+
+
+class PreferenceMatcher(ApiStruct, kw_only=True):
+    """The preference that fills what the template leaves open, by name or inferred from a volume."""
+
+    infer_from_volume: str | None = None
+    infer_from_volume_failure_policy: str | None = None
+    kind: str | None = None
+    name: str | None = None
+    revision_name: str | None = None
+
+
+class VirtualMachineInstanceTemplateSpec(ApiStruct, kw_only=True):
+    """Labels, annotations and spec of the instances to create."""
+
+    metadata: Annotated[TemplateMetadata, NULLABLE] = None
+    spec: VirtualMachineInstanceSpec | None = None
+
+
+class VirtualMachineSpec(ApiStruct, kw_only=True):
+    """The wanted machine: run strategy, template, disks to provide, instance type and preference."""
+
+    data_volume_templates: Annotated[
+        list[Annotated[DataVolumeTemplateSpec | None, NULLABLE]],
+        describe("DataVolumes made with the machine; volumes of the template refer to them by name."),
+    ] = field(default_factory=list)
+    instancetype: InstancetypeMatcher | None = None
+    preference: PreferenceMatcher | None = None
+    run_strategy: Annotated[
+        str | None,
+        describe("When the instance runs: Always, RerunOnFailure, Once, Manual, Halted or WaitAsReceiver."),
+    ] = None
+    running: Annotated[
+        bool | None, describe("Deprecated: use runStrategy. True is Always, false is Halted.")
+    ] = None
+    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run.")]
+    update_volumes_strategy: Annotated[
+        str | None, describe("What a change of volumes means: Replacement or Migration.")
+    ] = None
+
+
+class VirtualMachine(ApiStruct, kw_only=True):
+    """A virtual machine: a template of an instance and the rule when that instance runs."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: VirtualMachineSpec
+    status: VirtualMachineStatus | None = None

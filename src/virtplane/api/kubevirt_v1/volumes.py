@@ -1,0 +1,191 @@
+"""Volumes: where the data of disks comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from virtplane.api.core_v1 import (
+    CorePersistentVolumeClaimVolumeSource,
+    DownwardAPIVolumeFile,
+    LocalObjectReference,
+)
+from virtplane.api.markers import ApiStruct, Quantity, describe, mark, requested_one_of, rules
+
+
+class CloudInitConfigDriveSource(ApiStruct, kw_only=True):
+    """A cloud-init config drive made of the given user and network data."""
+
+    network_data: str | None = None
+    network_data_base64: str | None = None
+    network_data_secret_ref: LocalObjectReference | None = None
+    secret_ref: LocalObjectReference | None = None
+    user_data: str | None = None
+    user_data_base64: str | None = None
+
+
+class CloudInitNoCloudSource(ApiStruct, kw_only=True):
+    """A cloud-init NoCloud disk made of the given user and network data."""
+
+    network_data: Annotated[str | None, describe("Network data as it is.")] = None
+    network_data_base64: Annotated[str | None, describe("Network data in base64.")] = None
+    network_data_secret_ref: Annotated[
+        LocalObjectReference | None, describe("A secret whose key networkdata holds the network data.")
+    ] = None
+    secret_ref: Annotated[
+        LocalObjectReference | None, describe("A secret whose key userdata holds the user data.")
+    ] = None
+    user_data: Annotated[str | None, describe("User data as it is.")] = None
+    user_data_base64: Annotated[str | None, describe("User data in base64.")] = None
+
+
+class ConfigMapVolumeSource(ApiStruct, kw_only=True):
+    """A disk with the files of a ConfigMap."""
+
+    name: Annotated[str | None, mark(default="")] = None
+    optional: bool | None = None
+    volume_label: str | None = None
+
+
+class ContainerDiskSource(ApiStruct, kw_only=True):
+    """A disk that comes as a container image; writes are lost on stop."""
+
+    image: Annotated[str, describe("The image that holds the disk below /disk.")]
+    image_pull_policy: Annotated[str | None, requested_one_of("Always", "IfNotPresent", "Never")] = None
+    image_pull_secret: str | None = None
+    path: Annotated[str | None, describe("The disk's path in the image, when there are several.")] = None
+
+
+class ContainerPathVolumeSource(ApiStruct, kw_only=True):
+    """A directory of the launcher's container, shared read-only."""
+
+    path: Annotated[
+        str,
+        rules(
+            ("self.startsWith('/')", "path must be absolute (start with '/')"),
+            ("!self.contains('..')", "path must not contain '..'"),
+        ),
+        mark(maxLength=4096),
+    ]
+    read_only: Annotated[
+        bool | None,
+        rules(("self == true", "readOnly must be true, write access is not supported")),
+        mark(default=True),
+    ] = None
+
+
+class DataVolumeVolumeSource(ApiStruct, kw_only=True):
+    """The claim that a DataVolume fills."""
+
+    hotpluggable: bool | None = None
+    name: Annotated[str, describe("The DataVolume's name.")]
+
+
+class DownwardAPIVolumeSource(ApiStruct, kw_only=True):
+    """A disk with files made of fields of the instance."""
+
+    fields: list[DownwardAPIVolumeFile] = field(default_factory=list)
+    volume_label: str | None = None
+
+
+class DownwardMetricsVolumeSource(ApiStruct, kw_only=True):
+    """A disk from which the guest reads host metrics."""
+
+
+class EmptyDiskSource(ApiStruct, kw_only=True):
+    """An empty disk that lives as long as the instance."""
+
+    capacity: Annotated[Quantity, describe("The size of the disk.")]
+
+
+class EphemeralVolumeSource(ApiStruct, kw_only=True):
+    """A copy-on-write layer over a claim; writes are lost on stop."""
+
+    persistent_volume_claim: CorePersistentVolumeClaimVolumeSource | None = None
+
+
+class HostDisk(ApiStruct, kw_only=True):
+    """A disk image on the node's own file system."""
+
+    capacity: Annotated[Quantity | None, describe("The size of a disk to create.")] = None
+    path: Annotated[str, describe("The image's path on the node.")]
+    shared: bool | None = None
+    type: Annotated[str, describe("Disk (must exist) or DiskOrCreate.")]
+
+
+class MemoryDumpVolumeSource(ApiStruct, kw_only=True):
+    """The claim into which the guest's memory is dumped."""
+
+    claim_name: str
+    hotpluggable: bool | None = None
+    read_only: bool | None = None
+
+
+class PersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
+    """A claim of the same namespace."""
+
+    claim_name: Annotated[str, describe("The claim's name.")]
+    hotpluggable: Annotated[bool | None, describe("The volume can be unplugged from the running guest.")] = (
+        None
+    )
+    read_only: bool | None = None
+
+
+class SecretVolumeSource(ApiStruct, kw_only=True):
+    """A disk with the files of a Secret."""
+
+    optional: bool | None = None
+    secret_name: str | None = None
+    volume_label: str | None = None
+
+
+class ServiceAccountVolumeSource(ApiStruct, kw_only=True):
+    """A disk with the token of a service account."""
+
+    service_account_name: str | None = None
+
+
+class SysprepSource(ApiStruct, kw_only=True):
+    """A CD-ROM with Windows' answer files."""
+
+    config_map: LocalObjectReference | None = None
+    secret: LocalObjectReference | None = None
+
+
+class Volume(ApiStruct, kw_only=True):
+    """A named source of data; exactly one source is set."""
+
+    cloud_init_config_drive: CloudInitConfigDriveSource | None = None
+    cloud_init_no_cloud: CloudInitNoCloudSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    container_disk: ContainerDiskSource | None = None
+    container_path: ContainerPathVolumeSource | None = None
+    data_volume: DataVolumeVolumeSource | None = None
+    downward_api: DownwardAPIVolumeSource | None = field(default=None, name="downwardAPI")
+    downward_metrics: DownwardMetricsVolumeSource | None = None
+    empty_disk: EmptyDiskSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    host_disk: HostDisk | None = None
+    memory_dump: MemoryDumpVolumeSource | None = None
+    name: Annotated[str, describe("The name that disks and file systems refer to.")]
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+    secret: SecretVolumeSource | None = None
+    service_account: ServiceAccountVolumeSource | None = None
+    sysprep: SysprepSource | None = None
+
+
+class HotplugVolumeSource(ApiStruct, kw_only=True):
+    """What may be attached to a running guest."""
+
+    data_volume: DataVolumeVolumeSource | None = None
+    persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
+
+
+class UtilityVolume(ApiStruct, kw_only=True):
+    """A claim mounted beside the guest for operations such as backups."""
+
+    claim_name: str
+    name: str
+    read_only: bool | None = None
+    type: str | None = None

@@ -1,0 +1,107 @@
+"""What the types below are written with: the base struct, scalar types, and marks for the schema.
+
+Structs are typed *views*. The raw JSON document stays the truth; a struct is decoded from it to read
+with types (``msgspec.convert(document, VirtualMachine)``) and never written back, so fields that a
+struct does not know survive.
+
+The marks (`msgspec.Meta(extra_json_schema=...)`) carry what a definition's structural schema says
+beyond the type: formats, bounds, list types, defaults, CEL rules. `virtplane.api.schema` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from msgspec import Meta
+
+REQUEST_ENUM = "x-virtplane-request-enum"
+"""Values that virt-api's webhooks insist on although the served definition leaves the string open."""
+
+_NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+QUANTITY_PATTERN = rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
+"""How Kubernetes quantities are written."""
+
+
+class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Base of every API type: wire names in camel case, absent fields at their defaults."""
+
+    schema_marks: ClassVar[Mapping[str, Any]] = {}
+    """What the schema says of every use of the type (for example that null is accepted)."""
+
+
+def mark(**schema: Any) -> Meta:
+    """Schema keywords for one field; underscores in names stand for dashes."""
+    return Meta(
+        extra_json_schema={
+            key.replace("_", "-") if key.startswith("x_") else key: value for key, value in schema.items()
+        }
+    )
+
+
+def describe(text: str) -> Meta:
+    """The field's description (``kubectl explain``)."""
+    return Meta(description=text)
+
+
+def list_map(*keys: str) -> Meta:
+    """A list whose items are told apart by these fields."""
+    return mark(x_kubernetes_list_type="map", x_kubernetes_list_map_keys=list(keys))
+
+
+def one_of(*values: str) -> Meta:
+    """The definition accepts these values only."""
+    return mark(enum=list(values))
+
+
+def requested_one_of(*values: str) -> Meta:
+    """The webhooks accept these values only; the definition accepts any string."""
+    return Meta(extra_json_schema={REQUEST_ENUM: sorted(values)})
+
+
+def rules(*validations: tuple[str, str]) -> Meta:
+    """CEL rules, each with the message of its violation."""
+    return mark(
+        x_kubernetes_validations=[{"rule": rule, "message": message} for rule, message in validations]
+    )
+
+
+ATOMIC = mark(x_kubernetes_list_type="atomic")
+"""A list replaced as a whole by apply."""
+SET = mark(x_kubernetes_list_type="set")
+"""A list without duplicates, merged by apply."""
+ATOMIC_MAP = mark(x_kubernetes_map_type="atomic")
+"""An object replaced as a whole by apply."""
+NULLABLE = mark(nullable=True)
+"""Null is accepted and kept."""
+PRESERVE = mark(x_kubernetes_preserve_unknown_fields=True)
+"""Unknown fields are kept."""
+
+Int32 = Annotated[int, mark(format="int32")]
+Int64 = Annotated[int, mark(format="int64")]
+UInt32 = Annotated[int, mark(format="int64", minimum=0, maximum=4294967295)]
+Float = Annotated[float, mark(format="float")]
+Quantity = Annotated[
+    str | int,
+    mark(
+        anyOf=[{"type": "integer"}, {"type": "string"}],
+        pattern=QUANTITY_PATTERN,
+        x_kubernetes_int_or_string=True,
+    ),
+]
+"""An amount with an optional suffix (`128Mi`, `500m`)."""
+IntOrString = Annotated[
+    str | int, mark(anyOf=[{"type": "integer"}, {"type": "string"}], x_kubernetes_int_or_string=True)
+]
+"""A number, or a string such as a percentage or the name of a port."""
+Time = Annotated[str, mark(format="date-time")]
+"""A point in time as RFC 3339 writes it."""
+Duration = str
+"""A length of time as Go writes it (`1h30m`)."""
+Metadata = Annotated[dict[str, Any], mark(type="object")]
+"""Object metadata; what it may hold is the API server's business."""
+TemplateMetadata = Annotated[dict[str, Any] | None, mark(type="object", nullable=True), PRESERVE]
+"""Metadata of objects to create."""
+KeptMetadata = Annotated[dict[str, Any], mark(type="object"), PRESERVE]
+"""Metadata of an object kept inside another one."""

@@ -1,0 +1,1 @@
+"""migrations.kubevirt.io/v1alpha1: migration policies."""

@@ -1,0 +1,1 @@
+"""plugin.kubevirt.io/v1alpha1: hooks into the life of guests."""

@@ -1,0 +1,78 @@
+"""Plugin."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import field
+
+from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Metadata, describe, mark
+
+
+class CELMutation(ApiStruct, kw_only=True):
+    """A CEL expression that gives the changed domain."""
+
+    expression: Annotated[str, mark(minLength=1)]
+
+
+class SidecarMutation(ApiStruct, kw_only=True):
+    """A sidecar that is handed the domain and gives it back changed."""
+
+    socket_path: Annotated[
+        str, mark(minLength=1), describe("Its socket, below /var/run/kubevirt-plugin/ and the plugin's name.")
+    ]
+
+
+class DomainHook(ApiStruct, kw_only=True):
+    """Changes the domain before the guest starts; either by CEL or by a sidecar."""
+
+    cel: CELMutation | None = None
+    condition: Annotated[
+        str | None, describe("A CEL expression over `vmi`; the hook runs when it is true.")
+    ] = None
+    failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
+    sidecar: SidecarMutation | None = None
+
+
+class NodeHook(ApiStruct, kw_only=True):
+    """A service on the node that is called at points of a guest's life."""
+
+    condition: Annotated[
+        str | None, describe("A CEL expression over `vmi`; the hook runs when it is true.")
+    ] = None
+    failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
+    permitted_hooks: Annotated[
+        list[str], ATOMIC, mark(minItems=1), describe("Points at which it is called, such as PreVMStart.")
+    ]
+    socket: Annotated[str, mark(minLength=1), describe("The service's socket on the node.")]
+    timeout: Duration | None = None
+
+
+class AdmissionReference(ApiStruct, kw_only=True):
+    """An admission policy or webhook that belongs to the plugin."""
+
+    name: Annotated[str, mark(minLength=1)]
+
+
+class PluginSpec(ApiStruct, kw_only=True):
+    """Which guests the plugin concerns, and what it does to them."""
+
+    condition: Annotated[
+        str | None, describe("A CEL expression over `vmi`; absent concerns every guest.")
+    ] = None
+    domain_hooks: Annotated[list[DomainHook], ATOMIC] = field(default_factory=list)
+    failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
+    mutating_admission_policies: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
+    mutating_admission_webhooks: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
+    node_hooks: Annotated[list[NodeHook], ATOMIC] = field(default_factory=list)
+    validating_admission_policies: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
+    validating_admission_webhooks: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
+
+
+class Plugin(ApiStruct, kw_only=True):
+    """Hooks into the life of guests, provided by somebody else."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    spec: PluginSpec

@@ -1,0 +1,1 @@
+"""pool.kubevirt.io/v1beta1: pools of machines."""

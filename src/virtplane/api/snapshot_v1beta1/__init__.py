@@ -1,0 +1,1 @@
+"""snapshot.kubevirt.io/v1beta1: snapshots and restores."""
