@@ -152,7 +152,8 @@ def already_exists(resource: GroupResource, name: str, *, being_deleted: bool = 
 def generate_name_conflict(resource: GroupResource, name: str, retry_after_seconds: int = 1) -> StatusError:
     """No free name was found for a ``generateName``."""
     details = {**_details(resource, name), "retryAfterSeconds": retry_after_seconds}
-    message = f'{_text(resource)} "{name}" already exists, the server was not able to generate a unique name for the object'
+    message = f'{_text(resource)} "{name}" already exists, '
+    message += "the server was not able to generate a unique name for the object"
     return StatusError(409, ALREADY_EXISTS, message, details)
 
 
@@ -190,7 +191,7 @@ def bad_request(message: str) -> StatusError:
 def forbidden(
     resource: GroupResource, name: str, message: str, causes: Sequence[JsonObject] = ()
 ) -> StatusError:
-    """Authorization or admission refuses. Without a resource the whole path is meant; without a name the collection."""
+    """Authorization or admission refuses. Without a name the whole collection is meant."""
     text = _text(resource)
     if not text:
         full = f"forbidden: {message}"
@@ -262,7 +263,8 @@ def server_timeout(resource: GroupResource, operation: str, retry_after_seconds:
     details = _details(resource, operation)
     if retry_after_seconds:
         details["retryAfterSeconds"] = retry_after_seconds
-    message = f"The {operation} operation against {_text(resource)} could not be completed at this time, please try again."
+    message = f"The {operation} operation against {_text(resource)} could not be completed at this time"
+    message += ", please try again."
     return StatusError(500, SERVER_TIMEOUT, message, details)
 
 

@@ -41,7 +41,7 @@ _WITHOUT_VALUE: Final = frozenset({REQUIRED, FORBIDDEN, TOO_LONG, INTERNAL})
 
 
 class FieldPath:
-    """Where a value stands in a document: ``spec.containers[0].env[name]``. Immutable; made on the way down."""
+    """Where a value stands in a document: ``spec.containers[0].env[name]``. Immutable."""
 
     __slots__ = ("_segment", "_up")
 

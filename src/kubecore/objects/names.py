@@ -70,8 +70,8 @@ _SUBDOMAIN_TEXT: Final = regex_message(
     "example.com",
 )
 _WILDCARD_TEXT: Final = regex_message(
-    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of "
-    "lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+    "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, "
+    "which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
     rf"\*\.{_SUBDOMAIN}",
     "*.example.com",
 )
@@ -186,8 +186,8 @@ def is_env_var_name(value: str) -> list[str]:
     errors = []
     if not _ENV_NAME_RE.fullmatch(value):
         what = (
-            "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', "
-            "and must not start with a digit"
+            "a valid environment variable name must consist of alphabetic characters, digits, "
+            "'_', '-', or '.', and must not start with a digit"
         )
         errors.append(regex_message(what, _ENV_NAME, "my.env-name", "MY_ENV.NAME", "MyEnvName1"))
     return errors + _has_dots_only(value)
@@ -208,7 +208,10 @@ def is_c_identifier(value: str) -> list[str]:
     """A name as the C language has them."""
     if _C_IDENTIFIER_RE.fullmatch(value):
         return []
-    what = "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters or '_'"
+    what = (
+        "a valid C identifier must start with alphabetic character or '_', "
+        "followed by a string of alphanumeric characters or '_'"
+    )
     return [regex_message(what, _C_IDENTIFIER, "my_name", "MY_NAME", "MyName")]
 
 

@@ -1,0 +1,421 @@
+"""Label and field selectors: their text forms, the object form of labels, and matching.
+
+Errors carry the messages of the Kubernetes API. The lexer knows no quotes: a word is anything between
+white space and the symbols ``= ! ( ) , > <``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kubecore.json import JsonObject
+from kubecore.objects import fields, names
+from kubecore.objects.fields import FieldError, FieldPath
+
+IN: Final = "in"
+NOT_IN: Final = "notin"
+EXISTS: Final = "exists"
+DOES_NOT_EXIST: Final = "!"
+GREATER: Final = "gt"
+LESS: Final = "lt"
+
+_OPERATOR_OF_SYMBOL: Final = {
+    "in": IN,
+    "notin": NOT_IN,
+    "=": "=",
+    "==": "==",
+    "!=": "!=",
+    ">": GREATER,
+    "<": LESS,
+}
+_BINARY_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
+_OPERATOR_OF_OBJECT: Final = {"In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExist": DOES_NOT_EXIST}
+_TOKEN: Final = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^=!(),<> \t\r\n]+)|$)")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+class SelectorError(ValueError):
+    """A selector cannot be understood; the text is the API's message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label. `values` are sorted; ``=`` and ``==`` behave as ``in``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether `labels` meet the condition. A missing label meets ``notin`` and ``!=``."""
+        value = labels.get(self.key)
+        operator = self.operator
+        if operator in {IN, "=", "=="}:
+            return value is not None and value in self.values
+        if operator in {NOT_IN, "!="}:
+            return value is None or value not in self.values
+        if operator == EXISTS:
+            return self.key in labels
+        if operator == DOES_NOT_EXIST:
+            return self.key not in labels
+        if value is None or not _is_int64(value):
+            return False
+        bound = int(self.values[0])
+        return int(value) > bound if operator == GREATER else int(value) < bound
+
+    def __str__(self) -> str:
+        if self.operator == EXISTS:
+            return self.key
+        if self.operator == DOES_NOT_EXIST:
+            return f"!{self.key}"
+        if self.operator in {IN, NOT_IN}:
+            return f"{self.key} {self.operator} ({','.join(self.values)})"
+        symbol = {GREATER: ">", LESS: "<"}.get(self.operator, self.operator)
+        return f"{self.key}{symbol}{','.join(self.values)}"
+
+
+def _is_int64(text: str) -> bool:
+    return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """Conditions which must all hold. Without any it matches everything, unless it `is_nothing`."""
+
+    requirements: tuple[Requirement, ...] = ()
+    is_nothing: bool = False
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches."""
+        return not self.requirements and not self.is_nothing
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Whether all conditions hold for `labels` (None counts as no labels)."""
+        if self.is_nothing:
+            return False
+        labels = labels or {}
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(str(requirement) for requirement in self.requirements)
+
+
+EVERYTHING: Final = LabelSelector()
+NOTHING: Final = LabelSelector(is_nothing=True)
+
+
+def label_selector_of_map(labels: Mapping[str, str]) -> LabelSelector:
+    """The selector which wants exactly these values, as Services and ReplicationControllers write it."""
+    return LabelSelector(tuple(Requirement(key, "=", (labels[key],)) for key in sorted(labels)))
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """The selector written as in ``?labelSelector=``. Raises `SelectorError`.
+
+    Requirements are sorted by key, as the server prints them.
+    """
+    if not text:
+        return EVERYTHING
+    requirements = _LabelParser(text).parse()
+    return LabelSelector(tuple(sorted(requirements, key=lambda requirement: requirement.key)))
+
+
+class _LabelParser:
+    """Recursive descent over the tokens; a token is (is_symbol, text), the end is (True, "")."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[tuple[bool, str]] = []
+        for match in _TOKEN.finditer(text):
+            symbol, word = match[1], match[2]
+            if word is not None:
+                self._tokens.append((False, word))
+            elif symbol is not None:
+                self._tokens.append((True, symbol))
+        self._position = 0
+
+    def _peek(self, *, operators: bool = False) -> tuple[bool, str]:
+        """The next token. The words ``in`` and ``notin`` are symbols only where an operator is expected."""
+        if self._position >= len(self._tokens):
+            return True, ""
+        symbol, text = self._tokens[self._position]
+        return symbol or (operators and text in {IN, NOT_IN}), text
+
+    def _take(self, *, operators: bool = False) -> tuple[bool, str]:
+        token = self._peek(operators=operators)
+        self._position += 1
+        return token
+
+    def parse(self) -> list[Requirement]:
+        requirements: list[Requirement] = []
+        while True:
+            symbol, text = self._peek()
+            if symbol and text == "":
+                return requirements
+            if symbol and text != "!":
+                raise SelectorError(f"found '{text}', expected: !, identifier, or 'end of string'")
+            try:
+                requirements.append(self._requirement())
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from error
+            symbol, text = self._take()
+            if symbol and text == "":
+                return requirements
+            if not symbol or text != ",":
+                raise SelectorError(f"found '{text}', expected: ',' or 'end of string'")
+            symbol, text = self._peek()
+            if symbol and text != "!":
+                raise SelectorError(f"found '{text}', expected: identifier after ','")
+
+    def _requirement(self) -> Requirement:
+        symbol, key = self._take()
+        negated = symbol and key == "!"
+        if negated:
+            symbol, key = self._take()
+        if symbol:
+            raise SelectorError(f"found '{key}', expected: identifier")
+        _check_key(key, FieldPath())
+        symbol, following = self._peek()
+        if symbol and following in {"", ","}:
+            return _new_requirement(key, DOES_NOT_EXIST if negated else EXISTS, ())
+        if negated:
+            return _new_requirement(key, DOES_NOT_EXIST, ())
+        symbol, word = self._take(operators=True)
+        if not symbol or word not in _OPERATOR_OF_SYMBOL:
+            raise SelectorError(f"found '{word}', expected: {_BINARY_OPERATORS}")
+        operator = _OPERATOR_OF_SYMBOL[word]
+        values = self._values() if operator in {IN, NOT_IN} else {self._exact_value()}
+        return _new_requirement(key, operator, sorted(values))
+
+    def _exact_value(self) -> str:
+        symbol, text = self._peek()
+        if symbol and text in {"", ","}:
+            return ""
+        self._take()
+        if symbol:
+            raise SelectorError(f"found '{text}', expected: identifier")
+        return text
+
+    def _values(self) -> set[str]:
+        symbol, text = self._take()
+        if not symbol or text != "(":
+            raise SelectorError(f"found '{text}' expected: '('")
+        symbol, text = self._peek()
+        if symbol and text == ")":
+            self._take()
+            return {""}
+        if symbol and text != ",":
+            raise SelectorError(f"found '{text}', expected: ',', ')' or identifier")
+        return self._value_list()
+
+    def _value_list(self) -> set[str]:
+        """Words between commas up to the closing bracket; nothing between two commas is the empty value."""
+        values: set[str] = set()
+        word: str | None = None
+        while True:
+            symbol, text = self._take()
+            if not symbol:
+                if word is not None:
+                    raise SelectorError(f"found '{text}', expected: ',' or ')'")
+                word = text
+                values.add(text)
+            elif text == ",":
+                if word is None:
+                    values.add("")
+                word = None
+                symbol, text = self._peek()
+                if symbol and text not in {",", ")"}:
+                    raise SelectorError(f"found '{text}', expected: ',', or identifier")
+            elif text == ")":
+                if word is None:
+                    values.add("")
+                return values
+            else:
+                raise SelectorError(f"found '{text}', expected: ',' or ')'")
+
+
+def _check_key(key: str, path: FieldPath) -> None:
+    problems = names.is_qualified_name(key)
+    if problems:
+        raise SelectorError(fields.invalid(path, key, "; ".join(problems)).message())
+
+
+def _new_requirement(key: str, operator: str, values: Sequence[str]) -> Requirement:
+    """A checked requirement. Several problems are reported as one list in brackets."""
+    path = FieldPath("values")
+    errors: list[FieldError] = []
+    if operator in {GREATER, LESS}:
+        detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+        errors += [
+            fields.invalid(path.index(i), value, detail)
+            for i, value in enumerate(values)
+            if not _is_int64(value)
+        ]
+    for i, value in enumerate(values):
+        problems = names.is_label_value(value)
+        if problems:
+            errors.append(fields.invalid(path.index(i).key(key), value, "; ".join(problems)))
+    if errors:
+        messages = [error.message() for error in errors]
+        raise SelectorError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
+    return Requirement(key, operator, tuple(values))
+
+
+def from_label_selector_object(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """The selector of a ``LabelSelector`` object. None matches nothing, an empty one everything.
+
+    Raises `SelectorError` for an operator that does not exist or values that do not fit.
+    """
+    if selector is None:
+        return NOTHING
+    requirements = [
+        _new_requirement(key, IN, (value,)) for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    for expression in selector.get("matchExpressions") or ():
+        name = expression.get("operator", "")
+        operator = _OPERATOR_OF_OBJECT.get(name)
+        if operator is None:
+            raise SelectorError(f'"{name}" is not a valid label selector operator')
+        values = sorted(set(expression.get("values") or ()))
+        if operator in {IN, NOT_IN} and not values:
+            detail = "for 'in', 'notin' operators, values set can't be empty"
+            raise SelectorError(fields.invalid("values", [], detail).message())
+        if operator in {EXISTS, DOES_NOT_EXIST} and values:
+            detail = "values set must be empty for exists and does not exist"
+            raise SelectorError(fields.invalid("values", values, detail).message())
+        requirements.append(_new_requirement(expression.get("key", ""), operator, values))
+    return LabelSelector(tuple(sorted(requirements, key=lambda requirement: requirement.key)))
+
+
+def validate_label_selector_object(
+    selector: Mapping[str, Any] | None, path: FieldPath, *, allow_invalid_values: bool = False
+) -> list[FieldError]:
+    """What is wrong with a ``LabelSelector`` object inside another object at `path`.
+
+    `allow_invalid_values` is for updates of objects which already carry values that are no label values.
+    """
+    if selector is None:
+        return []
+    errors = validate_labels(selector.get("matchLabels") or {}, path.child("matchLabels"))
+    for index, expression in enumerate(selector.get("matchExpressions") or ()):
+        at = path.child("matchExpressions").index(index)
+        errors += _validate_expression(expression, at, allow_invalid_values)
+    return errors
+
+
+def _validate_expression(expression: JsonObject, path: FieldPath, allow_invalid: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operator, values = expression.get("operator", ""), expression.get("values") or []
+    if operator in {"In", "NotIn"}:
+        if not values:
+            errors.append(
+                fields.required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'")
+            )
+    elif operator in {"Exists", "DoesNotExist"}:
+        if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(fields.forbidden(path.child("values"), detail))
+    else:
+        errors.append(fields.invalid(path.child("operator"), operator, "not a valid selector operator"))
+    key = expression.get("key", "")
+    errors += [fields.invalid(path.child("key"), key, message) for message in names.is_qualified_name(key)]
+    if not allow_invalid:
+        for index, value in enumerate(values):
+            at = path.child("values").index(index)
+            errors += [fields.invalid(at, value, message) for message in names.is_label_value(value)]
+    return errors
+
+
+def validate_labels(labels: Mapping[str, str], path: FieldPath) -> list[FieldError]:
+    """What is wrong with keys and values of a map of labels at `path` (in the order of the keys)."""
+    errors: list[FieldError] = []
+    for key in sorted(labels):
+        errors += [fields.invalid(path, key, message) for message in names.is_qualified_name(key)]
+        value = labels[key]
+        errors += [fields.invalid(path, value, message) for message in names.is_label_value(value)]
+    return errors
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """One condition on one field: equal to `value`, or not."""
+
+    field: str
+    equal: bool
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Conditions on fields which must all hold."""
+
+    requirements: tuple[FieldRequirement, ...] = ()
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether every object matches."""
+        return not self.requirements
+
+    def matches(self, values: Mapping[str, str]) -> bool:
+        """Whether the selectable fields `values` meet all conditions; an absent field is the empty string."""
+        return all(
+            (values.get(requirement.field, "") == requirement.value) is requirement.equal
+            for requirement in self.requirements
+        )
+
+    def exact(self, field: str) -> str | None:
+        """The value that `field` must have, where the selector says so (``metadata.name=x``)."""
+        for requirement in self.requirements:
+            if requirement.equal and requirement.field == field:
+                return requirement.value
+        return None
+
+    def __str__(self) -> str:
+        return ",".join(
+            f"{requirement.field}{'=' if requirement.equal else '!='}{_escape(requirement.value)}"
+            for requirement in self.requirements
+        )
+
+
+def _escape(value: str) -> str:
+    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+
+
+def parse_field_selector(text: str) -> FieldSelector:
+    """The selector written as in ``?fieldSelector=``. Which fields exist is for the caller to check."""
+    requirements = []
+    for term in sorted(_terms(text)):
+        if not term:
+            continue
+        match = re.search(r"!=|==|=", term)
+        if match is None:
+            raise SelectorError(f"invalid selector: '{text}'; can't understand '{term}'")
+        value = _unescape(term[match.end() :])
+        requirements.append(FieldRequirement(term[: match.start()], match[0] != "!=", value))
+    return FieldSelector(tuple(requirements))
+
+
+def _terms(text: str) -> Iterable[str]:
+    """The parts between commas; a comma after a backslash belongs to its part."""
+    return (match[0] for match in re.finditer(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL))
+
+
+def _unescape(text: str) -> str:
+    value = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char == "\\":
+            escaped = text[position + 1 : position + 2]
+            if escaped not in {"\\", ",", "="}:
+                raise SelectorError(f"invalid field selector: invalid escape sequence: \\{escaped}")
+            char = escaped
+            position += 1
+        elif char in ",=":
+            raise SelectorError(f"invalid field selector: unescaped character in value: {ord(char)}")
+        value.append(char)
+        position += 1
+    return "".join(value)
