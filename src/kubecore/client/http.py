@@ -153,7 +153,7 @@ class _HttpStream:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status = response.status
-        self.headers = _lower(response.headers)
+        self.headers: Mapping[str, str] = _lower(response.headers)
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
@@ -190,7 +190,8 @@ def _connection_failed(server: str, error: BaseException) -> ConnectionFailed:
     if isinstance(error, aiohttp.ClientConnectorError):
         text = error.os_error.strerror or str(error.os_error)
         return ConnectionFailed(
-            f"The connection to the server {host} was refused - did you specify the right host or port? ({text})"
+            f"The connection to the server {host} was refused - "
+            f"did you specify the right host or port? ({text})"
         )
     return ConnectionFailed(f"The connection to the server {host} failed: {error or type(error).__name__}")
 

@@ -65,7 +65,7 @@ def load_files(paths: Sequence[Path]) -> Kubeconfig:
 
 
 def load_kubeconfig(path: str | os.PathLike[str] | None = None, context: str | None = None) -> ClientConfig:
-    """The configuration of `context` (default: the current one) of the file `path` (default: kubectl's files).
+    """The configuration of `context` (default: the current one) in the file `path` (default: kubectl's).
 
     Raises ConfigError for absent files, unknown contexts and broken data.
     """

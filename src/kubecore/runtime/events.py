@@ -224,10 +224,9 @@ class EventRecorder:
         namespace = event["metadata"]["namespace"]
         if pending.is_repeat:
             changed = {key: event[key] for key in ("count", "lastTimestamp", "message")}
+            name = event["metadata"]["name"]
             try:
-                await self._client.patch(
-                    EVENTS, event["metadata"]["name"], changed, namespace, type="strategic"
-                )
+                await self._client.patch(EVENTS, name, changed, namespace, type="strategic")
             except StatusError as error:
                 if error.code != 404:
                     raise

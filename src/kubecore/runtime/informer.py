@@ -62,7 +62,7 @@ class Store:
     def get(self, key: Key) -> JsonObject | None:
         return self._objects.get(key)
 
-    def keys(self) -> list[Key]:
+    def all_keys(self) -> list[Key]:
         return list(self._objects)
 
     def values(self, namespace: str | None = None) -> list[JsonObject]:
@@ -255,7 +255,7 @@ class Informer:
 
     def _replace(self, objects: Iterable[JsonObject]) -> None:
         fresh = {key_of(obj): self._transformed(self._typed(obj)) for obj in objects}
-        for key in self._store.keys():
+        for key in self._store.all_keys():
             if key not in fresh:
                 gone = self._store.remove(key)
                 if gone is not None:

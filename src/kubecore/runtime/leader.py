@@ -21,7 +21,7 @@ RETRY_SECONDS = 2.0
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time; somebody else may lead now, so this process must end its work."""
+    """The lease could not be renewed in time: somebody else may lead, so this process must end its work."""
 
 
 class LeaderElector:
@@ -88,7 +88,9 @@ class LeaderElector:
             await self._release()
 
     async def _acquire(self) -> None:
-        while not await self._try():
+        while True:
+            if await self._try():
+                return
             await asyncio.sleep(self._retry_seconds * random.uniform(1.0, 2.2))
 
     async def _renew(self) -> None:
