@@ -8,13 +8,16 @@ a single-element ``allOf`` as the published documents write them) are followed t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kubecore.json import JsonObject
 
+from .metadata import OBJECT_META
+
 _NO_RAW: JsonObject = {}
+_T = TypeVar("_T")
 
 
 class SchemaSet:
@@ -56,6 +59,7 @@ class Schema:
 
     def __init__(self, raw: JsonObject, definitions: SchemaSet | None = None) -> None:
         self._definitions = definitions
+        self._derived: dict[Callable[[Schema], Any], Any] = {}
         target, overlay = _reference(raw)
         if target is not None and definitions is not None and target in definitions:
             self.raw: JsonObject = {**definitions.raw(target), **overlay}
@@ -67,6 +71,13 @@ class Schema:
     def __repr__(self) -> str:
         return f"Schema({self.definition or self.type or 'any'})"
 
+    def derive(self, build: Callable[[Schema], _T]) -> _T:
+        """What `build` makes of this view, made once and kept with it (compiled walkers, for example)."""
+        found = self._derived.get(build, _NO_RAW)
+        if found is _NO_RAW:
+            found = self._derived[build] = build(self)
+        return cast(_T, found)
+
     def _view(self, raw: JsonObject) -> Schema:
         target, overlay = _reference(raw)
         if (
@@ -77,6 +88,10 @@ class Schema:
         ):
             return self._definitions.schema(target)
         return Schema(raw, self._definitions)
+
+    def branch(self, raw: JsonObject) -> Schema:
+        """A view of a schema nested in a keyword of this one (``anyOf`` and its like)."""
+        return self._view(raw)
 
     @cached_property
     def type(self) -> str:
@@ -91,9 +106,12 @@ class Schema:
 
     @cached_property
     def properties(self) -> Mapping[str, Schema]:
-        """The named fields of an object."""
+        """The named fields of an object; an embedded resource always has those common to all objects."""
         raw = self.raw.get("properties")
-        return {name: self._view(child) for name, child in raw.items()} if isinstance(raw, dict) else {}
+        named = {name: self._view(child) for name, child in raw.items()} if isinstance(raw, dict) else {}
+        if self.embedded_resource:
+            named = embedded_properties(named, self._definitions)
+        return named
 
     @cached_property
     def required(self) -> tuple[str, ...]:
@@ -108,7 +126,7 @@ class Schema:
 
     @cached_property
     def additional_properties(self) -> Schema | None:
-        """The schema of the values of a map; an empty schema (anything) for ``true``, None when forbidden or unset."""
+        """The schema of the values of a map; an empty schema for ``true``, None when unset."""
         raw = self.raw.get("additionalProperties")
         if isinstance(raw, dict):
             return self._view(raw)
@@ -207,3 +225,23 @@ def _reference(raw: JsonObject) -> tuple[str | None, JsonObject]:
         return None, _NO_RAW
     overlay = {key: value for key, value in raw.items() if key not in {"$ref", "allOf", "description"}}
     return target.rsplit("/", 1)[-1], overlay
+
+
+def custom_resource_schema(raw: JsonObject) -> Schema:
+    """The schema of a whole custom resource from ``openAPIV3Schema``: the common fields are added to it."""
+    return Schema({**raw, "x-kubernetes-embedded-resource": True}, SchemaSet(open_objects=False))
+
+
+def embedded_properties(named: Mapping[str, Schema], definitions: SchemaSet | None) -> dict[str, Schema]:
+    """The fields of an embedded resource: those every object has, and the `named` ones.
+
+    What is declared about metadata narrows the common definition, it never widens or replaces it.
+    """
+    declared = named["metadata"].raw if "metadata" in named else _NO_RAW
+    properties = {**OBJECT_META["properties"], **(declared.get("properties") or _NO_RAW)}
+    metadata = {**OBJECT_META, **declared, "properties": properties}
+    common: dict[str, Schema] = {
+        "apiVersion": Schema({"type": "string"}, definitions),
+        "kind": Schema({"type": "string"}, definitions),
+    }
+    return {**common, **named, "metadata": Schema(metadata, definitions)}

@@ -1,0 +1,405 @@
+"""Checking values against a schema, with the errors that users of Kubernetes know.
+
+A schema becomes a chain of small checks per node, compiled when the node is first met. Each gets the
+value, its path, and the list of errors to append to. Two paths lead to a value: the *name* by which
+messages mention it (which starts at the validated value), and the field path under which errors are
+filed (which starts at the document); they differ only for defaults inside schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long, too_many, type_invalid
+from kubecore.objects.fields import not_supported as unsupported
+
+from .formats import INTEGER_RANGES, STRING_FORMATS
+from .model import Schema
+from .regexes import PatternError, compile_pattern
+
+_Check = Callable[[Any, str, list[FieldError]], None]
+"""(value, name, errors). The name is relative to the validated value: ``spec.list[0]``."""
+
+_NO_PATH = "<nil>"
+"""Where errors of combined schemas are filed: they name the value in their text only."""
+
+
+def validate(document: Any, schema: Schema, path: FieldPath | None = None) -> list[FieldError]:
+    """What is wrong with `document` by `schema`, in the order in which it is found.
+
+    `path` is put before the paths of all errors, but not into their texts.
+    """
+    errors: list[FieldError] = []
+    schema.derive(_validator)(document, "", errors)
+    if path is None or not errors:
+        return errors
+    return [
+        error
+        if error.field == _NO_PATH
+        else FieldError(error.type, _under(path, error.field), error.bad_value, error.detail)
+        for error in errors
+    ]
+
+
+def _under(path: FieldPath, name: str) -> str:
+    if not name:
+        return str(path)
+    return f"{path}{name}" if name.startswith("[") else f"{path}.{name}"
+
+
+def json_type(value: Any) -> str:
+    """The JSON schema type of a value, as error messages name it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def equal_json(left: Any, right: Any) -> bool:
+    """Equality of JSON values: unlike in Python, true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(equal_json, left, right))
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(equal_json(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+def _validator(schema: Schema) -> _Check:
+    """All checks of a node, in the order in which their errors are reported."""
+    type_check = _type_check(schema)
+    enum_check = _enum_check(schema)
+    by_kind: dict[type, tuple[_Check, ...]] = {}
+
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        if value is None:
+            type_check(value, name, errors)
+            enum_check(value, name, errors)
+            return
+        checks = by_kind.get(type(value))
+        if checks is None:
+            checks = by_kind[type(value)] = tuple(_checks_for(schema, type(value), type_check, enum_check))
+        for each in checks:
+            each(value, name, errors)
+
+    return check
+
+
+def _checks_for(schema: Schema, kind: type, type_check: _Check, enum_check: _Check) -> Iterator[_Check]:
+    """The checks which say anything about values of this Python type."""
+    raw = schema.raw
+    if not _type_accepts_always(schema, kind):
+        yield type_check
+    if any(raw.get(key) for key in ("allOf", "anyOf", "oneOf", "not")):
+        yield from _combination_checks(schema)
+    if kind is str:
+        yield from _string_checks(schema)
+    elif kind in (int, float):
+        yield from _number_checks(schema)
+    elif kind is list:
+        yield from _list_checks(schema)
+    if raw.get("enum") is not None:
+        yield enum_check
+    if kind is dict:
+        yield from _object_checks(schema)
+
+
+_PYTHON_TYPES: dict[str, type] = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "integer": int,
+}
+
+
+def _type_accepts_always(schema: Schema, kind: type) -> bool:
+    if schema.int_or_string:
+        return kind in (int, str)
+    if not schema.type:
+        return True
+    if kind is str and schema.format in STRING_FORMATS:
+        return False
+    return _PYTHON_TYPES.get(schema.type) is kind or (schema.type == "number" and kind in (int, float))
+
+
+def _type_check(schema: Schema) -> _Check:
+    """The declared type, null, and the string formats."""
+    expected = "integer,string" if schema.int_or_string else schema.type
+    format_ok = STRING_FORMATS.get(schema.format) if schema.type == "string" else None
+
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        if not expected or (value is None and schema.nullable):
+            return
+        actual = json_type(value)
+        if actual in expected.split(","):
+            if format_ok is not None and not format_ok(value):
+                errors.append(_wrong_type(name, schema.format, value, value))
+            return
+        whole = isinstance(value, float) and value.is_integer()
+        if (actual == "integer" and expected == "number") or (whole and "integer" in expected):
+            return
+        errors.append(_wrong_type(name, expected, actual, actual))
+
+    return check
+
+
+def _wrong_type(name: str, expected: str, value: Any, shown: str) -> FieldError:
+    return type_invalid(name, value, f'{name} in body must be of type {expected}: "{shown}"')
+
+
+def _enum_check(schema: Schema) -> _Check:
+    allowed = schema.raw.get("enum")
+
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        if allowed is not None and not any(equal_json(value, each) for each in allowed):
+            if value is None and schema.nullable:
+                return
+            errors.append(unsupported(name, value, [_plain(each) for each in allowed]))
+
+    return check
+
+
+def _plain(value: Any) -> str:
+    """An enum value as it is listed in messages."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "<nil>"}[value]
+    return str(value)
+
+
+def _string_checks(schema: Schema) -> Iterator[_Check]:
+    raw = schema.raw
+    longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
+    if longest is not None:
+
+        def check_longest(value: str, name: str, errors: list[FieldError]) -> None:
+            if len(value) > longest:
+                errors.append(too_long(name, longest))
+
+        yield check_longest
+    if shortest:
+
+        def check_shortest(value: str, name: str, errors: list[FieldError]) -> None:
+            if len(value) < shortest:
+                errors.append(
+                    invalid(name, value, f"{name} in body should be at least {shortest} chars long")
+                )
+
+        yield check_shortest
+    if pattern:
+        yield _pattern_check(pattern)
+
+
+def _pattern_check(pattern: str) -> _Check:
+    try:
+        matches = compile_pattern(pattern)
+    except PatternError:
+
+        def matches(text: str) -> bool:
+            return False
+
+    def check(value: str, name: str, errors: list[FieldError]) -> None:
+        if not matches(value):
+            errors.append(invalid(name, value, f"{name} in body should match '{pattern}'"))
+
+    return check
+
+
+def _number_checks(schema: Schema) -> Iterator[_Check]:
+    raw = schema.raw
+    if schema.type == "integer":
+        yield _integer_check(schema.format)
+    multiple = raw.get("multipleOf")
+    if multiple:
+
+        def check_multiple(value: float, name: str, errors: list[FieldError]) -> None:
+            quotient = value / multiple if isinstance(multiple, float) else value % multiple
+            if quotient != (int(quotient) if isinstance(multiple, float) else 0):
+                errors.append(
+                    invalid(name, value, f"{name} in body should be a multiple of {_number(multiple)}")
+                )
+
+        yield check_multiple
+    maximum, minimum = raw.get("maximum"), raw.get("minimum")
+    if maximum is not None:
+        exclusive = bool(raw.get("exclusiveMaximum"))
+
+        def check_maximum(value: float, name: str, errors: list[FieldError]) -> None:
+            if value > maximum or (exclusive and value == maximum):
+                words = "less than" if exclusive else "less than or equal to"
+                errors.append(invalid(name, value, f"{name} in body should be {words} {_number(maximum)}"))
+
+        yield check_maximum
+    if minimum is not None:
+        exclusive_minimum = bool(raw.get("exclusiveMinimum"))
+
+        def check_minimum(value: float, name: str, errors: list[FieldError]) -> None:
+            if value < minimum or (exclusive_minimum and value == minimum):
+                words = "greater than" if exclusive_minimum else "greater than or equal to"
+                errors.append(invalid(name, value, f"{name} in body should be {words} {_number(minimum)}"))
+
+        yield check_minimum
+
+
+def _integer_check(format_name: str) -> _Check:
+    bounds = INTEGER_RANGES.get(format_name)
+    words = f"with format {format_name}" if bounds else "(default format)"
+    low, high = bounds or INTEGER_RANGES["int64"]
+
+    def check(value: float, name: str, errors: list[FieldError]) -> None:
+        if value != int(value) or not low <= value <= high:
+            errors.append(invalid(_NO_PATH, "", f"Checked value must be of type integer {words} in {name}"))
+
+    return check
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _list_checks(schema: Schema) -> Iterator[_Check]:
+    items, raw = schema.items, schema.raw
+    if items is not None:
+
+        def check_items(value: list[Any], name: str, errors: list[FieldError]) -> None:
+            check = items.derive(_validator)
+            for index, item in enumerate(value):
+                check(item, f"{name}[{index}]", errors)
+
+        yield check_items
+    fewest, most = raw.get("minItems"), raw.get("maxItems")
+
+    if fewest or most is not None:
+
+        def check_count(value: list[Any], name: str, errors: list[FieldError]) -> None:
+            count = len(value)
+            if fewest and count < fewest:
+                errors.append(invalid(name, count, f"{name} in body should have at least {fewest} items"))
+            if most is not None and count > most:
+                errors.append(too_many(name, count, most))
+
+        yield check_count
+
+
+def _object_checks(schema: Schema) -> Iterator[_Check]:
+    raw = schema.raw
+    fewest, most = raw.get("minProperties"), raw.get("maxProperties")
+    properties, extra, names = schema.properties, schema.additional_properties, schema.required
+    embedded_root = schema.embedded_resource
+    closed = raw.get("additionalProperties") is False
+
+    def check(value: dict[str, Any], name: str, errors: list[FieldError]) -> None:
+        count = len(value)
+        if fewest and count < fewest:
+            errors.append(invalid(name, count, f"{name} in body should have at least {fewest} properties"))
+            return
+        if most is not None and count > most:
+            errors.append(too_many(name, count, most))
+            return
+        prefix = f"{name}." if name else ""
+        for key, child in value.items():
+            child_schema = properties.get(key)
+            if child_schema is None:
+                if closed:
+                    errors.append(
+                        invalid(f"{prefix}{key}", child, f"{prefix}{key} in body is a forbidden property")
+                    )
+                    continue
+                child_schema = extra
+                if child_schema is None:
+                    continue
+            elif embedded_root and key == "metadata" and not _narrows_metadata(raw):
+                continue
+            child_schema.derive(_validator)(child, f"{prefix}{key}", errors)
+        errors.extend(required(f"{prefix}{key}") for key in names if key not in value)
+
+    yield check
+
+
+def _narrows_metadata(raw: dict[str, Any]) -> bool:
+    """ObjectMeta has its own validation; only what a schema adds to it (names) is checked here."""
+    return bool(((raw.get("properties") or {}).get("metadata") or {}).get("properties"))
+
+
+def _combination_checks(schema: Schema) -> Iterator[_Check]:
+    def branches(keyword: str) -> list[Schema]:
+        return [schema.branch(each) for each in schema.raw.get(keyword) or ()]
+
+    if any_of := branches("anyOf"):
+        yield _any_of_check(any_of)
+    if one_of := branches("oneOf"):
+        yield _one_of_check(one_of)
+    if all_of := branches("allOf"):
+        yield _all_of_check(all_of)
+    forbidden = schema.raw.get("not")
+    if isinstance(forbidden, dict):
+        yield _not_check(schema.branch(forbidden))
+
+
+def _outcome(branch: Schema, value: Any, name: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    branch.derive(_validator)(value, name, found)
+    return found
+
+
+def _combined(name: str, text: str) -> FieldError:
+    return invalid(_NO_PATH, "", f'"{name}" must {text}')
+
+
+def _any_of_check(branches: list[Schema]) -> _Check:
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        outcomes: list[list[FieldError]] = []
+        for branch in branches:
+            found = _outcome(branch, value, name)
+            if not found:
+                return
+            outcomes.append(found)
+        errors.append(_combined(name, "validate at least one schema (anyOf)"))
+        errors.extend(outcomes[0])
+
+    return check
+
+
+def _one_of_check(branches: list[Schema]) -> _Check:
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        outcomes = [_outcome(branch, value, name) for branch in branches]
+        valid = sum(1 for found in outcomes if not found)
+        if valid == 1:
+            return
+        count = f"Found {valid} valid alternatives" if valid else "Found none valid"
+        errors.append(_combined(name, f"validate one and only one schema (oneOf). {count}"))
+        if not valid:
+            errors.extend(outcomes[0])
+
+    return check
+
+
+def _all_of_check(branches: list[Schema]) -> _Check:
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        outcomes = [_outcome(branch, value, name) for branch in branches]
+        for found in outcomes:
+            errors.extend(found)
+        if any(outcomes):
+            none = "" if not all(outcomes) else ". None validated"
+            errors.append(_combined(name, f"validate all the schemas (allOf){none}"))
+
+    return check
+
+
+def _not_check(branch: Schema) -> _Check:
+    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+        if not _outcome(branch, value, name):
+            errors.append(_combined(name, "not validate the schema (not)"))
+
+    return check
