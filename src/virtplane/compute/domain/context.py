@@ -1,0 +1,54 @@
+"""What the rendering of a domain needs to know beyond the VirtualMachineInstance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PRIVATE_DIRECTORY = "/var/run/kubevirt-private"
+EPHEMERAL_DIRECTORY = "/var/run/kubevirt-ephemeral-disks"
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSource:
+    """Where a disk's bytes are, as the launcher's container sees them."""
+
+    path: str
+    format: str = "raw"
+    block: bool = False
+    """True for a block device, False for a file."""
+    backing_path: str = ""
+    backing_format: str = "raw"
+    direct_io: bool = False
+    """True where O_DIRECT works on the file and on what backs it."""
+    preallocated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceLink:
+    """The host's end of a guest's interface."""
+
+    tap: str
+    mac: str
+    mtu: int = 1500
+    queues: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DomainContext:
+    """Facts of the node and of the preparation before the domain is defined."""
+
+    emulation: bool
+    """True runs the guest with TCG: no working KVM on this node."""
+    disks: Mapping[str, DiskSource] = field(default_factory=dict)
+    """By volume name."""
+    interfaces: Mapping[str, InterfaceLink] = field(default_factory=dict)
+    """By interface name; interfaces without a link are not part of the domain."""
+    smbios: Mapping[str, str] = field(
+        default_factory=lambda: {"manufacturer": "KubeVirt", "product": "None", "family": "KubeVirt"}
+    )
+    firmware_directory: str = "/usr/share/OVMF"
+    serial_console_log: bool = True
+    free_page_reporting: bool = True
+    host_cpu_usable: bool = True
+    """False where the node cannot offer its own CPU model (``host-model``), as under emulation."""

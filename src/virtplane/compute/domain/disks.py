@@ -1,0 +1,144 @@
+"""``<disk>`` elements."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_bool, get_int, get_list, get_str
+from virtplane.compute.domain.context import DiskSource, DomainContext
+from virtplane.compute.domain.xml import Element, alias, element
+
+_PREFIX = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
+
+
+class MissingSource(Exception):
+    """A disk names a volume that nothing was prepared for."""
+
+    def __init__(self, disk: str) -> None:
+        super().__init__(f"disk {disk} has no prepared volume")
+        self.disk = disk
+
+
+def device_kind(disk: JsonObject) -> str:
+    """``disk``, ``cdrom`` or ``lun``."""
+    return next((kind for kind in ("cdrom", "lun") if kind in disk), "disk")
+
+
+def bus_of(disk: JsonObject) -> str:
+    """The bus that the disk asks for; CD-ROMs default to SATA, everything else to virtio."""
+    kind = device_kind(disk)
+    return get_str(disk, kind, "bus") or ("sata" if kind == "cdrom" else "virtio")
+
+
+def target_names(disks: list[JsonObject], reported: dict[str, str]) -> dict[str, str]:
+    """Target device (``vda``) by disk name; names that the status already reports are kept."""
+    names: dict[str, str] = {}
+    taken = set(reported.values())
+    for disk in disks:
+        name = get_str(disk, "name")
+        if name in reported:
+            names[name] = reported[name]
+            continue
+        prefix = _PREFIX[bus_of(disk)]
+        letters = (f"{prefix}{_letters(index)}" for index in range(1024))
+        names[name] = next(candidate for candidate in letters if candidate not in taken)
+        taken.add(names[name])
+    return names
+
+
+def _letters(index: int) -> str:
+    text = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        text = chr(ord("a") + rest) + text
+    return text
+
+
+def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
+    """All disks in the order of the specification. Raises MissingSource."""
+    disks: list[JsonObject] = get_list(vmi, "spec", "domain", "devices", "disks")
+    reported = {
+        get_str(status, "name"): get_str(status, "target")
+        for status in get_list(vmi, "status", "volumeStatus")
+        if get_str(status, "target")
+    }
+    targets = target_names(disks, reported)
+    scsi = [get_str(disk, "name") for disk in disks if bus_of(disk) == "scsi"]
+    boots = _boot_orders(vmi, disks)
+    transitional = get_bool(vmi, "spec", "domain", "devices", "useVirtioTransitional")
+    rendered = []
+    for disk in disks:
+        name = get_str(disk, "name")
+        node = _render(disk, context.disks.get(name), targets[name], context, transitional=transitional)
+        if name in scsi:
+            unit = {"type": "drive", "controller": 0, "bus": 0, "target": 0, "unit": scsi.index(name)}
+            node.append(element("address", unit))
+        if name in boots:
+            node.append(element("boot", {"order": boots[name]}))
+        rendered.append(node)
+    return rendered
+
+
+def _boot_orders(vmi: JsonObject, disks: list[JsonObject]) -> dict[str, int]:
+    """Explicit boot orders; without any, the first disk boots."""
+    orders = {
+        get_str(disk, "name"): get_int(disk, "bootOrder") for disk in disks if get_int(disk, "bootOrder")
+    }
+    interfaces = get_list(vmi, "spec", "domain", "devices", "interfaces")
+    if not orders and disks and not any(get_int(interface, "bootOrder") for interface in interfaces):
+        return {get_str(disks[0], "name"): 1}
+    return orders
+
+
+def _render(
+    disk: JsonObject, source: DiskSource | None, target: str, context: DomainContext, *, transitional: bool
+) -> Element:
+    kind, bus, name = device_kind(disk), bus_of(disk), get_str(disk, "name")
+    if source is None and kind != "cdrom":
+        raise MissingSource(name)
+    model = None
+    if bus == "virtio":
+        model = "virtio-transitional" if transitional else "virtio-non-transitional"
+    node = element(
+        "disk", {"type": "block" if source and source.block else "file", "device": kind, "model": model}
+    )
+    if source is not None:
+        node.append(_driver(disk, source, kind))
+        node.append(element("source", {"dev" if source.block else "file": source.path}))
+        if source.backing_path:
+            store = element(
+                "backingStore",
+                {"type": "file"},
+                element("format", {"type": source.backing_format}),
+                element("source", {"file": source.backing_path}),
+                element("backingStore"),
+            )
+            node.append(store)
+    tray = "open" if source is None else get_str(disk, kind, "tray") or None
+    node.append(element("target", {"dev": target, "bus": bus, "tray": tray if kind == "cdrom" else None}))
+    if get_str(disk, "serial"):
+        node.append(element("serial", {}, get_str(disk, "serial")))
+    if get_bool(disk, kind, "readonly", default=kind == "cdrom"):
+        node.append(element("readonly"))
+    if get_bool(disk, "shareable"):
+        node.append(element("shareable"))
+    node.append(alias(name))
+    return node
+
+
+def _driver(disk: JsonObject, source: DiskSource, kind: str) -> Element:
+    """Cache mode ``none`` where O_DIRECT works, else ``writethrough``; guests stop on I/O errors."""
+    cache = get_str(disk, "cache") or ("none" if source.direct_io else "writethrough")
+    io = get_str(disk, "io")
+    if not io and cache == "none" and (source.block or source.preallocated):
+        io = "native"
+    attributes = {
+        "name": "qemu",
+        "type": source.format,
+        "cache": cache,
+        "error_policy": get_str(disk, "errorPolicy") or "stop",
+        "io": io or None,
+        "discard": "unmap" if kind != "cdrom" and not source.preallocated else None,
+    }
+    if get_bool(disk, "dedicatedIOThread"):
+        attributes["iothread"] = "1"
+    return element("driver", attributes)

@@ -1,0 +1,36 @@
+"""The whole domain document."""
+
+from __future__ import annotations
+
+from lxml import etree
+
+from kubecore.json import JsonObject, get_object, get_str
+from virtplane.compute.domain import devices, disks, interfaces, platform, processor
+from virtplane.compute.domain.context import DomainContext
+from virtplane.compute.domain.xml import element
+
+
+def domain_name(vmi: JsonObject) -> str:
+    """The libvirt name of an instance's domain."""
+    return f"{get_str(vmi, 'metadata', 'namespace')}_{get_str(vmi, 'metadata', 'name')}"
+
+
+def render(vmi: JsonObject, context: DomainContext) -> str:
+    """The libvirt domain XML of `vmi`. Raises disks.MissingSource when a disk was not prepared."""
+    spec_domain = get_object(vmi, "spec", "domain")
+    root = element("domain", {"type": "qemu" if context.emulation else "kvm"})
+    root.append(element("name", {}, domain_name(vmi)))
+    root.append(platform.render_metadata(vmi))
+    root.extend(processor.render_memory(spec_domain))
+    root.extend(processor.render_cpu(spec_domain, context))
+    root.append(platform.render_os(vmi, context))
+    root.append(platform.render_sysinfo(vmi, context))
+    root.append(platform.render_features(spec_domain, context))
+    root.append(platform.render_clock(spec_domain, context))
+    root.extend(platform.lifecycle_actions(spec_domain))
+    section = element("devices")
+    section.extend(disks.render_disks(vmi, context))
+    section.extend(interfaces.render_interfaces(vmi, context))
+    section.extend(devices.render_devices(vmi, context))
+    root.append(section)
+    return etree.tostring(root, pretty_print=True, encoding="unicode")

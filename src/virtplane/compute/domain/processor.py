@@ -1,0 +1,107 @@
+"""CPU topology and model, memory."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
+from virtplane.compute.domain.context import DomainContext
+from virtplane.compute.domain.xml import Element, element, yes_no
+
+_DEFAULT_MEMORY = "8Mi"
+
+
+def topology(domain: JsonObject) -> tuple[int, int, int]:
+    """Sockets, cores and threads; without any, sockets follow the CPU limit or request."""
+    cpu = get_object(domain, "cpu")
+    sockets, cores, threads = (get_int(cpu, key) for key in ("sockets", "cores", "threads"))
+    if not (sockets or cores or threads):
+        resources = get_object(domain, "resources")
+        for kind in ("limits", "requests"):
+            amount = get_object(resources, kind).get("cpu")
+            if amount is not None:
+                return max(1, ceil(Quantity.parse(amount).milli_value / 1000)), 1, 1
+    return sockets or 1, cores or 1, threads or 1
+
+
+def vcpu_count(domain: JsonObject) -> int:
+    """How many virtual CPUs the guest starts with."""
+    sockets, cores, threads = topology(domain)
+    return sockets * cores * threads
+
+
+def memory_bytes(domain: JsonObject) -> int:
+    """The guest's memory: ``memory.guest``, else the memory request, else the limit."""
+    resources = get_object(domain, "resources")
+    candidates = (
+        get_object(domain, "memory").get("guest"),
+        get_object(resources, "requests").get("memory"),
+        get_object(resources, "limits").get("memory"),
+        _DEFAULT_MEMORY,
+    )
+    return next(Quantity.parse(amount).value for amount in candidates if amount is not None)
+
+
+def render_cpu(domain: JsonObject, context: DomainContext) -> list[Element]:
+    """``<vcpu>`` and ``<cpu>``."""
+    cpu = get_object(domain, "cpu")
+    sockets, cores, threads = topology(domain)
+    max_sockets = max(get_int(cpu, "maxSockets"), sockets)
+    present, possible = sockets * cores * threads, max_sockets * cores * threads
+    vcpu = element("vcpu", {"placement": "static", "current": present if possible != present else None})
+    vcpu.text = str(possible)
+    elements = [vcpu]
+    if possible != present:
+        elements.append(_vcpu_list(present, possible, cores * threads))
+    node = element("cpu", _model_attributes(get_str(cpu, "model"), context))
+    model = _custom_model(get_str(cpu, "model"))
+    if model:
+        node.append(element("model", {}, model))
+    node.append(element("topology", {"sockets": max_sockets, "cores": cores, "threads": threads}))
+    for feature in get_list(cpu, "features"):
+        attributes = {"name": get_str(feature, "name"), "policy": get_str(feature, "policy") or "require"}
+        node.append(element("feature", attributes))
+    if model:
+        node.append(element("feature", {"name": "mpx", "policy": "disable"}))
+    elements.append(node)
+    return elements
+
+
+def _vcpu_list(present: int, possible: int, per_socket: int) -> Element:
+    vcpus = element("vcpus")
+    for number in range(possible):
+        first = number < per_socket
+        attributes = {
+            "id": number,
+            "enabled": yes_no(number < present),
+            "hotpluggable": yes_no(not first),
+        }
+        vcpus.append(element("vcpu", attributes))
+    return vcpus
+
+
+def _model_attributes(model: str, context: DomainContext) -> dict[str, str]:
+    if _custom_model(model):
+        return {"mode": "custom", "match": "exact", "check": "none" if context.emulation else "partial"}
+    if context.emulation:
+        # TCG has no host CPU to copy; "maximum" gives every feature that the emulator knows.
+        return {"mode": "maximum"}
+    return {"mode": model or "host-model"}
+
+
+def _custom_model(model: str) -> str:
+    return "" if model in ("", "host-model", "host-passthrough") else model
+
+
+def render_memory(domain: JsonObject) -> list[Element]:
+    """``<memory>`` and, with huge pages, ``<memoryBacking>``."""
+    elements = [element("memory", {"unit": "b"}, str(memory_bytes(domain)))]
+    page_size = get_str(get_object(domain, "memory", "hugepages"), "pageSize")
+    if page_size:
+        page = element("page", {"size": Quantity.parse(page_size).value, "unit": "b"})
+        backing = element(
+            "memoryBacking", {}, element("hugepages", {}, page), element("source", {"type": "memfd"})
+        )
+        elements.append(backing)
+    return elements
