@@ -1,0 +1,86 @@
+"""The API resources that virtplane serves or uses, for clients and error messages."""
+
+from __future__ import annotations
+
+from kubecore.resources import ResourceType
+
+
+def _kubevirt(plural: str, kind: str) -> ResourceType:
+    return ResourceType("kubevirt.io", "v1", plural, kind)
+
+
+def _snapshot(plural: str, kind: str) -> ResourceType:
+    return ResourceType("snapshot.kubevirt.io", "v1beta1", plural, kind)
+
+
+def _instancetype(plural: str, kind: str, namespaced: bool = True) -> ResourceType:
+    return ResourceType("instancetype.kubevirt.io", "v1beta1", plural, kind, namespaced)
+
+
+def _backup(plural: str, kind: str) -> ResourceType:
+    return ResourceType("backup.kubevirt.io", "v1alpha1", plural, kind)
+
+
+def _cdi(plural: str, kind: str, namespaced: bool = True) -> ResourceType:
+    return ResourceType("cdi.kubevirt.io", "v1beta1", plural, kind, namespaced)
+
+
+VIRTUAL_MACHINES = _kubevirt("virtualmachines", "VirtualMachine")
+VIRTUAL_MACHINE_INSTANCES = _kubevirt("virtualmachineinstances", "VirtualMachineInstance")
+VIRTUAL_MACHINE_INSTANCE_PRESETS = _kubevirt("virtualmachineinstancepresets", "VirtualMachineInstancePreset")
+VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS = _kubevirt(
+    "virtualmachineinstancereplicasets", "VirtualMachineInstanceReplicaSet"
+)
+VIRTUAL_MACHINE_INSTANCE_MIGRATIONS = _kubevirt(
+    "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration"
+)
+KUBEVIRTS = _kubevirt("kubevirts", "KubeVirt")
+
+VIRTUAL_MACHINE_POOLS = ResourceType(
+    "pool.kubevirt.io", "v1beta1", "virtualmachinepools", "VirtualMachinePool"
+)
+VIRTUAL_MACHINE_SNAPSHOTS = _snapshot("virtualmachinesnapshots", "VirtualMachineSnapshot")
+VIRTUAL_MACHINE_SNAPSHOT_CONTENTS = _snapshot(
+    "virtualmachinesnapshotcontents", "VirtualMachineSnapshotContent"
+)
+VIRTUAL_MACHINE_RESTORES = _snapshot("virtualmachinerestores", "VirtualMachineRestore")
+VIRTUAL_MACHINE_EXPORTS = ResourceType(
+    "export.kubevirt.io", "v1", "virtualmachineexports", "VirtualMachineExport"
+)
+VIRTUAL_MACHINE_CLONES = ResourceType(
+    "clone.kubevirt.io", "v1beta1", "virtualmachineclones", "VirtualMachineClone"
+)
+VIRTUAL_MACHINE_INSTANCETYPES = _instancetype("virtualmachineinstancetypes", "VirtualMachineInstancetype")
+VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES = _instancetype(
+    "virtualmachineclusterinstancetypes", "VirtualMachineClusterInstancetype", False
+)
+VIRTUAL_MACHINE_PREFERENCES = _instancetype("virtualmachinepreferences", "VirtualMachinePreference")
+VIRTUAL_MACHINE_CLUSTER_PREFERENCES = _instancetype(
+    "virtualmachineclusterpreferences", "VirtualMachineClusterPreference", False
+)
+MIGRATION_POLICIES = ResourceType(
+    "migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", False
+)
+VIRTUAL_MACHINE_BACKUPS = _backup("virtualmachinebackups", "VirtualMachineBackup")
+VIRTUAL_MACHINE_BACKUP_TRACKERS = _backup("virtualmachinebackuptrackers", "VirtualMachineBackupTracker")
+PLUGINS = ResourceType("plugin.kubevirt.io", "v1alpha1", "plugins", "Plugin", False)
+
+DATA_VOLUMES = _cdi("datavolumes", "DataVolume")
+DATA_SOURCES = _cdi("datasources", "DataSource")
+CDI_CONFIGS = _cdi("cdiconfigs", "CDIConfig", False)
+STORAGE_PROFILES = _cdi("storageprofiles", "StorageProfile", False)
+
+NETWORK_ATTACHMENT_DEFINITIONS = ResourceType(
+    "k8s.cni.cncf.io", "v1", "network-attachment-definitions", "NetworkAttachmentDefinition"
+)
+VOLUME_SNAPSHOTS = ResourceType("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot")
+VOLUME_SNAPSHOT_CONTENTS = ResourceType(
+    "snapshot.storage.k8s.io", "v1", "volumesnapshotcontents", "VolumeSnapshotContent", False
+)
+VOLUME_SNAPSHOT_CLASSES = ResourceType(
+    "snapshot.storage.k8s.io", "v1", "volumesnapshotclasses", "VolumeSnapshotClass", False
+)
+
+SUBRESOURCES_GROUP = "subresources.kubevirt.io"
+"""The aggregated group that virt-api serves."""
+SUBRESOURCES_VERSIONS = ("v1", "v1alpha3")
