@@ -1,0 +1,262 @@
+"""The containers of the launcher pod beside hook sidecars.
+
+The tools that foreign images run (they need not hold a single program) come from a static ``busybox`` of the
+launcher image: mounted as image volume, or copied into an emptyDir where image volumes are switched off.
+"""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.compute.controller.launcherpod import network, probes, resources, volumes
+from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs, hotplugged_volumes
+from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+
+BINARY_VOLUME = "virt-bin-share-dir"
+_TOOLS_DIR = "/virtplane-tools"
+_GRACE_EXTRA_SECONDS = 15
+_BUSYBOX = "/usr/bin/busybox"
+_HOLD = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+"""Keeps a container, and so its image, until the pod is stopped."""
+
+
+def restricted(*, group: bool = False) -> JsonObject:
+    """The security context of helper containers: the guest's user, no capabilities."""
+    context: JsonObject = {
+        "runAsUser": QEMU_USER,
+        "runAsNonRoot": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    if group:
+        context["runAsGroup"] = QEMU_USER
+    return context
+
+
+def compute(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
+    """The container that runs the guest."""
+    container: JsonObject = {
+        "name": "compute",
+        "image": inputs.images.launcher,
+        "imagePullPolicy": inputs.settings.image_pull_policy,
+        "command": ["virt-launcher"],
+        "args": launcher_arguments(inputs),
+        "env": _environment(inputs),
+        "resources": resources.compute_resources(inputs),
+        "securityContext": _compute_security(inputs),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": pod_volumes.mounts,
+    }
+    if pod_volumes.devices:
+        container["volumeDevices"] = pod_volumes.devices
+    ports = network.container_ports(inputs)
+    if ports:
+        container["ports"] = ports
+    domain = f"{inputs.namespace_name}_{inputs.name}"
+    for kind in ("livenessProbe", "readinessProbe"):
+        if inputs.spec.get(kind):
+            container[kind] = probes.container_probe(inputs.spec[kind], domain)
+    return container
+
+
+def launcher_arguments(inputs: RenderInputs) -> list[str]:
+    """The launcher's flags."""
+    grace = inputs.spec.get("terminationGracePeriodSeconds")
+    arguments = ["--qemu-timeout", f"{inputs.qemu_timeout_seconds}s"]
+    arguments += ["--name", inputs.name, "--uid", inputs.uid, "--namespace", inputs.namespace_name]
+    arguments += [
+        "--kubevirt-share-dir",
+        volumes.SHARE_DIR,
+        "--ephemeral-disk-dir",
+        volumes.EPHEMERAL_DISK_DIR,
+    ]
+    arguments += ["--container-disk-dir", volumes.CONTAINER_DISK_DIR]
+    arguments += ["--grace-period-seconds", str((30 if grace is None else int(grace)) + _GRACE_EXTRA_SECONDS)]
+    arguments += ["--hook-sidecars", "0", "--ovmf-path", inputs.settings.ovmf_path(inputs.architecture)]
+    memory_limit = get_str(inputs.settings.developer, "diskVerification", "memoryLimit", default="2000Mi")
+    arguments += ["--disk-memory-limit", memory_limit, "--hypervisor", "kvm"]
+    filters = inputs.annotations.get("kubevirt.io/libvirt-log-filters")
+    if filters:
+        arguments += ["--libvirt-log-filters", filters]
+    flags = {
+        "--run-as-nonroot": not inputs.is_root,
+        "--image-volume": inputs.settings.gate("ImageVolume"),
+        "--allow-emulation": inputs.settings.use_emulation,
+        "--upgrade-ordinal-ifaces": inputs.settings.gate("PodSecondaryInterfaceNamingUpgrade"),
+        "--vm-stats-collector": inputs.settings.gate("VMStatsCollector"),
+        "--firmware-auto-selection": inputs.settings.gate("FirmwareAutoSelection"),
+        "--keep-after-failure": _is_true(inputs, "kubevirt.io/keep-launcher-alive-after-failure"),
+        "--simulate-crash": _is_true(inputs, "kubevirt.io/func-test-virt-launcher-fail-fast"),
+    }
+    return arguments + [flag for flag, is_on in flags.items() if is_on]
+
+
+def _is_true(inputs: RenderInputs, annotation: str) -> bool:
+    return inputs.annotations.get(annotation) == "true"
+
+
+def _environment(inputs: RenderInputs) -> list[JsonObject]:
+    labels = get_object(inputs.vmi, "metadata", "labels")
+    values = {
+        "XDG_CACHE_HOME": volumes.PRIVATE_DIR,
+        "XDG_CONFIG_HOME": volumes.PRIVATE_DIR,
+        "XDG_RUNTIME_DIR": "/var/run",
+    }
+    verbosity = labels.get("logVerbosity") or get_object(inputs.settings.developer, "logVerbosity").get(
+        "virtLauncher"
+    )
+    if verbosity:
+        values["VIRT_LAUNCHER_LOG_VERBOSITY"] = str(verbosity)
+    if labels.get("debugLogs") == "true":
+        values["LIBVIRT_DEBUG_LOGS"] = "1"
+    if labels.get("virtiofsdDebugLogs") == "true":
+        values["VIRTIOFSD_DEBUG_LOGS"] = "1"
+    environment: list[JsonObject] = [{"name": key, "value": value} for key, value in values.items()]
+    pod_name = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}
+    return [*environment, {"name": "POD_NAME", "valueFrom": pod_name}]
+
+
+def _compute_security(inputs: RenderInputs) -> JsonObject:
+    if inputs.is_root:
+        return {
+            "runAsUser": 0,
+            "runAsNonRoot": False,
+            "capabilities": {"add": ["NET_BIND_SERVICE", "SYS_NICE"]},
+        }
+    return {**restricted(group=True), "capabilities": {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}}
+
+
+def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
+    """The container whose log is the guest's serial console, unless console or log are switched off."""
+    if (
+        inputs.devices.get("autoattachSerialConsole") is False
+        or inputs.devices.get("logSerialConsole") is False
+    ):
+        return None
+    is_disabled = isinstance(
+        get_object(inputs.settings.raw, "virtualMachineOptions").get("disableSerialConsoleLog"), dict
+    )
+    if is_disabled and inputs.devices.get("logSerialConsole") is not True:
+        return None
+    log = f"{volumes.PRIVATE_DIR}/{inputs.uid}/virt-serial0-log"
+    script = f"trap 'exit 0' TERM; tail -n +1 -F {log} & wait $!"
+    return {
+        "name": "guest-console-log",
+        "image": inputs.images.launcher,
+        "imagePullPolicy": inputs.settings.image_pull_policy,
+        "command": [_BUSYBOX],
+        "args": ["sh", "-c", script],
+        "restartPolicy": "Always",
+        "resources": resources.support_resources(inputs, "guest-console-log"),
+        "securityContext": restricted(),
+        "volumeMounts": [{"name": "private", "mountPath": volumes.PRIVATE_DIR, "readOnly": True}],
+    }
+
+
+def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
+    """Names and sources of the images that the guest uses: its container disks and boot image."""
+    hotplugged = hotplugged_volumes(inputs.vmi)
+    found = [
+        (get_str(volume, "name"), get_object(volume, "containerDisk"))
+        for volume in get_list(inputs.spec, "volumes")
+        if "containerDisk" in volume and volume.get("name") not in hotplugged
+    ]
+    boot = get_object(inputs.domain, "firmware", "kernelBoot", "container")
+    return [*found, (volumes.KERNEL_BOOT_VOLUME, boot)] if boot else found
+
+
+def image_containers(
+    inputs: RenderInputs, pod_volumes: VolumeSet
+) -> tuple[list[JsonObject], list[JsonObject]]:
+    """Init containers and containers for the guest's images.
+
+    With image volumes, an init container for each image makes its digest visible in the pod's status, which
+    pins the image when the guest migrates. Without, a container keeps each image mounted for the node agent.
+    """
+    disks = container_disks(inputs)
+    if not disks:
+        return [], []
+    tools = {"name": BINARY_VOLUME, "mountPath": _TOOLS_DIR, "readOnly": True}
+    if inputs.settings.gate("ImageVolume"):
+        if "kubevirt.io/image-volume-skip-digest-resolution" in inputs.annotations:
+            return [], []
+        pod_volumes.volumes.append({"name": BINARY_VOLUME, "image": {"reference": inputs.images.launcher}})
+        program = _TOOLS_DIR + _BUSYBOX
+        return [_image_container(inputs, disk, "volume{}", [program, "true"], tools) for disk in disks], []
+    pod_volumes.volumes.append({"name": BINARY_VOLUME, "emptyDir": {}})
+    program = f"{_TOOLS_DIR}/busybox"
+    inits = [_image_container(inputs, disk, "volume{}-init", [program, "true"], tools) for disk in disks]
+    holders = [
+        _image_container(inputs, disk, "volume{}", [program, "sh", "-c", _HOLD], tools) for disk in disks
+    ]
+    return [_binary_container(inputs), *inits], holders
+
+
+def _image_container(
+    inputs: RenderInputs, disk: tuple[str, JsonObject], name: str, command: list[str], tools: JsonObject
+) -> JsonObject:
+    volume, source = disk
+    container: JsonObject = {
+        "name": name.format(volume),
+        "image": inputs.image_digests.get(volume) or get_str(source, "image"),
+        "command": command[:1],
+        "args": command[1:],
+        "resources": resources.support_resources(inputs, "container-disk"),
+        "securityContext": restricted(),
+        "volumeMounts": [tools],
+    }
+    if source.get("imagePullPolicy"):
+        container["imagePullPolicy"] = source["imagePullPolicy"]
+    return container
+
+
+def _binary_container(inputs: RenderInputs) -> JsonObject:
+    return {
+        "name": "container-disk-binary",
+        "image": inputs.images.launcher,
+        "imagePullPolicy": inputs.settings.image_pull_policy,
+        "command": [_BUSYBOX],
+        "args": ["cp", _BUSYBOX, f"{_TOOLS_DIR}/busybox"],
+        "resources": resources.support_resources(inputs, "container-disk-binary"),
+        "securityContext": restricted(group=True),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": [{"name": BINARY_VOLUME, "mountPath": _TOOLS_DIR}],
+    }
+
+
+def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:
+    """One file server for each shared directory."""
+    by_name = {get_str(item, "name"): item for item in inputs.volumes}
+    result = []
+    for filesystem in get_list(inputs.devices, "filesystems"):
+        name = get_str(filesystem, "name")
+        shared = _shared_directory(name, by_name.get(name, {}))
+        mounts = [{"name": "virtiofs-containers", "mountPath": f"{volumes.SHARE_DIR}/virtiofs-containers"}]
+        mounts += [mount for mount in pod_volumes.mounts if mount["name"] == name]
+        socket = f"{volumes.SHARE_DIR}/virtiofs-containers/{name}.sock"
+        result.append(
+            {
+                "name": f"virtiofs-{name}",
+                "image": inputs.images.launcher,
+                "imagePullPolicy": inputs.settings.image_pull_policy,
+                "command": ["/usr/libexec/virtiofsd"],
+                "args": [
+                    f"--socket-path={socket}",
+                    f"--shared-dir={shared}",
+                    "--sandbox=none",
+                    "--cache=auto",
+                ],
+                "resources": resources.support_resources(inputs, "virtiofs"),
+                "securityContext": restricted(group=True),
+                "volumeMounts": mounts,
+            }
+        )
+    return result
+
+
+def _shared_directory(name: str, volume: JsonObject) -> str:
+    if "serviceAccount" in volume:
+        return "/var/run/secrets/kubernetes.io/serviceaccount/"
+    for source, folder in (("configMap", "config-map"), ("secret", "secret"), ("downwardAPI", "downwardapi")):
+        if source in volume:
+            return f"{volumes.PRIVATE_DIR}/{folder}/{name}"
+    return f"{volumes.PRIVATE_DIR}/vmi-disks/{name}"

@@ -1,0 +1,144 @@
+"""What rendering a launcher pod needs to know."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.compute.settings import ClusterSettings
+
+QEMU_USER = 107
+"""User and group that guests run as."""
+
+_LABEL_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """References of the product's own images."""
+
+    launcher: str
+    sidecar: str
+    exporter: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderInputs:
+    """The instance and everything it refers to; absent objects are simply not in the mappings."""
+
+    vmi: JsonObject
+    settings: ClusterSettings
+    images: Images
+    claims: Mapping[str, JsonObject] = field(default_factory=dict)
+    """PersistentVolumeClaims of the instance's namespace by name."""
+    namespace: JsonObject = field(default_factory=dict)
+    quotas: Sequence[JsonObject] = ()
+    """ResourceQuotas of the instance's namespace."""
+    state_claim: str = ""
+    """The claim that keeps firmware variables and TPM state; empty when there is none."""
+    image_digests: Mapping[str, str] = field(default_factory=dict)
+    """Volume name to pinned image reference (migration targets run what the source runs)."""
+    qemu_timeout_seconds: int = 240
+
+    @property
+    def spec(self) -> JsonObject:
+        """The instance's spec."""
+        return get_object(self.vmi, "spec")
+
+    @property
+    def domain(self) -> JsonObject:
+        """The instance's ``spec.domain``."""
+        return get_object(self.vmi, "spec", "domain")
+
+    @property
+    def devices(self) -> JsonObject:
+        """The instance's ``spec.domain.devices``."""
+        return get_object(self.vmi, "spec", "domain", "devices")
+
+    @property
+    def name(self) -> str:
+        """The instance's name."""
+        return get_str(self.vmi, "metadata", "name")
+
+    @property
+    def namespace_name(self) -> str:
+        """The instance's namespace."""
+        return get_str(self.vmi, "metadata", "namespace")
+
+    @property
+    def uid(self) -> str:
+        """The instance's uid."""
+        return get_str(self.vmi, "metadata", "uid")
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The instance's annotations."""
+        return get_object(self.vmi, "metadata", "annotations")
+
+    @property
+    def architecture(self) -> str:
+        """The guest's architecture."""
+        return get_str(self.spec, "architecture") or self.settings.default_architecture
+
+    @property
+    def volumes(self) -> list[JsonObject]:
+        """The instance's volumes that the pod carries: all but hotplugged ones."""
+        hotplugged = hotplugged_volumes(self.vmi)
+        return [v for v in get_list(self.spec, "volumes") if v.get("name") not in hotplugged]
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the launcher runs as root (gate Root, or an instance started when it was on)."""
+        status = get_object(self.vmi, "status")
+        if "runtimeUser" in status:
+            return bool(status["runtimeUser"] == 0)
+        return self.settings.gate("Root")
+
+    @property
+    def is_dedicated(self) -> bool:
+        """Whether the guest's CPUs are pinned to exclusive ones."""
+        return bool(get_object(self.domain, "cpu").get("dedicatedCpuPlacement"))
+
+    @property
+    def hostname(self) -> str:
+        """The host name of pod and guest: as asked for, else the first label of the name."""
+        return get_str(self.spec, "hostname") or self.name.split(".", maxsplit=1)[0][:_LABEL_LIMIT].rstrip(
+            "-"
+        )
+
+
+def hotplugged_volumes(vmi: JsonObject) -> set[str]:
+    """Names of volumes that reach the guest through attachment pods: present in status as hotplugged, or
+    declared ``hotpluggable`` and added after the start."""
+    names = {
+        str(item.get("name"))
+        for item in get_list(vmi, "status", "volumeStatus")
+        if item.get("hotplugVolume") is not None
+    }
+    for volume in get_list(vmi, "spec", "volumes"):
+        for source in ("persistentVolumeClaim", "dataVolume", "memoryDump"):
+            if get_object(volume, source).get("hotpluggable") is True:
+                names.add(str(volume.get("name")))
+    return names
+
+
+def label_sized(name: str) -> str:
+    """`name` as a label value: longer ones are cut and end in eight digits of their SHA-1."""
+    if len(name) <= _LABEL_LIMIT:
+        return name
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
+    return f"{name[: _LABEL_LIMIT - len(digest) - 1]}-{digest}"
+
+
+def claim_name(volume: JsonObject) -> str:
+    """The claim behind a volume, empty when there is none. A DataVolume's claim has its name."""
+    for source, key in (
+        ("persistentVolumeClaim", "claimName"),
+        ("dataVolume", "name"),
+        ("memoryDump", "claimName"),
+    ):
+        if source in volume:
+            return get_str(volume, source, key)
+    return get_str(volume, "ephemeral", "persistentVolumeClaim", "claimName")

@@ -1,0 +1,72 @@
+"""Labels and annotations of the launcher pod."""
+
+from __future__ import annotations
+
+import json
+
+from kubecore.json import get_object
+from virtplane.compute.controller.launcherpod import network, resources
+from virtplane.compute.controller.launcherpod.inputs import RenderInputs, label_sized
+
+CREATED_BY_LABEL = "kubevirt.io/created-by"
+APP_LABEL = "kubevirt.io"
+LAUNCHER = "virt-launcher"
+DOMAIN_ANNOTATION = "kubevirt.io/domain"
+OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
+SKIP_BACKUP_ANNOTATION = "kubevirt.io/skip-backup-hooks"
+_SIDECAR_INJECT = "sidecar.istio.io/inject"
+
+
+def pod_labels(inputs: RenderInputs) -> dict[str, str]:
+    """The instance's labels and those by which the launcher is found."""
+    result: dict[str, str] = dict(get_object(inputs.vmi, "metadata", "labels"))
+    result[APP_LABEL] = LAUNCHER
+    result[CREATED_BY_LABEL] = inputs.uid
+    result["vm.kubevirt.io/name"] = inputs.hostname
+    result["vmi.kubevirt.io/id"] = label_sized(inputs.name)
+    inject = inputs.annotations.get(_SIDECAR_INJECT)
+    if inject is not None:
+        result[_SIDECAR_INJECT] = inject
+    return result
+
+
+def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
+    """The instance's annotations and what node agents, backup tools and the descheduler read."""
+    result = {
+        key: value
+        for key, value in inputs.annotations.items()
+        if not key.startswith("kubectl.kubernetes.io") and key not in OBSERVED_ANNOTATIONS
+    }
+    result[DOMAIN_ANNOTATION] = inputs.name
+    result["kubectl.kubernetes.io/default-container"] = "compute"
+    result["kubevirt.io/migrationTransportUnix"] = "true"
+    result["descheduler.alpha.kubernetes.io/request-evict-only"] = ""
+    result["kubevirt.io/memory-overhead-bytes"] = str(resources.memory_overhead(inputs))
+    parity = resources.PARITY_ANNOTATION
+    if parity in inputs.settings.annotations and inputs.settings.gate("AlignCPUs"):
+        result.setdefault(parity, inputs.settings.annotations[parity])
+    result.update(network.pod_annotations(inputs))
+    if not skips_backup_hooks(inputs):
+        result.update(_backup_hooks(inputs.name, inputs.namespace_name))
+    return result
+
+
+def skips_backup_hooks(inputs: RenderInputs) -> bool:
+    """Whether the user or the administrator opted out of freezing the guest around backups."""
+    for owner in (inputs.annotations, inputs.settings.annotations):
+        if owner.get(SKIP_BACKUP_ANNOTATION) == "true":
+            return True
+    return False
+
+
+def _backup_hooks(name: str, namespace: str) -> dict[str, str]:
+    def command(action: str) -> str:
+        return json.dumps(["/usr/bin/virt-freezer", action, "--name", name, "--namespace", namespace])
+
+    return {
+        "pre.hook.backup.velero.io/container": "compute",
+        "pre.hook.backup.velero.io/command": command("--freeze"),
+        "pre.hook.backup.velero.io/timeout": "60s",
+        "post.hook.backup.velero.io/container": "compute",
+        "post.hook.backup.velero.io/command": command("--unfreeze"),
+    }

@@ -1,0 +1,116 @@
+"""The launcher pod of an instance."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from virtplane.compute.controller.launcherpod import containers, metadata, placement, sidecars, volumes
+from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs
+from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+
+UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"
+_GRACE_EXTRA_SECONDS = 30
+_COPIED_FIELDS = ("dnsConfig", "priorityClassName", "schedulerName", "subdomain", "resourceClaims")
+
+
+def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
+    """The pod that will run the instance, without name (``generateName``) and server-side defaults.
+
+    Raises ValueError where an amount or an annotation of the instance cannot be read.
+    """
+    pod_volumes = volumes.pod_volumes(inputs)
+    init, running = containers.image_containers(inputs, pod_volumes)
+    hooks = sidecars.sidecar_containers(inputs, pod_volumes)
+    compute = containers.compute(inputs, pod_volumes)
+    if hooks:
+        _set_hook_count(compute, len(hooks))
+    log = containers.guest_console_log(inputs)
+    shares = containers.virtiofs_containers(inputs, pod_volumes)
+    spec = _pod_spec(inputs, pod_volumes)
+    spec["initContainers"] = [*([log] if log else []), *init]
+    spec["containers"] = [compute, *running, *shares, *hooks]
+    if not spec["initContainers"]:
+        del spec["initContainers"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"virt-launcher-{inputs.name}-",
+            "namespace": inputs.namespace_name,
+            "labels": metadata.pod_labels(inputs),
+            "annotations": metadata.pod_annotations(inputs),
+            "ownerReferences": [owner_reference(inputs.vmi)],
+        },
+        "spec": spec,
+    }
+
+
+def owner_reference(vmi: JsonObject) -> JsonObject:
+    """The reference by which a pod belongs to an instance."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "name": get_str(vmi, "metadata", "name"),
+        "uid": get_str(vmi, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _set_hook_count(compute: JsonObject, count: int) -> None:
+    arguments: list[str] = compute["args"]
+    arguments[arguments.index("--hook-sidecars") + 1] = str(count)
+
+
+def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
+    grace = inputs.spec.get("terminationGracePeriodSeconds")
+    spec: JsonObject = {
+        "restartPolicy": "Never",
+        "hostname": inputs.hostname,
+        "terminationGracePeriodSeconds": (30 if grace is None else int(grace)) + _GRACE_EXTRA_SECONDS,
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": _mounts_token(inputs, pod_volumes),
+        "securityContext": _pod_security(inputs),
+        "nodeSelector": placement.node_selector(inputs),
+        "readinessGates": [{"conditionType": UNPAUSED_GATE}],
+        "tolerations": deep_copy({"items": get_list(inputs.spec, "tolerations")})["items"],
+        "volumes": pod_volumes.volumes,
+        "dnsPolicy": get_str(inputs.spec, "dnsPolicy") or "ClusterFirst",
+    }
+    affinity = placement.affinity(inputs)
+    if affinity:
+        spec["affinity"] = affinity
+    for key in _COPIED_FIELDS:
+        if inputs.spec.get(key):
+            spec[key] = inputs.spec[key]
+    if inputs.spec.get("topologySpreadConstraints"):
+        spec["topologySpreadConstraints"] = inputs.spec["topologySpreadConstraints"]
+    if pod_volumes.service_account:
+        spec["serviceAccountName"] = pod_volumes.service_account
+    runtime_class = get_str(inputs.settings.raw, "defaultRuntimeClass")
+    if runtime_class:
+        spec["runtimeClassName"] = runtime_class
+    secrets = [*inputs.settings.image_pull_secrets, *({"name": name} for name in pod_volumes.pull_secrets)]
+    if secrets:
+        spec["imagePullSecrets"] = secrets
+    return spec
+
+
+def _mounts_token(inputs: RenderInputs, pod_volumes: VolumeSet) -> bool:
+    return bool(pod_volumes.service_account) or inputs.annotations.get("sidecar.istio.io/inject") == "true"
+
+
+def _pod_security(inputs: RenderInputs) -> JsonObject:
+    context: JsonObject = {"fsGroup": QEMU_USER, "runAsUser": 0}
+    if not inputs.is_root:
+        context.update({"runAsUser": QEMU_USER, "runAsGroup": QEMU_USER, "runAsNonRoot": True})
+    linux_type = get_str(inputs.settings.raw, "selinuxLauncherType")
+    if linux_type:
+        context["seLinuxOptions"] = {"type": linux_type}
+    profile = get_object(
+        inputs.settings.raw, "seccompConfiguration", "virtualMachineInstanceProfile", "customProfile"
+    )
+    if profile.get("localhostProfile"):
+        context["seccompProfile"] = {"type": "Localhost", "localhostProfile": profile["localhostProfile"]}
+    elif profile.get("runtimeDefaultProfile"):
+        context["seccompProfile"] = {"type": "RuntimeDefault"}
+    return context

@@ -1,0 +1,70 @@
+"""Hook sidecars: containers that change the domain, asked for by annotation or by network binding plugins."""
+
+from __future__ import annotations
+
+import orjson
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.compute.controller.launcherpod import resources, volumes
+from virtplane.compute.controller.launcherpod.containers import restricted
+from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+
+ANNOTATION = "hooks.kubevirt.io/hookSidecars"
+_SOCKET_VOLUME = "hook-sidecar-sockets"
+
+
+def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
+    """The sidecars of this instance, the user's first. Raises ValueError for an unreadable annotation."""
+    asked: list[JsonObject] = []
+    annotation = inputs.annotations.get(ANNOTATION)
+    if annotation and inputs.settings.gate("Sidecar"):
+        asked += orjson.loads(annotation)
+    seen: set[str] = set()
+    for interface in get_list(inputs.devices, "interfaces"):
+        plugin = get_str(interface, "binding", "name")
+        image = get_str(inputs.settings.binding_plugins, plugin, "sidecarImage") if plugin else ""
+        if image and plugin not in seen:
+            seen.add(plugin)
+            asked.append({"image": image, "imagePullPolicy": inputs.settings.image_pull_policy})
+    return asked
+
+
+def sidecar_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:
+    """A container for each sidecar; their sockets and shared files become volumes of the pod."""
+    asked = requested_sidecars(inputs)
+    if not asked:
+        return []
+    pod_volumes.add({"name": _SOCKET_VOLUME, "emptyDir": {}}, volumes.HOOK_SOCKET_DIR)
+    return [_container(inputs, pod_volumes, index, item) for index, item in enumerate(asked)]
+
+
+def _container(inputs: RenderInputs, pod_volumes: VolumeSet, index: int, sidecar: JsonObject) -> JsonObject:
+    mounts: list[JsonObject] = [
+        {"name": _SOCKET_VOLUME, "mountPath": volumes.HOOK_SOCKET_DIR, "subPath": f"hook-sidecar-{index}"}
+    ]
+    container: JsonObject = {
+        "name": f"hook-sidecar-{index}",
+        "image": get_str(sidecar, "image") or inputs.images.sidecar,
+        "imagePullPolicy": get_str(sidecar, "imagePullPolicy") or inputs.settings.image_pull_policy,
+        "resources": resources.support_resources(inputs, "sidecar"),
+        "securityContext": restricted(group=True),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+    for key in ("command", "args"):
+        if sidecar.get(key):
+            container[key] = sidecar[key]
+    script = get_object(sidecar, "configMap")
+    if script:
+        name = get_str(script, "name")
+        pod_volumes.add({"name": name, "configMap": {"name": name, "defaultMode": 0o755}})
+        mounts.append({"name": name, "mountPath": script.get("hookPath"), "subPath": script.get("key")})
+    shared = get_object(sidecar, "pvc")
+    if shared:
+        name = get_str(shared, "name")
+        pod_volumes.add({"name": name, "persistentVolumeClaim": {"claimName": name}})
+        mounts.append({"name": name, "mountPath": shared.get("volumePath")})
+        if shared.get("sharedComputePath"):
+            pod_volumes.mounts.append({"name": name, "mountPath": shared["sharedComputePath"]})
+    return container
