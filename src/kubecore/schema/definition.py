@@ -1,0 +1,184 @@
+"""What ``openAPIV3Schema`` of a custom resource definition may say at all, node by node.
+
+These are the rules about keywords. Whether the schema is *structural* is asked in ``structural``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubecore.json import JsonObject
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+
+_TYPES = ("array", "boolean", "integer", "number", "object", "string")
+_UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+_SCALARS = frozenset({"boolean", "integer", "number", "string"})
+
+
+def check_keywords(raw: JsonObject, path: FieldPath) -> list[FieldError]:
+    """Errors of the keywords in a schema and everything below it."""
+    errors: list[FieldError] = []
+    if raw.get("nullable"):
+        errors.append(forbidden(path.child("nullable"), "nullable cannot be true at the root"))
+    errors.extend(_node(raw, path, is_root=True))
+    return errors
+
+
+def has_references(raw: Any) -> bool:
+    """Whether the schema contains a ``$ref`` (then nothing can be said about its structure)."""
+    if isinstance(raw, list):
+        return any(has_references(each) for each in raw)
+    if not isinstance(raw, dict):
+        return False
+    return isinstance(raw.get("$ref"), str) or any(
+        has_references(value) for key, value in raw.items() if key not in {"default", "enum", "example"}
+    )
+
+
+def _node(
+    raw: JsonObject, path: FieldPath, *, is_root: bool = False, in_metadata: bool = False
+) -> Iterator[FieldError]:
+    yield from _forbidden_keywords(raw, path, in_metadata=in_metadata)
+    yield from _object_keywords(raw, path)
+    yield from _children(raw, path, is_root=is_root, in_metadata=in_metadata)
+    yield from _extensions(raw, path)
+    yield from _list_keywords(raw, path)
+
+
+def _forbidden_keywords(raw: JsonObject, path: FieldPath, *, in_metadata: bool) -> Iterator[FieldError]:
+    for keyword in _UNSUPPORTED:
+        if raw.get(keyword):
+            yield forbidden(path.child(keyword), f"{keyword} is not supported")
+    kind = raw.get("type")
+    if kind == "null":
+        message = "type cannot be set to null, use nullable as an alternative"
+        yield forbidden(path.child("type"), message)
+    elif kind and kind not in _TYPES:
+        yield not_supported(path.child("type"), kind, _TYPES)
+    items = raw.get("items")
+    if isinstance(items, list):
+        yield forbidden(path.child("items"), "items must be a schema object and not an array")
+    elif kind == "array" and items is None:
+        yield required(path.child("items"), "must be specified")
+    if in_metadata and raw.get("x-kubernetes-embedded-resource"):
+        yield forbidden(
+            path.child("x-kubernetes-embedded-resource"), "must not be used inside of resource meta"
+        )
+    if raw.get("uniqueItems"):
+        message = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        yield forbidden(path.child("uniqueItems"), message)
+
+
+def _object_keywords(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    extra = raw.get("additionalProperties")
+    if extra is False:
+        yield forbidden(path.child("additionalProperties"), "additionalProperties cannot be set to false")
+    if extra is not None and extra is not True and raw.get("properties"):
+        message = "additionalProperties and properties are mutual exclusive"
+        yield forbidden(path.child("additionalProperties"), message)
+
+
+def _children(raw: JsonObject, path: FieldPath, *, is_root: bool, in_metadata: bool) -> Iterator[FieldError]:
+    has_metadata = is_root or bool(raw.get("x-kubernetes-embedded-resource"))
+    extra = raw.get("additionalProperties")
+    if isinstance(extra, dict):
+        yield from _node(extra, path.child("additionalProperties"), in_metadata=in_metadata)
+    for name, child in (raw.get("properties") or {}).items():
+        inside = in_metadata or (has_metadata and name == "metadata")
+        yield from _node(child, path.child("properties").key(name), in_metadata=inside)
+    if isinstance(raw.get("not"), dict):
+        yield from _branch(raw["not"], path.child("not"))
+    for keyword in ("allOf", "oneOf", "anyOf"):
+        for index, child in enumerate(raw.get(keyword) or ()):
+            yield from _branch(child, path.child(keyword).index(index))
+    if isinstance(raw.get("items"), dict):
+        yield from _node(raw["items"], path.child("items"), in_metadata=in_metadata)
+
+
+def _branch(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    """A nested schema of anyOf and its like: it need not repeat what the outer one says about items."""
+    yield from (error for error in _node(raw, path) if not error.field.endswith(".items"))
+
+
+def _extensions(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    preserve = "x-kubernetes-preserve-unknown-fields"
+    if raw.get(preserve) is False:
+        yield invalid(path.child(preserve), False, "must be true or undefined")
+    map_type = raw.get("x-kubernetes-map-type")
+    if map_type is not None:
+        yield from _wants_type(raw, path, "object", "x-kubernetes-map-type")
+        if map_type not in {"atomic", "granular"}:
+            yield not_supported(path.child("x-kubernetes-map-type"), map_type, ("atomic", "granular"))
+
+
+def _wants_type(raw: JsonObject, path: FieldPath, wanted: str, because: str) -> Iterator[FieldError]:
+    kind = raw.get("type")
+    message = f"must be {wanted} if {because} is specified"
+    if not kind:
+        yield required(path.child("type"), message)
+    elif kind != wanted:
+        yield invalid(path.child("type"), kind, message)
+
+
+def _list_keywords(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    list_type, keys = raw.get("x-kubernetes-list-type"), raw.get("x-kubernetes-list-map-keys") or []
+    type_path = path.child("x-kubernetes-list-type")
+    if list_type is not None:
+        yield from _wants_type(raw, path, "array", "x-kubernetes-list-type")
+        if list_type not in {"atomic", "set", "map"}:
+            yield not_supported(type_path, list_type, ("atomic", "set", "map"))
+    if keys and list_type != "map":
+        message = "must be map if x-kubernetes-list-map-keys is non-empty"
+        yield required(type_path, message) if list_type is None else invalid(type_path, list_type, message)
+    items = raw.get("items")
+    if list_type == "map":
+        yield from _map_list(raw, keys, items, path)
+    elif list_type == "set" and isinstance(items, dict):
+        yield from _set_items(items, path.child("items"))
+
+
+def _map_list(raw: JsonObject, keys: list[str], items: Any, path: FieldPath) -> Iterator[FieldError]:
+    keys_path, items_path = path.child("x-kubernetes-list-map-keys"), path.child("items")
+    if not keys:
+        yield required(keys_path, "must not be empty if x-kubernetes-list-type is map")
+    if not isinstance(items, dict):
+        yield required(items_path, "must have a schema if x-kubernetes-list-type is map")
+        return
+    if items.get("type") != "object":
+        message = "must be object if parent array's x-kubernetes-list-type is map"
+        yield invalid(items_path.child("type"), items.get("type") or "", message)
+    if len(set(keys)) != len(keys):
+        yield invalid(keys_path, keys, "must not contain duplicate entries")
+    properties = items.get("properties") or {}
+    if any(key not in properties for key in keys):
+        yield invalid(keys_path, keys, "entries must all be names of item properties")
+        return
+    for key in keys:
+        yield from _map_key(properties[key], key, items, items_path.child("properties").key(key))
+    if raw.get("items", {}).get("nullable"):
+        yield forbidden(items_path.child("nullable"), "cannot be nullable when x-kubernetes-list-type is map")
+
+
+def _map_key(field: JsonObject, key: str, items: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    because = "this property is in x-kubernetes-list-map-keys, so it"
+    if field.get("type") in {"array", "object"}:
+        message = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+        yield invalid(path.child("type"), field["type"], message)
+    if "default" not in field and key not in (items.get("required") or ()):
+        yield required(path.child("default"), f"{because} must have a default or be a required property")
+    if field.get("nullable"):
+        yield forbidden(path.child("nullable"), f"{because} cannot be nullable")
+
+
+def _set_items(items: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    """Elements of sets are compared whole, so they must merge whole."""
+    if items.get("nullable"):
+        yield forbidden(path.child("nullable"), "cannot be nullable when x-kubernetes-list-type is set")
+    kind = items.get("type")
+    if kind == "object" and items.get("x-kubernetes-map-type") != "atomic":
+        message = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        yield invalid(path.child("x-kubernetes-map-type"), items.get("x-kubernetes-map-type"), message)
+    elif kind == "array" and items.get("x-kubernetes-list-type") not in {None, "atomic"}:
+        message = "must be atomic as item of a list with x-kubernetes-list-type=set"
+        yield invalid(path.child("x-kubernetes-list-type"), items["x-kubernetes-list-type"], message)
