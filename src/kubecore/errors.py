@@ -183,6 +183,11 @@ def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> S
     return StatusError(422, INVALID, f"{message}: {text}" if messages else message, details)
 
 
+def generic_invalid() -> StatusError:
+    """A refusal without a reason that can be told (a JSON patch which does not apply)."""
+    return StatusError(422, INVALID, "the server rejected our request due to an error in our request", {})
+
+
 def bad_request(message: str) -> StatusError:
     """The request cannot be understood."""
     return StatusError(400, BAD_REQUEST, message)

@@ -71,7 +71,8 @@ _SUBDOMAIN_TEXT: Final = regex_message(
 )
 _WILDCARD_TEXT: Final = regex_message(
     "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, "
-    "which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character",
+    "which must consist of lower case alphanumeric characters, '-' or '.' "
+    "and end with an alphanumeric character",
     rf"\*\.{_SUBDOMAIN}",
     "*.example.com",
 )
@@ -82,7 +83,10 @@ _DNS1035_TEXT: Final = regex_message(
     "my-name",
     "abc-123",
 )
-_QUALIFIED_WORDS: Final = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+_QUALIFIED_WORDS: Final = (
+    "must consist of alphanumeric characters, '-', '_' or '.', "
+    "and must start and end with an alphanumeric character"
+)
 _QUALIFIED_TEXT: Final = regex_message(_QUALIFIED_WORDS, _QUALIFIED, "MyName", "my.name", "123-abc")
 _LABEL_VALUE_TEXT: Final = regex_message(
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
