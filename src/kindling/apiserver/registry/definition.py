@@ -23,7 +23,6 @@ from .context import RequestContext
 
 if TYPE_CHECKING:
     from kubecore.objects.fields import FieldError
-
     from kubecore.schema.model import Schema
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -91,6 +90,10 @@ class Strategy(Protocol):
     def default_propagation(self) -> str:
         """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
 
+    @property
+    def returns_deleted_object(self) -> bool:
+        """A delete is answered with the object instead of a Status (pods, services, claims, ...)."""
+
 
 class GenericStrategy:
     """The behaviour most kinds share: status is dropped on writes of the main resource."""
@@ -98,6 +101,7 @@ class GenericStrategy:
     allow_create_on_update: bool = False
     allow_unconditional_update: bool = True
     default_propagation: str = "Background"
+    returns_deleted_object: bool = False
     has_status: bool = True
     """Whether ``status`` is written only through the status subresource."""
     tracks_generation: bool = True
@@ -180,6 +184,7 @@ class StatusStrategy(GenericStrategy):
 
     def __init__(self, base: Strategy) -> None:
         self.base = base
+        self.allow_unconditional_update = base.allow_unconditional_update
 
     def default(self, obj: JsonObject) -> None:
         """As the main resource."""
@@ -317,6 +322,8 @@ class ResourceDefinition:
     """None: the default columns Name and Age (Created At)."""
     field_labels: tuple[str, ...] = ()
     """Selectable field labels beyond metadata.name and metadata.namespace."""
+    field_label_error: str = ""
+    """Message about an unknown field label, with ``{label}``. Empty: the usual one."""
     storage_version: str = ""
     """apiVersion in which objects are stored; defaults to the resource's own."""
     storage_prefix: str = ""

@@ -1,0 +1,89 @@
+"""Answers: bodies with their headers, errors as Status documents, compression."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass, field
+
+import orjson
+import yaml
+from aiohttp import web
+from multidict import CIMultiDict
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields
+
+from .media import JSON, YAML
+
+_GZIP_THRESHOLD_BYTES = 128 * 1024
+_GZIP_LEVEL = 1
+
+
+class _Dumper(yaml.CSafeDumper):
+    """YAML as Kubernetes writes it: sorted keys, lists flush with their key."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Lists are not indented below their key."""
+        super().increase_indent(flow, True)
+
+
+@dataclass(slots=True)
+class Answer:
+    """A complete answer."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def to_yaml(document: object) -> bytes:
+    """YAML bytes of a JSON value."""
+    text: str = yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80)
+    return text.encode()
+
+
+def document_answer(status: int, document: object, media_type: str = JSON, *, pretty: bool = False) -> Answer:
+    """A JSON value in the negotiated type."""
+    if media_type == YAML:
+        return Answer(status, to_yaml(document), YAML)
+    if pretty:
+        return Answer(status, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return Answer(status, orjson.dumps(document) + b"\n")
+
+
+def error_answer(error: errors.StatusError, media_type: str = JSON) -> Answer:
+    """A Status document."""
+    answer = document_answer(error.code, error.to_status(), media_type)
+    answer.headers.extend(error.headers.items())
+    return answer
+
+
+def text_answer(status: int, text: str) -> Answer:
+    """Plain text."""
+    return Answer(status, text.encode(), "text/plain; charset=utf-8", [("X-Content-Type-Options", "nosniff")])
+
+
+def success_status(details: JsonObject) -> JsonObject:
+    """The Status document of a deletion."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+
+
+def warning_header(text: str) -> tuple[str, str]:
+    """``Warning: 299 - "text"``."""
+    return "Warning", f"299 - {fields.go_quote(text)}"
+
+
+def to_response(answer: Answer, *, accepts_gzip: bool, extra: list[tuple[str, str]]) -> web.Response:
+    """The aiohttp response of an answer."""
+    headers: CIMultiDict[str] = CIMultiDict(extra)
+    for name, value in answer.headers:
+        headers.add(name, value)
+    headers["Content-Type"] = answer.content_type
+    body = answer.body
+    if accepts_gzip and len(body) >= _GZIP_THRESHOLD_BYTES:
+        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+        headers["Vary"] = "Accept-Encoding"
+    return web.Response(status=answer.status, body=body, headers=headers)

@@ -1,0 +1,86 @@
+"""ObjectMeta: what the server sets, and what it demands of users."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from typing import Any
+
+from kubecore.json import JsonObject
+from kubecore.objects import meta_validation
+from kubecore.objects.fields import FieldError
+
+from .definition import ResourceDefinition, Strategy
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX_LENGTH = 5
+_MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
+
+
+def generated_name(base: str) -> str:
+    """`base` (cut to fit a label) and five random characters."""
+    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+    return base[:_MAX_GENERATED_BASE] + suffix
+
+
+def wipe_system_fields(metadata: JsonObject) -> None:
+    """Drop what only the server sets on a new object."""
+    for key in ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+        metadata.pop(key, None)
+
+
+def fill_system_fields(metadata: JsonObject, now: str) -> None:
+    """Give a new object its identity."""
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = now
+
+
+def tidy(metadata: JsonObject) -> None:
+    """Leave out what the wire format leaves out when empty."""
+    for key in ("labels", "annotations", "finalizers", "ownerReferences", "managedFields"):
+        if key in metadata and not metadata[key]:
+            del metadata[key]
+    for key in ("generateName", "selfLink", "namespace", "name", "uid", "resourceVersion"):
+        if metadata.get(key) == "" or (key in metadata and metadata[key] is None):
+            del metadata[key]
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds", "creationTimestamp", "generation"):
+        if key in metadata and (metadata[key] is None or (metadata[key] == 0 and key == "generation")):
+            del metadata[key]
+
+
+def deduplicate_owners(metadata: JsonObject) -> bool:
+    """Drop repeated owner references; whether there were any."""
+    owners = metadata.get("ownerReferences")
+    if not isinstance(owners, list) or len(owners) < 2:
+        return False
+    unique: list[Any] = []
+    for owner in owners:
+        if owner not in unique:
+            unique.append(owner)
+    metadata["ownerReferences"] = unique
+    return len(unique) != len(owners)
+
+
+def validate(definition: ResourceDefinition, strategy: Strategy, obj: JsonObject) -> list[FieldError]:
+    """All errors in the metadata of a new object."""
+    return meta_validation.validate_object_meta(
+        obj, definition.resource.namespaced, lambda name: strategy.validate_name(name, prefix=False)
+    )
+
+
+def carry_over(new: JsonObject, old: JsonObject) -> None:
+    """On update: keep what users cannot set, and identity fields they left out."""
+    for key in ("creationTimestamp", "uid"):
+        if not new.get(key) and key in old:
+            new[key] = old[key]
+    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if key in old:
+            if new.get(key) is None:
+                new[key] = old[key]
+        else:
+            new.pop(key, None)
+    if "generation" in old:
+        new["generation"] = old["generation"]
+    else:
+        new.pop("generation", None)
+    new.pop("selfLink", None)

@@ -1,0 +1,75 @@
+"""What all operations on stored objects share: the store, the catalog, admission, and versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kubecore.json import JsonObject
+
+from ..storage.store import Item, Store
+from . import encoding
+from .admission import AdmissionChain, AdmitAll
+from .catalog import Catalog
+from .context import AddressAllocator
+from .definition import ResourceDefinition
+
+
+@dataclass(slots=True)
+class Written:
+    """The outcome of a write: a stored `item`, or the `document` that a dry run would have stored."""
+
+    definition: ResourceDefinition
+    item: Item | None
+    document: JsonObject
+    created: bool = False
+
+
+class Registry:
+    """The state that operations work on. `chain` is set once the admission chain is built."""
+
+    def __init__(self, store: Store, catalog: Catalog, addresses: AddressAllocator) -> None:
+        self.store = store
+        self.catalog = catalog
+        self.addresses = addresses
+        self.chain: AdmissionChain = AdmitAll()
+
+    async def documents(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[JsonObject]:
+        """Decoded copies in the definition's version."""
+        found = [item.document() for item in items]
+        return await to_version(definition, found)
+
+    async def document(self, definition: ResourceDefinition, item: Item) -> JsonObject:
+        """A decoded copy in the definition's version."""
+        return (await self.documents(definition, [item]))[0]
+
+    async def values(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[bytes]:
+        """Encodings in the definition's version, each with the definition's header."""
+        head = encoding.header(definition)
+        if all(item.value.startswith(head) for item in items):
+            return [item.value for item in items]
+        others = [item for item in items if not item.value.startswith(head)]
+        converted = iter(await self.documents(definition, others))
+        return [
+            item.value if item.value.startswith(head) else encoding.encode(next(converted)) for item in items
+        ]
+
+
+async def to_version(definition: ResourceDefinition, documents: list[JsonObject]) -> list[JsonObject]:
+    """Documents of a bucket in the definition's version (converted only where they differ)."""
+    wanted = definition.resource.api_version
+    if definition.converter is None or all(document.get("apiVersion") == wanted for document in documents):
+        return documents
+    return await definition.converter.convert(documents, wanted)
+
+
+async def to_storage(definition: ResourceDefinition, document: JsonObject) -> JsonObject:
+    """A document of the definition's version as it is stored."""
+    if definition.converter is None or document.get("apiVersion") == definition.storage_version:
+        return document
+    return (await definition.converter.convert([document], definition.storage_version))[0]
+
+
+def object_path(definition: ResourceDefinition, namespace: str, name: str) -> str:
+    """The object's path in its bucket."""
+    return f"{namespace}/{name}" if definition.resource.namespaced else name

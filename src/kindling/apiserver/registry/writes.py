@@ -1,0 +1,373 @@
+"""Creating and updating: one path for every kind, in the order the API promises (see ``definition``)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import orjson
+
+from kubecore import errors
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import fields, meta_validation, times
+from kubecore.objects.fields import FieldPath
+
+from ..storage.store import Conflict, Item
+from . import encoding, object_meta
+from .admission import AdmissionAttributes
+from .context import RequestContext
+from .definition import ResourceDefinition, Strategy, Subresource
+from .registry import Registry, Written, object_path, to_storage
+
+_GENERATE_ATTEMPTS = 8
+_DUPLICATE_OWNERS = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
+_DUPLICATE_OWNERS_ADMITTED = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
+
+
+@dataclass(slots=True)
+class Target:
+    """What a write addresses: the resource itself, or a subresource that edits the same object."""
+
+    definition: ResourceDefinition
+    subresource: Subresource | None = None
+
+    @property
+    def strategy(self) -> Strategy:
+        """The rules of this endpoint."""
+        if self.subresource is not None and self.subresource.strategy is not None:
+            return self.subresource.strategy
+        return self.definition.strategy
+
+
+Change = Callable[[JsonObject | None], Awaitable[JsonObject]]
+"""Makes the wanted object from the current one (a copy of its own, in the definition's version; None when
+there is none). Called again when somebody else wrote in between. Raises StatusError."""
+
+
+def invalid(
+    definition: ResourceDefinition, name: str, problems: list[fields.FieldError]
+) -> errors.StatusError:
+    """422 for this kind."""
+    return errors.invalid(definition.resource.kind, definition.resource.group, name, problems)
+
+
+def options_document(ctx: RequestContext, kind: str) -> JsonObject:
+    """The request's options as admission reviews carry them."""
+    options: JsonObject = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if ctx.dry_run:
+        options["dryRun"] = ["All"]
+    if ctx.field_manager:
+        options["fieldManager"] = ctx.field_manager
+    options.update({key: value for key, value in ctx.options.items() if key not in ("kind", "apiVersion")})
+    return options
+
+
+async def create(
+    registry: Registry, ctx: RequestContext, definition: ResourceDefinition, obj: JsonObject
+) -> Written:
+    """Store a new object; `obj` is decoded and defaulted, and becomes the stored document."""
+    try:
+        written = await _create(registry, ctx, Target(definition), obj)
+    except BaseException:
+        _undo(ctx)
+        raise
+    await _finish(ctx)
+    return written
+
+
+async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: JsonObject) -> Written:
+    definition = target.definition
+    metadata: JsonObject = obj.setdefault("metadata", {})
+    object_meta.wipe_system_fields(metadata)
+    if metadata.get("resourceVersion") not in (None, "", "0"):
+        raise errors.plain_internal("resourceVersion should not be set on objects to be created")
+    metadata.pop("resourceVersion", None)
+    if object_meta.deduplicate_owners(metadata):
+        ctx.warn(_DUPLICATE_OWNERS)
+    attributes = _attributes(ctx, target, "CREATE", obj, None, options_document(ctx, "CreateOptions"))
+    await registry.chain.mutate(attributes)
+    obj = attributes.object or obj
+    metadata = obj["metadata"]
+    if object_meta.deduplicate_owners(metadata):
+        ctx.warn(_DUPLICATE_OWNERS_ADMITTED)
+    object_meta.fill_system_fields(metadata, times.now_rfc3339())
+    generate = str(metadata.get("generateName") or "") if not metadata.get("name") else ""
+    if not generate:
+        return await _store_new(registry, ctx, attributes, obj)
+    for attempt in range(_GENERATE_ATTEMPTS):
+        metadata["name"] = object_meta.generated_name(generate)
+        try:
+            return await _store_new(registry, ctx, attributes, deep_copy(obj))
+        except errors.StatusError as error:
+            _undo(ctx)
+            if not errors.is_already_exists(error) or attempt == _GENERATE_ATTEMPTS - 1:
+                raise
+    raise errors.generate_name_conflict(definition.resource, str(metadata["name"]))
+
+
+async def _store_new(
+    registry: Registry, ctx: RequestContext, attributes: AdmissionAttributes, obj: JsonObject
+) -> Written:
+    """From prepare_for_create to the disk."""
+    definition = attributes.definition
+    strategy = definition.strategy
+    metadata = obj["metadata"]
+    name = str(metadata.get("name") or "")
+    path = object_path(definition, ctx.namespace, name)
+    if registry.store.newest(definition.storage_prefix, path) is not None and name:
+        _refuse_existing(registry, definition, path, name)
+    ctx.name = name
+    strategy.prepare_for_create(ctx, obj)
+    object_meta.tidy(metadata)
+    problems = object_meta.validate(definition, strategy, obj) + strategy.validate(ctx, obj)
+    if problems:
+        raise invalid(definition, name, problems)
+    for message in strategy.warnings(ctx, obj, None):
+        ctx.warn(message)
+    strategy.canonicalize(obj)
+    attributes.object = obj
+    await registry.chain.validate(attributes)
+    if ctx.dry_run:
+        if registry.store.newest(definition.storage_prefix, path) is not None:
+            _refuse_existing(registry, definition, path, name)
+        return Written(definition, None, obj, created=True)
+    stored = await to_storage(definition, obj)
+    try:
+        item = await registry.store.put(definition.storage_prefix, path, _encoder(stored), None)
+    except Conflict:
+        _refuse_existing(registry, definition, path, name)
+        raise
+    metadata["resourceVersion"] = str(item.revision)
+    strategy.after_write(ctx, obj, None)
+    return Written(definition, item, obj, created=True)
+
+
+def _refuse_existing(registry: Registry, definition: ResourceDefinition, path: str, name: str) -> None:
+    item = registry.store.newest(definition.storage_prefix, path)
+    being_deleted = False
+    if item is not None:
+        being_deleted = bool((item.document().get("metadata") or {}).get("deletionTimestamp"))
+    raise errors.already_exists(definition.resource, name, being_deleted=being_deleted)
+
+
+def _encoder(document: JsonObject) -> Callable[[int], bytes]:
+    """Encodes `document` once its revision is known."""
+
+    def encode(revision: int) -> bytes:
+        document["metadata"]["resourceVersion"] = str(revision)
+        return encoding.encode(document)
+
+    return encode
+
+
+def _attributes(
+    ctx: RequestContext,
+    target: Target,
+    operation: str,
+    obj: JsonObject | None,
+    old: JsonObject | None,
+    options: JsonObject,
+) -> AdmissionAttributes:
+    resource = target.definition.resource
+    return AdmissionAttributes(
+        ctx,
+        target.definition,
+        operation,
+        resource.api_version,
+        resource.kind,
+        obj,
+        old,
+        options,
+        target.definition.strategy.default,
+    )
+
+
+async def update(
+    registry: Registry,
+    ctx: RequestContext,
+    target: Target,
+    change: Change,
+    *,
+    options_kind: str = "UpdateOptions",
+) -> Written:
+    """Replace the object by what `change` makes of it; creates it where the kind allows that."""
+    definition = target.definition
+    path = object_path(definition, ctx.namespace, ctx.name)
+    try:
+        while True:
+            current = registry.store.newest(definition.storage_prefix, path)
+            try:
+                written = await _update_once(registry, ctx, target, current, change, options_kind)
+                break
+            except Conflict:
+                _undo(ctx)
+    except BaseException:
+        _undo(ctx)
+        raise
+    await _finish(ctx)
+    return written
+
+
+async def _update_once(
+    registry: Registry,
+    ctx: RequestContext,
+    target: Target,
+    current: Item | None,
+    change: Change,
+    options_kind: str,
+) -> Written:
+    definition, strategy = target.definition, target.strategy
+    if current is None:
+        return await _create_on_update(registry, ctx, target, change)
+    old = await registry.document(definition, current)
+    new = await change(deep_copy(old))
+    metadata: JsonObject = new.setdefault("metadata", {})
+    # Refused here before admission is asked, as a precondition.
+    if metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
+        raise _wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
+    if object_meta.deduplicate_owners(metadata):
+        ctx.warn(_DUPLICATE_OWNERS)
+    attributes = _attributes(ctx, target, "UPDATE", new, old, options_document(ctx, options_kind))
+    await registry.chain.mutate(attributes)
+    new = attributes.object or new
+    metadata = new["metadata"]
+    if object_meta.deduplicate_owners(metadata):
+        ctx.warn(_DUPLICATE_OWNERS_ADMITTED)
+    _check_resource_version(ctx, definition, strategy, metadata, current)
+    metadata["resourceVersion"] = str(current.revision)
+    object_meta.carry_over(metadata, old["metadata"])
+    strategy.prepare_for_update(ctx, new, old)
+    object_meta.tidy(metadata)
+    if strategy.generation_changed(new, old):
+        metadata["generation"] = int(old["metadata"].get("generation") or 0) + 1
+    # Reported twice, as Kubernetes does: its generic code and each kind's both check the metadata.
+    in_metadata = meta_validation.validate_object_meta_update(new, old)
+    problems = in_metadata + in_metadata + strategy.validate_update(ctx, new, old)
+    if problems:
+        raise invalid(definition, ctx.name, problems)
+    for message in strategy.warnings(ctx, new, old):
+        ctx.warn(message)
+    strategy.canonicalize(new)
+    attributes.object = new
+    await registry.chain.validate(attributes)
+    return await _store_changed(registry, ctx, target, current, new, old)
+
+
+async def _store_changed(
+    registry: Registry,
+    ctx: RequestContext,
+    target: Target,
+    current: Item,
+    new: JsonObject,
+    old: JsonObject,
+) -> Written:
+    definition = target.definition
+    metadata = new["metadata"]
+    if registry.store.newest(current.bucket, current.path) is not current:
+        raise Conflict(None)
+    if ctx.dry_run:
+        return Written(definition, None, new)
+    gone = not metadata.get("finalizers") and _is_last_finalizer_gone(metadata, old["metadata"])
+    if not gone and _is_same(new, old) and old.get("apiVersion") == new.get("apiVersion"):
+        if current.value.startswith(b'{"kind":'):
+            return Written(definition, current, new)
+    stored = await to_storage(definition, new)
+    store = registry.store
+    if gone:
+        item = await store.delete(current.bucket, current.path, _encoder(stored), current)
+        metadata["resourceVersion"] = str(item.revision)
+        definition.strategy.after_delete(ctx, new)
+        return Written(definition, item, new)
+    item = await store.put(current.bucket, current.path, _encoder(stored), current)
+    metadata["resourceVersion"] = str(item.revision)
+    target.strategy.after_write(ctx, new, old)
+    return Written(definition, item, new)
+
+
+async def _create_on_update(
+    registry: Registry, ctx: RequestContext, target: Target, change: Change
+) -> Written:
+    definition = target.definition
+    if target.subresource is not None or not (
+        definition.strategy.allow_create_on_update or ctx.verb == "apply"
+    ):
+        raise errors.not_found(definition.resource, ctx.name)
+    new = await change(None)
+    uid = new.get("metadata", {}).get("uid")
+    if uid:
+        raise _wrong_uid(definition, ctx, str(uid), "")
+    if new["metadata"].get("resourceVersion") not in (None, "", "0"):
+        raise errors.conflict(definition.resource, ctx.name)
+    return await _create(registry, ctx, target, new)
+
+
+def _check_resource_version(
+    ctx: RequestContext,
+    definition: ResourceDefinition,
+    strategy: Strategy,
+    metadata: JsonObject,
+    current: Item,
+) -> None:
+    sent = parse_resource_version(str(metadata.get("resourceVersion") or "0"))
+    if sent == current.revision:
+        return
+    if sent == 0:
+        if strategy.allow_unconditional_update:
+            return
+        problem = fields.invalid(
+            FieldPath("metadata").child("resourceVersion"), 0, "must be specified for an update"
+        )
+        raise errors.invalid(definition.resource.plural, definition.resource.group, ctx.name, [problem])
+    raise errors.conflict(definition.resource, ctx.name)
+
+
+def parse_resource_version(text: str) -> int:
+    """The number of a resourceVersion; StatusError (500, as Kubernetes answers) when it is none."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax")
+
+
+def _wrong_uid(
+    definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
+) -> errors.StatusError:
+    resource = definition.resource
+    group = f"{resource.group}/" if resource.group else ""
+    key = f"/registry/{group}{resource.plural}/" + object_path(definition, ctx.namespace, ctx.name)
+    return errors.conflict(
+        resource,
+        ctx.name,
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+    )
+
+
+def _is_last_finalizer_gone(new: JsonObject, old: JsonObject) -> bool:
+    """An object on its way out whose last finalizer this update removes goes away with it."""
+    return bool(old.get("deletionTimestamp")) and not old.get("deletionGracePeriodSeconds")
+
+
+def _is_same(new: JsonObject, old: JsonObject) -> bool:
+    # Python takes 1, 1.0 and True for equal; the encoded form does not.
+    return new == old and (
+        orjson.dumps(new, option=orjson.OPT_SORT_KEYS) == orjson.dumps(old, option=orjson.OPT_SORT_KEYS)
+    )
+
+
+def _undo(ctx: RequestContext) -> None:
+    while ctx.rollbacks:
+        ctx.rollbacks.pop()()
+    ctx.commits.clear()
+
+
+async def _finish(ctx: RequestContext) -> None:
+    """A dry run gives back what it took; a real write does what was put off until it was durable."""
+    if ctx.dry_run:
+        _undo(ctx)
+        return
+    ctx.rollbacks.clear()
+    actions, ctx.commits = ctx.commits, []
+    for action in actions:
+        outcome = action()
+        if outcome is not None:
+            await outcome
