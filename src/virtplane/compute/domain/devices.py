@@ -78,12 +78,8 @@ def _guest_agent() -> Element:
 def _inputs(devices: JsonObject) -> list[Element]:
     elements = []
     for item in get_list(devices, "inputs"):
-        bus = get_str(item, "bus") or "usb"
-        model = _virtio_model(devices) if bus == "virtio" else None
-        kind = get_str(item, "type") or "tablet"
-        elements.append(
-            element("input", {"type": kind, "bus": bus, "model": model}, alias(get_str(item, "name")))
-        )
+        attributes = {"type": get_str(item, "type") or "tablet", "bus": get_str(item, "bus") or "usb"}
+        elements.append(element("input", attributes, alias(get_str(item, "name"))))
     return elements
 
 

@@ -1,1 +1,10 @@
-"""virt-launcher: the small supervisor inside each virtual machine's pod. Standard library only."""
+"""virt-launcher: the small supervisor inside each virtual machine's pod. Standard library only.
+
+It prepares the container's directories, starts a libvirt session daemon when virt-handler says so, answers
+the guest's DHCP requests, reaps processes, and ends when its guest has ended. Everything else is decided by
+virt-handler, which talks to it through ``control`` and to libvirt through its own socket. The launcher keeps
+working while virt-handler is away.
+
+Nothing here may import beyond the standard library: this process runs once per virtual machine, and its
+memory counts.
+"""

@@ -1,0 +1,132 @@
+"""A DHCP server for exactly one guest: every request gets the one lease that virt-handler configured.
+
+Plain UDP sockets suffice: requests are broadcast, and the answers are broadcast too. Binding port 67 without
+privileges works because virt-handler lowers ``ip_unprivileged_port_start`` in the pod's network namespace.
+RFC 2131 (messages), RFC 2132 (options), RFC 3442 (classless routes), RFC 3397 (search domains).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import struct
+from typing import Any
+
+SERVER_PORT = 67
+CLIENT_PORT = 68
+LEASE_SECONDS = 999 * 24 * 3600
+_MAGIC = b"\x63\x82\x53\x63"
+_FIXED = struct.Struct("!BBBBIHH4s4s4s4s16s64s128s")
+_DISCOVER, _OFFER, _REQUEST, _DECLINE, _ACK, _NAK, _RELEASE, _INFORM = range(1, 9)
+_SO_BINDTODEVICE = 25
+
+
+def open_socket(interface: str) -> socket.socket:
+    """A socket that hears the DHCP requests on `interface` and nothing else."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    server.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, interface.encode() + b"\0")
+    server.bind(("", SERVER_PORT))
+    return server
+
+
+def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
+    """The reply to one datagram, or None when it deserves none.
+
+    `lease` has ``mac``, ``address``, ``prefix``, ``server`` and optionally ``routers``, ``dns``, ``search``,
+    ``mtu``, ``hostname``, ``ntp``, ``tftp``, ``bootfile`` and ``private`` (option number to text).
+    """
+    parsed = _parse(request)
+    if parsed is None:
+        return None
+    fields, options = parsed
+    hardware = fields[11][:6]
+    if hardware != bytes.fromhex(lease["mac"].replace(":", "")):
+        return None
+    kind = options.get(53, b"\0")[0]
+    address = ipaddress.IPv4Address(lease["address"]).packed
+    wanted = options.get(50, b"")
+    if kind == _DISCOVER:
+        reply = _OFFER
+    elif kind in (_REQUEST, _INFORM):
+        reply = _NAK if kind == _REQUEST and wanted not in (b"", address) else _ACK
+    else:
+        return None
+    return _reply(fields, address, reply, lease)
+
+
+def _parse(request: bytes) -> tuple[tuple[Any, ...], dict[int, bytes]] | None:
+    if len(request) < _FIXED.size + 4 or request[0] != 1 or request[_FIXED.size : _FIXED.size + 4] != _MAGIC:
+        return None
+    options: dict[int, bytes] = {}
+    position = _FIXED.size + 4
+    while position < len(request) and request[position] != 255:
+        code = request[position]
+        if code == 0:
+            position += 1
+            continue
+        if position + 1 >= len(request):
+            return None
+        length = request[position + 1]
+        options[code] = request[position + 2 : position + 2 + length]
+        position += 2 + length
+    return _FIXED.unpack_from(request), options
+
+
+def _reply(fields: tuple[Any, ...], address: bytes, kind: int, lease: dict[str, Any]) -> bytes:
+    server = ipaddress.IPv4Address(lease["server"]).packed
+    given = b"\0\0\0\0" if kind == _NAK else address
+    header = _FIXED.pack(
+        2, fields[1], fields[2], 0, fields[4], 0, fields[6], fields[7], given, server, fields[10], fields[11],
+        b"", _bootfile(lease),
+    )  # fmt: skip
+    options = [(53, bytes([kind])), (54, server)]
+    if kind != _NAK:
+        options += _lease_options(lease)
+    body = b"".join(bytes([code, len(value)]) + value for code, value in options if 0 < len(value) < 256)
+    return (header + _MAGIC + body + b"\xff").ljust(300, b"\0")
+
+
+def _bootfile(lease: dict[str, Any]) -> bytes:
+    return str(lease.get("bootfile", "")).encode()[:127]
+
+
+def _lease_options(lease: dict[str, Any]) -> list[tuple[int, bytes]]:
+    network = ipaddress.IPv4Network(f"{lease['address']}/{lease['prefix']}", strict=False)
+    options = [(51, struct.pack("!I", LEASE_SECONDS)), (1, network.netmask.packed)]
+    routers = [ipaddress.IPv4Address(item).packed for item in lease.get("routers", ())]
+    options.append((3, b"".join(routers)))
+    options.append((6, b"".join(ipaddress.IPv4Address(item).packed for item in lease.get("dns", ()))))
+    if lease.get("mtu"):
+        options.append((26, struct.pack("!H", lease["mtu"])))
+    if routers:
+        options.append((121, _classless_routes(routers[0])))
+    options.append((12, str(lease.get("hostname", "")).encode()))
+    search = [str(name) for name in lease.get("search", ())]
+    if search:
+        options += [(15, search[0].encode()), (119, _domain_list(search))]
+    options.append((42, b"".join(ipaddress.IPv4Address(item).packed for item in lease.get("ntp", ()))))
+    options.append((66, str(lease.get("tftp", "")).encode()))
+    options.append((67, _bootfile(lease)))
+    options += [(int(code), str(text).encode()) for code, text in lease.get("private", {}).items()]
+    return options
+
+
+def _classless_routes(router: bytes) -> bytes:
+    """The default route; clients that read option 121 ignore option 3."""
+    return b"\0" + router
+
+
+def _domain_list(names: list[str]) -> bytes:
+    labels = (
+        b"".join(bytes([len(label)]) + label.encode() for label in name.strip(".").split(".") if label)
+        + b"\0"
+        for name in names
+    )
+    encoded = b""
+    for entry in labels:
+        if len(encoded) + len(entry) > 255:
+            break
+        encoded += entry
+    return encoded

@@ -1,0 +1,140 @@
+"""The launcher's main loop."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from virtplane.compute.launcher import dhcp
+from virtplane.compute.launcher.control import ControlServer
+from virtplane.compute.launcher.libvirtd import LibvirtDaemon
+from virtplane.compute.launcher.settings import Settings, parse
+
+_RESTART_SECONDS = 1.0
+_LAST_WORD_SECONDS = 5.0
+"""How long virt-handler has, after the guest ended during a termination, to read why."""
+
+
+class Launcher:
+    """One pod's supervisor; ``run`` returns the exit code."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._selector = selectors.DefaultSelector()
+        self._control = ControlServer(settings, self._selector, self._handle)
+        self._libvirt = LibvirtDaemon(settings)
+        self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
+        self._exit_code: int | None = None
+        self._restart_at: float | None = None
+        self._kill_at: float | None = None
+
+    def run(self) -> int:
+        """Serve until told to exit, or until the guest is gone after a termination signal."""
+        self._prepare()
+        self._control.open()
+        while self._exit_code is None:
+            timeout = self._next_timeout()
+            for key, _ in self._selector.select(timeout):
+                callback: Callable[[], None] = key.data
+                callback()
+            self._on_time()
+        self._libvirt.terminate()
+        return self._exit_code
+
+    def _prepare(self) -> None:
+        wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(signalled)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._on_signals(os.read(wakeup, 512)))
+        (self._settings.private_directory / self._settings.uid).mkdir(parents=True, exist_ok=True)
+        self._libvirt.configure()
+
+    def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
+        command = request["command"]
+        if command == "start":
+            self._libvirt.start()
+        elif command == "dhcp":
+            self._serve_lease(request["interface"], request["lease"])
+        elif command == "exit":
+            self._exit_code = int(request["code"])
+        elif command != "ping":
+            raise ValueError(f"unknown command {command!r}")
+        return {"done": command, "libvirt": self._libvirt.pid, "terminating": self._kill_at is not None}
+
+    def _serve_lease(self, interface: str, lease: dict[str, Any]) -> None:
+        previous = self._leases.get(interface)
+        if previous is not None:
+            self._leases[interface] = (previous[0], lease)
+            return
+        server = dhcp.open_socket(interface)
+        self._leases[interface] = (server, lease)
+        self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
+
+    def _on_lease_request(self, interface: str) -> None:
+        server, lease = self._leases[interface]
+        reply = dhcp.answer(server.recv(2048), lease)
+        if reply is not None:
+            server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
+
+    def _on_signals(self, numbers: bytes) -> None:
+        if signal.SIGTERM in numbers or signal.SIGINT in numbers:
+            self._on_termination()
+        if signal.SIGCHLD in numbers:
+            self._reap()
+
+    def _on_termination(self) -> None:
+        if self._libvirt.pid is None:
+            self._exit_code = 0
+            return
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._settings.grace_period_seconds
+        if self._control.connected:
+            self._control.send({"event": "terminating"})
+        else:
+            self._libvirt.shut_domain_down(f"{self._settings.namespace}_{self._settings.name}")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._libvirt.pid:
+                self._libvirt.reaped()
+                self._restart_at = time.monotonic() + _RESTART_SECONDS
+                self._control.send({"event": "libvirt-ended", "status": status})
+            elif self._kill_at is not None and not self._control.connected:
+                # The guest's process ended during a termination and nobody is there to say so.
+                self._exit_code = 0
+            elif self._kill_at is not None:
+                self._kill_at = min(self._kill_at, time.monotonic() + _LAST_WORD_SECONDS)
+
+    def _next_timeout(self) -> float | None:
+        moments = [moment for moment in (self._restart_at, self._kill_at) if moment is not None]
+        return max(0.0, min(moments) - time.monotonic()) if moments else None
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        if self._restart_at is not None and now >= self._restart_at:
+            self._restart_at = None
+            self._libvirt.start()
+        if self._kill_at is not None and now >= self._kill_at:
+            self._exit_code = 0
+
+
+def main() -> int:
+    """Console script ``virt-launcher``."""
+    return Launcher(parse(sys.argv[1:])).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
