@@ -1,0 +1,34 @@
+"""What can go wrong while bringing a cluster up or down, and the exit code that says so."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of ``kindling``."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    """Wrong arguments (click's own number)."""
+    MISSING = 3
+    """A program, kernel feature or privilege is missing on this machine."""
+    NOT_READY = 4
+    """Started, but not ready in time."""
+    NOT_RUNNING = 5
+    """The command needs a running cluster, and there is none."""
+
+
+class SetupError(Exception):
+    """Something failed: what, why, and what the user can do about it."""
+
+    def __init__(self, what: str, why: str, remedy: str = "", code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(what)
+        self.what, self.why, self.remedy, self.code = what, why, remedy, code
+
+    def __str__(self) -> str:
+        lines = [f"{self.what}: {self.why}"]
+        if self.remedy:
+            lines.append(f"What to do: {self.remedy}")
+        return "\n".join(lines)

@@ -1,0 +1,264 @@
+"""One cluster on this machine: its directory, names, addresses and ports.
+
+Everything an instance makes on the machine carries its id (from the state directory's path), so instances
+with different directories live side by side. What was chosen once (subnet, port) stays in ``instance.json``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import ipaddress
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import orjson
+
+from kindling.cluster.errors import ExitCode, SetupError
+
+DEFAULT_STATE = Path("/var/lib/kindling")
+REGISTRY = Path("/run/kindling")
+"""One file per instance of this machine, so that instances see each other's choices."""
+
+_MAX_NODES = 200
+_FIRST_PORT = 6443
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLayout:
+    """Names and addresses of one node. `index` counts from 1."""
+
+    name: str
+    index: int
+    directory: Path
+    address: str
+    pod_cidr: str
+    host_link: str
+
+    @property
+    def namespaces(self) -> Path:
+        """Where the node's namespaces are kept alive: files mnt, net and uts."""
+        return self.directory / "ns"
+
+
+@dataclass(frozen=True)
+class Instance:
+    """The layout of an instance. `subnet` is a /16 that holds nodes, pods and services."""
+
+    state: Path
+    id: str
+    subnet: str
+    api_port: int
+    node_names: tuple[str, ...]
+    host_image: bool = True
+    mtu: int = 1500
+    api_flags: tuple[str, ...] = field(default=())
+
+    @property
+    def bridge(self) -> str:
+        """The host bridge that nodes hang on (15 characters at most)."""
+        return f"kd{self.id}"
+
+    @property
+    def table(self) -> str:
+        """The nftables table of this instance on the host and in its nodes."""
+        return f"kindling-{self.id}"
+
+    @property
+    def cgroup(self) -> str:
+        """The cgroup below which all pods of the instance live."""
+        return f"/kindling-{self.id}"
+
+    def _address(self, third: int, fourth: int) -> str:
+        base = ipaddress.IPv4Network(self.subnet).network_address
+        return str(base + third * 256 + fourth)
+
+    @property
+    def gateway(self) -> str:
+        """The host's address on the bridge; the API server listens there too."""
+        return self._address(0, 1)
+
+    @property
+    def pod_subnets(self) -> str:
+        """All that nodes and pods use, for masquerading."""
+        return self.subnet
+
+    @property
+    def service_cidr(self) -> str:
+        """Addresses of services."""
+        return f"{self._address(240, 0)}/20"
+
+    @property
+    def kubernetes_service(self) -> str:
+        """The address of default/kubernetes."""
+        return self._address(240, 1)
+
+    @property
+    def dns_service(self) -> str:
+        """The resolver that pods get."""
+        return self._address(240, 10)
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.state / "pki"
+
+    @property
+    def logs(self) -> Path:
+        """Log files of the processes, one per component."""
+        return self.state / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.state / "kubeconfig"
+
+    @property
+    def api_url(self) -> str:
+        """Where the host's users find the API."""
+        return f"https://127.0.0.1:{self.api_port}"
+
+    @property
+    def internal_api_url(self) -> str:
+        """Where nodes and pods find the API."""
+        return f"https://{self.gateway}:{self.api_port}"
+
+    def nodes(self) -> list[NodeLayout]:
+        """The layout of every node."""
+        return [self.node(name) for name in self.node_names]
+
+    def node(self, name: str) -> NodeLayout:
+        """The layout of node `name`. Raises SetupError for an unknown one."""
+        if name not in self.node_names:
+            raise SetupError(f"node {name}", "no such node in this instance", f"one of {self.node_names}")
+        index = self.node_names.index(name) + 1
+        return NodeLayout(
+            name=name,
+            index=index,
+            directory=self.state / "nodes" / name,
+            address=self._address(0, 10 + index),
+            pod_cidr=f"{self._address(index, 0)}/24",
+            host_link=f"kd{self.id}n{index}",
+        )
+
+    def save(self) -> None:
+        """Write ``instance.json`` and the registry's entry."""
+        document = asdict(self)
+        document["state"] = str(self.state)
+        encoded = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+        write_atomically(self.state / "instance.json", encoded)
+        REGISTRY.mkdir(exist_ok=True)
+        write_atomically(REGISTRY / f"{self.id}.json", encoded)
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace `path` so that readers see the old or the new content, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    temporary.replace(path)
+
+
+def instance_id(state: Path) -> str:
+    """Eight hexadecimal digits standing for a state directory."""
+    return hashlib.sha256(str(state).encode()).hexdigest()[:8]
+
+
+def load(state: Path) -> Instance | None:
+    """The instance in `state`, or None when there is none."""
+    state = state.resolve()
+    try:
+        document = orjson.loads((state / "instance.json").read_bytes())
+    except FileNotFoundError:
+        return None
+    document["state"] = Path(document["state"])
+    document["node_names"] = tuple(document["node_names"])
+    document["api_flags"] = tuple(document["api_flags"])
+    if document["state"] != state:
+        raise SetupError(
+            f"state directory {state}",
+            f"it was made as {document['state']} and moved since",
+            "move it back, or remove it and start anew",
+        )
+    return Instance(**document)
+
+
+def require(state: Path) -> Instance:
+    """The instance in `state`. Raises SetupError when there is none."""
+    instance = load(state)
+    if instance is None:
+        raise SetupError(
+            f"cluster in {state}",
+            "there is none",
+            f"kindling up --state {state}",
+            code=ExitCode.NOT_RUNNING,
+        )
+    return instance
+
+
+@contextmanager
+def machine_lock() -> Iterator[None]:
+    """Held while choosing what other instances could choose as well."""
+    REGISTRY.mkdir(exist_ok=True)
+    with (REGISTRY / "lock").open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def registered() -> list[dict[str, object]]:
+    """Entries of all instances of this machine since it booted."""
+    entries = []
+    for path in sorted(REGISTRY.glob("*.json")):
+        try:
+            entries.append(orjson.loads(path.read_bytes()))
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            continue
+    return entries
+
+
+def unregister(instance: Instance) -> bool:
+    """Forget an instance; True when it was the last of the machine."""
+    with machine_lock():
+        (REGISTRY / f"{instance.id}.json").unlink(missing_ok=True)
+        last = not any(REGISTRY.glob("*.json"))
+        if last:
+            (REGISTRY / "lock").unlink(missing_ok=True)
+            REGISTRY.rmdir()
+    return last
+
+
+def node_names(count: int) -> tuple[str, ...]:
+    """Names of `count` nodes. Raises SetupError beyond what a subnet holds."""
+    if not 1 <= count <= _MAX_NODES:
+        raise SetupError("--nodes", f"must be between 1 and {_MAX_NODES}", code=ExitCode.USAGE)
+    return tuple(f"node{index:02d}" for index in range(1, count + 1))
+
+
+def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:
+    """A free /16 of 10.64.0.0/10; `identifier` decides where the search starts, so choices stay stable."""
+    start = int(identifier, 16) % 64
+    for offset in range(64):
+        candidate = ipaddress.IPv4Network(f"10.{64 + (start + offset) % 64}.0.0/16")
+        if not any(candidate.overlaps(network) for network in taken):
+            return str(candidate)
+    raise SetupError("choosing a subnet", "all of 10.64.0.0/10 is in use on this machine", "free a /16 of it")
+
+
+def choose_port(taken: set[int]) -> int:
+    """A free TCP port for the API server, 6443 when possible."""
+    for port in range(_FIRST_PORT, _FIRST_PORT + 500):
+        if port in taken:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        return port
+    raise SetupError("choosing a port", f"{_FIRST_PORT} and the 500 after it are in use", "stop some servers")

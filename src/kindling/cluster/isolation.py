@@ -1,0 +1,166 @@
+"""A node's own mount, network and UTS namespaces, kept alive by files so that processes come and go.
+
+``STATE/nodes/NAME/ns/{mnt,net,uts}`` are bind mounts of the namespaces. Inside, /run is the node's own, and
+/var/lib/kubelet, /var/log/pods, /var/log/containers and /var/lib/cni are directories of
+``STATE/nodes/NAME``. Mounts made in the node stay in it; mounts made on the machine later appear in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+from kindling.cluster import machine
+from kindling.cluster.errors import SetupError
+from kindling.cluster.instance import Instance, NodeLayout, write_atomically
+
+MOUNT_POINTS = ("/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni")
+_KINDS = ("mnt", "net", "uts")
+_CLONE_FLAGS = {"mnt": 0x00020000, "net": 0x40000000, "uts": 0x04000000}
+_MOUNT_FLAGS = {"mnt": "mount", "net": "net", "uts": "uts"}
+
+_SETUP = """\
+set -e
+# Namespaces that other nodes keep alive on the machine must not be kept alive from here as well.
+awk '{ for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "nsfs") print $5 }' /proc/self/mountinfo |
+  while read -r point; do umount -l "$point" || true; done
+hostname "$NODE_NAME"
+mount --make-rshared /
+mount -t tmpfs -o mode=755,nosuid,nodev kindling-run /run
+mkdir -p /run/lock /run/containerd /run/netns
+mkdir -p "$NODE_DIR/kubelet" "$NODE_DIR/pod-logs" "$NODE_DIR/container-logs" "$NODE_DIR/cni"
+mount --bind "$NODE_DIR/kubelet" /var/lib/kubelet
+mount --bind "$NODE_DIR/pod-logs" /var/log/pods
+mount --bind "$NODE_DIR/container-logs" /var/log/containers
+mount --bind "$NODE_DIR/cni" /var/lib/cni
+mount --make-rshared /
+ip link set lo up
+"""
+
+
+def exists(node: NodeLayout) -> bool:
+    """Whether the node's namespaces are alive."""
+    return all(_is_namespace(node.namespaces / kind) for kind in _KINDS)
+
+
+def create(instance: Instance, node: NodeLayout) -> None:
+    """Make the node's namespaces unless they are alive. Raises SetupError."""
+    if exists(node):
+        return
+    destroy(node)
+    _make_mount_points(instance)
+    node.namespaces.mkdir(parents=True, exist_ok=True)
+    # A file that keeps a mount namespace alive must lie on a private mount.
+    what = f"namespaces of {node.name}"
+    machine.run(["mount", "--bind", str(node.namespaces), str(node.namespaces)], what=what)
+    machine.run(["mount", "--make-private", str(node.namespaces)], what=what)
+    arguments = []
+    for kind in _KINDS:
+        (node.namespaces / kind).touch()
+        arguments.append(f"--{_MOUNT_FLAGS[kind]}={node.namespaces / kind}")
+    script = f"NODE_NAME={node.name} NODE_DIR='{node.directory}'\n{_SETUP}"
+    try:
+        machine.run(["unshare", *arguments, "--propagation=slave", "sh", "-c", script], what=what)
+    except SetupError:
+        destroy(node)
+        raise
+
+
+def enter_command(node: NodeLayout) -> list[str]:
+    """The prefix that runs a command inside the node."""
+    return ["nsenter", *(f"--{_MOUNT_FLAGS[kind]}={node.namespaces / kind}" for kind in _KINDS)]
+
+
+def enter(node: NodeLayout) -> None:
+    """Move this process, which must have one thread only, into the node. Raises SetupError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    directory = Path.cwd()
+    descriptors = {kind: os.open(node.namespaces / kind, os.O_RDONLY | os.O_CLOEXEC) for kind in _KINDS}
+    for kind, descriptor in descriptors.items():
+        if libc.setns(descriptor, _CLONE_FLAGS[kind]) != 0:
+            raise SetupError(f"entering the {kind} namespace of {node.name}", os.strerror(ctypes.get_errno()))
+        os.close(descriptor)
+    os.chdir(directory)
+
+
+def processes(node: NodeLayout) -> list[int]:
+    """Processes that live in the node's mount or network namespace, or in a pod of its containerd's shims."""
+    wanted = {_identity(node.namespaces / kind) for kind in ("mnt", "net")} - {None}
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and wanted & {_identity(entry / "ns" / kind) for kind in ("mnt", "net")}:
+            found.append(int(entry.name))
+    return found
+
+
+def kill(pids: list[int], *, timeout_seconds: float = 5.0) -> list[int]:
+    """Kill processes by id and wait for them to go; those that stayed."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    deadline = time.monotonic() + timeout_seconds
+    while (left := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def destroy(node: NodeLayout) -> None:
+    """Let go of the namespaces; they end when their last process has ended."""
+    for kind in _KINDS:
+        while _is_namespace(node.namespaces / kind):
+            machine.run(["umount", "-l", str(node.namespaces / kind)], what=f"unmounting {kind} of {node.name}")
+    while node.namespaces.is_dir() and os.path.ismount(node.namespaces):
+        machine.run(["umount", "-l", str(node.namespaces)], what=f"unmounting {node.namespaces}")
+    for mount in _mounts_below(node.namespaces):
+        machine.run(["umount", "-l", mount], what=f"unmounting {mount}")
+
+
+def remove_mount_points(created: list[str]) -> None:
+    """Remove the directories that instances made on the machine, deepest first, unless something is in them."""
+    for point in reversed(created):
+        try:
+            Path(point).rmdir()
+        except OSError:
+            continue
+
+
+def _make_mount_points(instance: Instance) -> None:
+    record = instance.state / "mount-points"
+    created = record.read_text().split() if record.exists() else []
+    for point in MOUNT_POINTS:
+        if not Path(point).is_dir():
+            Path(point).mkdir(parents=True)
+            created.append(point)
+    write_atomically(record, ("\n".join(created) + "\n").encode())
+
+
+def _mounts_below(directory: Path) -> list[str]:
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    prefix = str(directory)
+    return [point for point in reversed(points) if point == prefix or point.startswith(prefix + "/")]
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+def _is_namespace(path: Path) -> bool:
+    own = _identity(Path("/proc/self/ns/mnt"))
+    found = _identity(path)
+    return own is not None and found is not None and found[0] == own[0]
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

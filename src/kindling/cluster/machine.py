@@ -1,0 +1,112 @@
+"""Running programs of the machine while setting it up, and reading what it has."""
+
+from __future__ import annotations
+
+import ipaddress
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kindling.cluster.errors import ExitCode, SetupError
+
+NEEDED = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "ip": "iproute2",
+    "nft": "nftables",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+    "busybox": "busybox-static",
+}
+"""Programs and the Debian packages that bring them."""
+
+
+def run(command: Sequence[str], *, what: str, stdin: str | None = None, check: bool = True) -> str:
+    """Run a program; its standard output. Raises SetupError naming `what` failed."""
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if check and done.returncode != 0:
+        raise SetupError(what, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
+    return done.stdout
+
+
+def check_machine() -> None:
+    """Raise SetupError when the machine cannot run a cluster, listing everything that is missing."""
+    import os  # noqa: PLC0415
+
+    if os.geteuid() != 0:
+        raise SetupError("starting a cluster", "it needs root", "run it with sudo", code=ExitCode.MISSING)
+    missing = sorted({package for program, package in NEEDED.items() if shutil.which(program) is None})
+    if not Path("/usr/lib/cni/bridge").exists():
+        missing.append("containernetworking-plugins")
+    if missing:
+        raise SetupError(
+            "starting a cluster",
+            "packages are missing: " + " ".join(missing),
+            "apt install " + " ".join(missing),
+            code=ExitCode.MISSING,
+        )
+
+
+def has_sys_resource() -> bool:
+    """Whether this process holds CAP_SYS_RESOURCE (bit 24)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> 24 & 1)
+    return False
+
+
+def ip_json(*arguments: str) -> list[dict[str, Any]]:
+    """What ``ip -j`` answers."""
+    output = run(["ip", "-j", *arguments], what=f"ip {' '.join(arguments)}")
+    answer: list[dict[str, Any]] = orjson.loads(output or "[]")
+    return answer
+
+
+def used_networks() -> list[ipaddress.IPv4Network]:
+    """IPv4 networks that the machine's routes, addresses and resolvers use (the default route aside)."""
+    found: list[str] = []
+    for route in ip_json("-4", "route", "show", "table", "all"):
+        found += [str(route.get("dst", "default")), str(route.get("gateway", "default"))]
+    found += [
+        line.split()[1]
+        for line in Path("/etc/resolv.conf").read_text().splitlines()
+        if line.startswith("nameserver ") and len(line.split()) > 1
+    ]
+    networks = []
+    for text in found:
+        try:
+            networks.append(ipaddress.IPv4Network(text, strict=False))
+        except ValueError:
+            continue
+    return [network for network in networks if network.prefixlen > 0]
+
+
+def uplink_mtu() -> int:
+    """The MTU of the default route's device, 1500 without one."""
+    routes = ip_json("-4", "route", "show", "default")
+    if not routes:
+        return 1500
+    links = ip_json("link", "show", "dev", str(routes[0]["dev"]))
+    return min(1500, int(links[0].get("mtu", 1500))) if links else 1500
+
+
+def write_sysctl(name: str, value: str, *, required: bool = True) -> None:
+    """Set a kernel parameter. Raises SetupError when it is `required` and cannot be set."""
+    path = Path("/proc/sys") / name.replace(".", "/")
+    try:
+        if path.read_text().strip() != value:
+            path.write_text(value)
+    except OSError as error:
+        if required:
+            raise SetupError(f"sysctl {name}={value}", str(error)) from error
+
+
+def nft(ruleset: Mapping[str, Any], *, what: str, namespace: Path | None = None, check: bool = True) -> None:
+    """Load a JSON ruleset atomically, in the network namespace at `namespace` or here."""
+    prefix = ["nsenter", f"--net={namespace}"] if namespace else []
+    run([*prefix, "nft", "-j", "-f", "-"], what=what, stdin=orjson.dumps(ruleset).decode(), check=check)

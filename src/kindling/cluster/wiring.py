@@ -1,0 +1,152 @@
+"""The instance's network on the machine: a bridge, a link and routes per node, masquerading to the outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kindling.cluster import machine
+from kindling.cluster.errors import SetupError
+from kindling.cluster.instance import Instance, NodeLayout
+
+NODE_LINK = "eth0"
+"""The uplink's name inside a node."""
+
+
+def create(instance: Instance) -> None:
+    """Make the bridge and its rules, unless they are there. Raises SetupError."""
+    machine.write_sysctl("net.ipv4.ip_forward", "1")
+    prefix = instance.subnet.rsplit(".", 2)[0]
+    if not machine.run(["ip", "-o", "link", "show", instance.bridge], what="links", check=False):
+        _ip(
+            f"looking after {instance.bridge}",
+            f"link add {instance.bridge} mtu {instance.mtu} type bridge",
+            f"link set {instance.bridge} address {_mac(instance.gateway)}",
+            f"addr add {instance.gateway}/24 dev {instance.bridge}",
+            f"link set {instance.bridge} up",
+        )
+    if not prefix:
+        raise SetupError("network", f"unusable subnet {instance.subnet}")
+    machine.nft(host_rules(instance), what=f"nftables table {instance.table}")
+
+
+def connect(instance: Instance, node: NodeLayout) -> None:
+    """Give the node its link, address and routes, unless it has them. Raises SetupError."""
+    namespace = node.namespaces / "net"
+    inside = ["nsenter", f"--net={namespace}"]
+    what = f"network of {node.name}"
+    if not machine.run(["ip", "-o", "link", "show", node.host_link], what=what, check=False):
+        _ip(
+            what,
+            f"link add {node.host_link} mtu {instance.mtu} type veth peer name {NODE_LINK} netns {namespace} "
+            f"mtu {instance.mtu}",
+            f"link set {node.host_link} master {instance.bridge} up",
+        )
+        commands = (
+            f"link set {NODE_LINK} address {_mac(node.address)}\naddr add {node.address}/24 dev {NODE_LINK}\n"
+            f"link set {NODE_LINK} up\nroute replace default via {instance.gateway}\n"
+        )
+        machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=commands)
+    for other in instance.nodes():
+        if other.name != node.name:
+            route = f"route replace {other.pod_cidr} via {other.address}\n"
+            machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=route)
+    _ip(what, f"route replace {node.pod_cidr} via {node.address}")
+    for name, required in (
+        ("net.ipv4.ip_forward", True),
+        ("net.ipv4.conf.all.route_localnet", True),
+        ("net.bridge.bridge-nf-call-iptables", False),
+    ):
+        path = f"/proc/sys/{name.replace('.', '/')}"
+        machine.run([*inside, "sh", "-c", f"echo 1 > {path}"], what=f"sysctl {name}", check=required)
+
+
+def destroy(instance: Instance) -> None:
+    """Remove links, bridge and rules, whatever of them is there."""
+    machine.nft(delete_rules(instance), what="nftables", check=False)
+    for link in [node.host_link for node in instance.nodes()] + [instance.bridge]:
+        machine.run(["ip", "link", "del", link], what=f"removing {link}", check=False)
+
+
+def host_rules(instance: Instance) -> dict[str, Any]:
+    """Masquerade what leaves the instance's subnet, and let its packets pass the machine.
+
+    The table is replaced as a whole; the services' proxy on the host adds its own chains to another table.
+    """
+    family, table = "ip", instance.table
+    subnet = _prefix(instance.subnet)
+    chains = [
+        {"name": "postrouting", "type": "nat", "hook": "postrouting", "prio": 100, "policy": "accept"},
+        {"name": "forward", "type": "filter", "hook": "forward", "prio": 0, "policy": "accept"},
+    ]
+    rules = [
+        ("postrouting", [_match("saddr", "==", subnet), _match("daddr", "!=", subnet), {"masquerade": None}]),
+        ("forward", [_match("saddr", "==", subnet), {"accept": None}]),
+        ("forward", [_match("daddr", "==", subnet), {"accept": None}]),
+    ]
+    commands: list[dict[str, Any]] = [
+        {"add": {"table": {"family": family, "name": table}}},
+        {"delete": {"table": {"family": family, "name": table}}},
+        {"add": {"table": {"family": family, "name": table}}},
+    ]
+    commands += [{"add": {"chain": {"family": family, "table": table, **chain}}} for chain in chains]
+    commands += [
+        {"add": {"rule": {"family": family, "table": table, "chain": chain, "expr": expressions}}}
+        for chain, expressions in rules
+    ]
+    return {"nftables": commands}
+
+
+def delete_rules(instance: Instance) -> dict[str, Any]:
+    """Remove the instance's tables from the host, present or not."""
+    commands: list[dict[str, Any]] = []
+    for name in (instance.table, f"{instance.table}-services"):
+        table = {"table": {"family": "ip", "name": name}}
+        commands += [{"add": table}, {"delete": table}]
+    return {"nftables": commands}
+
+
+def render_cni(node: NodeLayout, mtu: int) -> bytes:
+    """The CNI configuration of pods on `node`. Masquerading and host ports are nftables' work, not CNI's."""
+    return orjson.dumps(
+        {
+            "cniVersion": "1.0.0",
+            "name": "kindling",
+            "plugins": [
+                {
+                    "type": "bridge",
+                    "bridge": "cni0",
+                    "isGateway": True,
+                    "ipMasq": False,
+                    "hairpinMode": True,
+                    "mtu": mtu,
+                    "ipam": {
+                        "type": "host-local",
+                        "dataDir": "/run/cni-addresses",
+                        "ranges": [[{"subnet": node.pod_cidr}]],
+                        "routes": [{"dst": "0.0.0.0/0"}],
+                    },
+                }
+            ],
+        },
+        option=orjson.OPT_INDENT_2,
+    )
+
+
+def _prefix(cidr: str) -> dict[str, Any]:
+    address, length = cidr.split("/")
+    return {"prefix": {"addr": address, "len": int(length)}}
+
+
+def _match(field: str, operator: str, value: Any) -> dict[str, Any]:
+    left = {"payload": {"protocol": "ip", "field": field}}
+    return {"match": {"op": operator, "left": left, "right": value}}
+
+
+def _mac(address: str) -> str:
+    return "02:42:" + ":".join(f"{int(part):02x}" for part in address.split("."))
+
+
+def _ip(what: str, *commands: str) -> None:
+    machine.run(["ip", "-batch", "-"], what=what, stdin="\n".join(commands) + "\n")
