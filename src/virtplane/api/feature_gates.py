@@ -1,4 +1,4 @@
-"""Feature gates: which there are, what state each is in, and what naming one in the configuration warns of."""
+"""Feature gates: which there are, what state each is in, and what listing one warns of."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ class State(StrEnum):
 
 
 _ALPHA = """
-AlignCPUs CPUManager ConfigurableHypervisor ContainerPathVolumes CrossArchitectureVirtualization DownwardMetrics
-EnableVirtioFsStorageVolumes ExperimentalIgnitionSupport FirmwareAutoSelection GraceIOVirtualization HostDevices
-HostDisk HypervStrictCheck IncrementalBackup IOMMUFD MigrationDowntimeTuning MigrationStallDetection
-NetworkDevicesWithDRA ObjectGraph OCIExport PCINUMAAwareTopology Plugins PortRangesSpec ReservedOverheadMemlock Root
-Sidecar UtilityVolumes VGPULiveMigration VMStatsCollector VSOCK WorkloadEncryptionTDX
+AlignCPUs CPUManager ConfigurableHypervisor ContainerPathVolumes CrossArchitectureVirtualization
+DownwardMetrics EnableVirtioFsStorageVolumes ExperimentalIgnitionSupport FirmwareAutoSelection
+GraceIOVirtualization HostDevices HostDisk HypervStrictCheck IncrementalBackup IOMMUFD
+MigrationDowntimeTuning MigrationStallDetection NetworkDevicesWithDRA ObjectGraph OCIExport
+PCINUMAAwareTopology Plugins PortRangesSpec ReservedOverheadMemlock Root Sidecar UtilityVolumes
+VGPULiveMigration VMStatsCollector VSOCK WorkloadEncryptionTDX
 """
 _BETA = """
-DeclarativeHotplugVolumes DecentralizedLiveMigration ExternalNetResourceInjection GPUsWithDRA HostDevicesWithDRA
-ImageVolume KubevirtSeccompProfile NodeRestriction OptOutRoleAggregation PasstBinding
+DeclarativeHotplugVolumes DecentralizedLiveMigration ExternalNetResourceInjection GPUsWithDRA
+HostDevicesWithDRA ImageVolume KubevirtSeccompProfile NodeRestriction OptOutRoleAggregation PasstBinding
 PodSecondaryInterfaceNamingUpgrade RebootPolicy Snapshot Template WorkloadEncryptionSEV
 """
 _GENERAL_AVAILABILITY = """
-LiveMigration SRIOVLiveMigration NonRoot PSA CPUNodeDiscovery NUMA CommonInstancetypesDeploymentGate GPU HotplugNICs
-BochsDisplayForEFIGuests VMLiveUpdateFeatures NetworkBindingPlugins DynamicPodInterfaceNaming VolumesUpdateStrategy
-VolumeMigration DisableCustomSELinuxPolicy AutoResourceLimitsGate ClusterProfiler VMPersistentState VMExport
-PersistentReservation InstancetypeReferencePolicy EnableVirtioFsConfigVolumes ExpandDisks PanicDevices LiveUpdateNADRef
+LiveMigration SRIOVLiveMigration NonRoot PSA CPUNodeDiscovery NUMA CommonInstancetypesDeploymentGate GPU
+HotplugNICs BochsDisplayForEFIGuests VMLiveUpdateFeatures NetworkBindingPlugins
+DynamicPodInterfaceNaming VolumesUpdateStrategy VolumeMigration DisableCustomSELinuxPolicy
+AutoResourceLimitsGate ClusterProfiler VMPersistentState VMExport PersistentReservation
+InstancetypeReferencePolicy EnableVirtioFsConfigVolumes ExpandDisks PanicDevices LiveUpdateNADRef
 VideoConfig SecureExecution MigrationPriorityQueue VmiMemoryOverheadReport LibvirtHooksServerAndClient
 """
 
@@ -70,7 +72,7 @@ _GRADUATED_URL = "https://github.com/kubevirt/kubevirt/blob/main/docs/deprecatio
 
 
 def is_enabled(gate: str, enabled: Collection[str], disabled: Collection[str]) -> bool:
-    """Whether `gate` is on. Unknown gates are off, graduated ones on; a listed gate wins over a disabled one."""
+    """Whether `gate` is on. Unknown gates are off, graduated ones on; listed wins over disabled."""
     state = STATES.get(gate)
     if state is None:
         return False
@@ -80,13 +82,13 @@ def is_enabled(gate: str, enabled: Collection[str], disabled: Collection[str]) -
 
 
 def listing_warning(gate: str) -> str | None:
-    """What to tell somebody who lists `gate`; None for unknown gates, empty where there is nothing to say."""
+    """What to tell somebody who lists `gate`; None for unknown gates, empty for nothing."""
     state = STATES.get(gate)
     if state is None:
         return None
     if state is State.GENERAL_AVAILABILITY:
         return (
-            f'feature gate {gate} is deprecated (feature state is "{state}"), therefore it can be safely removed'
-            f" and is redundant. For more info, please look at: {_GRADUATED_URL}"
+            f'feature gate {gate} is deprecated (feature state is "{state}"),'
+            f" therefore it can be safely removed and is redundant. For more info, please look at: {_GRADUATED_URL}"
         )
     return DEPRECATED.get(gate) or DISCONTINUED.get(gate) or ""

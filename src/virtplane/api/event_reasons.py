@@ -1,0 +1,24 @@
+"""Reasons of the operator's events and conditions. Controllers keep theirs beside the code that sends them."""
+
+from __future__ import annotations
+
+# Conditions of the KubeVirt object.
+AVAILABLE = "Available"
+PROGRESSING = "Progressing"
+DEGRADED = "Degraded"
+CREATED = "Created"
+SYNCHRONIZED = "Synchronized"
+
+ALL_COMPONENTS_READY = "AllComponentsReady"
+ALL_RESOURCES_CREATED = "AllResourcesCreated"
+DEPLOYMENT_IN_PROGRESS = "DeploymentInProgress"
+DELETION_IN_PROGRESS = "DeletionInProgress"
+DELETION_FAILED = "DeletionFailedMessage"
+UPDATE_IN_PROGRESS = "UpdateInProgress"
+EXISTING_DEPLOYMENT = "ExistingDeployment"
+
+# Phases of the KubeVirt object.
+PHASE_DEPLOYING = "Deploying"
+PHASE_DEPLOYED = "Deployed"
+PHASE_DELETING = "Deleting"
+PHASE_DELETED = "Deleted"
