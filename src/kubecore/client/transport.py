@@ -21,7 +21,7 @@ class ConnectionFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. `path` starts with a slash; names in `query` (not encoded) and `headers` may repeat."""
+    """One HTTP request. `path` starts with a slash, `query` is not encoded; names in it may repeat."""
 
     method: str
     path: str

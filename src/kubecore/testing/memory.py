@@ -1,0 +1,491 @@
+"""The in-memory API server and its transport."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import string
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import orjson
+
+from kubecore import errors, resources
+from kubecore.client import Client, ClientConfig, ConnectionFailed, Request, Response, StreamedResponse
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.selectors import parse_label_selector
+from kubecore.objects.times import now_rfc3339
+from kubecore.patch.jsonpatch import apply_json_patch
+from kubecore.patch.mergepatch import apply_merge_patch
+from kubecore.resources import ResourceType
+
+_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+ObjectKey = tuple[ResourceType, str, str]
+Reaction = Callable[[Request], Response | StatusError | None]
+"""Looks at a request before the server does: an answer or a refusal of its own, or None to let it pass."""
+
+
+@dataclass(slots=True)
+class _Watcher:
+    resource: ResourceType
+    namespace: str
+    selects: Callable[[JsonObject], bool]
+    queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    known: set[tuple[str, str]] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Stream:
+    status: int
+    headers: Mapping[str, str]
+    source: AsyncIterator[bytes]
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        return self.source
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    resource: ResourceType
+    namespace: str
+    name: str
+    subresource: str
+
+
+def built_in_resources() -> list[ResourceType]:
+    """All resource types that `kubecore.resources` names."""
+    return [value for value in vars(resources).values() if isinstance(value, ResourceType)]
+
+
+class MemoryApi:
+    """Objects by resource, namespace and name, served to any number of `client`s.
+
+    `requests` records what was asked; `reactions` may answer first. Tests may `put` and `remove` objects
+    directly, which watchers see like any other write.
+    """
+
+    def __init__(self, extra_resources: Iterable[ResourceType] = ()) -> None:
+        self.requests: list[Request] = []
+        self.reactions: list[Reaction] = []
+        self._types = [*built_in_resources(), *extra_resources]
+        self._objects: dict[ObjectKey, JsonObject] = {}
+        self._history: list[tuple[int, str, ResourceType, JsonObject, JsonObject | None]] = []
+        self._version = itertools.count(1)
+        self._last_version = 0
+        self._oldest_version = 0
+        self._watchers: list[_Watcher] = []
+
+    def client(self, **config: Any) -> Client:
+        """A client of this server; `config` are fields of its ClientConfig."""
+        return Client(ClientConfig(server="memory://", **config), _MemoryTransport(self))
+
+    def get(self, resource: ResourceType, name: str, namespace: str = "") -> JsonObject | None:
+        """The stored object."""
+        return self._objects.get((resource, namespace, name))
+
+    def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:
+        """The stored objects in the order of their names."""
+        return [
+            obj
+            for key, obj in sorted(self._objects.items(), key=lambda item: item[0][1:])
+            if key[0] == resource and (namespace is None or key[1] == namespace)
+        ]
+
+    def put(self, resource: ResourceType, obj: JsonObject) -> JsonObject:
+        """Store `obj` as it is (uid, creation time and version are filled in), as another client would."""
+        return self._store(resource, deep_copy(obj))
+
+    def remove(self, resource: ResourceType, name: str, namespace: str = "") -> None:
+        """Take an object away at once, whatever its finalizers."""
+        obj = deep_copy(self._objects.pop((resource, namespace, name)))
+        self._stamp(obj)
+        self._publish("DELETED", resource, obj, obj)
+
+    def expire_history(self) -> None:
+        """Forget past events: watches from before now are answered with 410, running ones end."""
+        self._oldest_version = self._last_version
+        self._history.clear()
+        self.break_watches()
+
+    def break_watches(self) -> None:
+        """Cut all running watches as a failing network does."""
+        for watcher in self._watchers:
+            watcher.queue.put_nowait(None)
+
+    @property
+    def watch_count(self) -> int:
+        """How many watches run."""
+        return len(self._watchers)
+
+    def handle(self, request: Request) -> Response:
+        """Answer any request but a watch."""
+        self.requests.append(request)
+        try:
+            early = self._react(request)
+            if early is not None:
+                return early
+            return _json(*self._dispatch(request))
+        except StatusError as error:
+            return Response(error.code, error.headers, orjson.dumps(error.to_status()))
+
+    def watch(self, request: Request) -> AsyncIterator[bytes]:
+        """Answer a watch. Raises StatusError for versions that are forgotten."""
+        self.requests.append(request)
+        self._refuse(request)
+        target = self._target(request.path)
+        query = dict(request.query)
+        watcher = _Watcher(target.resource, target.namespace, _selector(query))
+        since = int(query.get("resourceVersion") or 0)
+        if since and since < self._oldest_version:
+            raise errors.expired(f"too old resource version: {since} ({self._oldest_version})")
+        for obj in self._selected(watcher):
+            watcher.known.add(_key(obj))
+        backlog = [event for event in self._history if event[0] > since] if since else []
+        if since:
+            watcher.known = self._known_at(watcher, backlog)
+        else:
+            for obj in self._selected(watcher):
+                watcher.queue.put_nowait(_line("ADDED", obj))
+        for _, event, resource, new, old in backlog:
+            _deliver(watcher, event, resource, new, old)
+        self._watchers.append(watcher)
+        return self._lines(watcher)
+
+    async def _lines(self, watcher: _Watcher) -> AsyncIterator[bytes]:
+        try:
+            while (line := await watcher.queue.get()) is not None:
+                yield line
+            raise ConnectionFailed("the connection to memory:// was cut")
+        finally:
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+
+    def _known_at(self, watcher: _Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
+        """Which objects the watcher saw before the backlog: undo it from the present."""
+        known = set(watcher.known)
+        for _, _, resource, new, old in reversed(list(backlog)):
+            if resource != watcher.resource:
+                continue
+            known.discard(_key(new))
+            if old is not None and watcher.selects(old):
+                known.add(_key(old))
+        return known
+
+    def _selected(self, watcher: _Watcher) -> Iterable[JsonObject]:
+        for obj in self.list(watcher.resource, watcher.namespace or None):
+            if watcher.selects(obj):
+                yield obj
+
+    def _react(self, request: Request) -> Response | None:
+        for reaction in self.reactions:
+            answer = reaction(request)
+            if isinstance(answer, StatusError):
+                raise answer
+            if answer is not None:
+                return answer
+        return None
+
+    def _refuse(self, request: Request) -> None:
+        answer = self._react(request)
+        if answer is not None:
+            raise StatusError.from_status(answer.json())
+
+    def _dispatch(self, request: Request) -> tuple[int, Any]:
+        discovered = self._discovery(request.path)
+        if discovered is not None:
+            return 200, discovered
+        target = self._target(request.path)
+        query = dict(request.query)
+        body: Any = orjson.loads(request.body) if request.body else None
+        if request.method == "GET":
+            return (200, self._existing(target)) if target.name else (200, self._listing(target, query))
+        if request.method == "POST" and not target.subresource:
+            return 201, self._create(target, body, query)
+        if request.method == "POST":
+            return 201, self._post(target, body)
+        if request.method == "PUT":
+            return 200, self._update(target, body)
+        if request.method == "PATCH":
+            return self._patch(target, request, body)
+        if request.method == "DELETE":
+            return 200, self._delete(target, body or {}, query)
+        raise errors.method_not_allowed(target.resource.group_resource, request.method)
+
+    def _target(self, path: str) -> _Target:
+        parts = path.strip("/").split("/")
+        if parts[0] == "api":
+            group, version, rest = "", parts[1], parts[2:]
+        else:
+            group, version, rest = parts[1], parts[2], parts[3:]
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
+            namespace, rest = rest[1], rest[2:]
+        for resource in self._types:
+            if (resource.group, resource.version, resource.plural) == (group, version, rest[0]):
+                return _Target(resource, namespace, rest[1] if len(rest) > 1 else "", "/".join(rest[2:]))
+        raise StatusError(404, errors.NOT_FOUND, "the server could not find the requested resource")
+
+    def _discovery(self, path: str) -> JsonObject | None:
+        if path == "/api":
+            return {"kind": "APIVersions", "versions": ["v1"]}
+        if path == "/apis":
+            groups: dict[str, list[str]] = {}
+            for resource in self._types:
+                if resource.group and resource.version not in groups.setdefault(resource.group, []):
+                    groups[resource.group].append(resource.version)
+            return {"kind": "APIGroupList", "groups": [_group(name, found) for name, found in groups.items()]}
+        parts = path.strip("/").split("/")
+        group_version = "/".join(parts[1:])
+        if parts[0] not in ("api", "apis") or len(parts) != (2 if parts[0] == "api" else 3):
+            return None
+        return {
+            "kind": "APIResourceList",
+            "groupVersion": group_version,
+            "resources": [
+                {
+                    "name": resource.plural,
+                    "kind": resource.kind,
+                    "namespaced": resource.namespaced,
+                    "verbs": _VERBS,
+                }
+                for resource in self._types
+                if resource.api_version == group_version
+            ],
+        }
+
+    def _existing(self, target: _Target) -> JsonObject:
+        obj = self._objects.get((target.resource, target.namespace, target.name))
+        if obj is None:
+            raise errors.not_found(target.resource.group_resource, target.name)
+        return obj
+
+    def _listing(self, target: _Target, query: Mapping[str, str]) -> JsonObject:
+        selects = _selector(query)
+        return {
+            "kind": f"{target.resource.kind}List",
+            "apiVersion": target.resource.api_version,
+            "metadata": {"resourceVersion": str(self._last_version)},
+            "items": [obj for obj in self.list(target.resource, target.namespace or None) if selects(obj)],
+        }
+
+    def _create(self, target: _Target, obj: JsonObject, query: Mapping[str, str]) -> JsonObject:
+        metadata = obj.setdefault("metadata", {})
+        if target.namespace:
+            metadata["namespace"] = target.namespace
+        if not metadata.get("name") and metadata.get("generateName"):
+            suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
+            metadata["name"] = metadata["generateName"] + suffix
+        key = (target.resource, target.namespace, metadata["name"])
+        if key in self._objects:
+            raise errors.already_exists(target.resource.group_resource, metadata["name"])
+        for generated in ("uid", "creationTimestamp", "resourceVersion"):
+            metadata.pop(generated, None)
+        metadata["generation"] = 1
+        return obj if query.get("dryRun") else self._store(target.resource, obj)
+
+    def _post(self, target: _Target, body: JsonObject) -> JsonObject:
+        if target.subresource == "binding":
+            pod = deep_copy(self._existing(target))
+            pod["spec"]["nodeName"] = get_str(body, "target", "name")
+            self._store(target.resource, pod)
+        elif target.subresource == "eviction":
+            self._delete(target, {}, {})
+        elif target.subresource == "token":
+            return {**body, "status": {"token": f"token-of-{target.name}"}}
+        else:
+            raise errors.method_not_allowed(target.resource.group_resource, "POST")
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _update(self, target: _Target, obj: JsonObject) -> JsonObject:
+        old = self._existing(target)
+        sent = get_str(obj, "metadata", "resourceVersion")
+        if sent and sent != get_str(old, "metadata", "resourceVersion"):
+            raise errors.conflict(target.resource.group_resource, target.name, errors.OBJECT_MODIFIED)
+        return self._replace(target, old, obj)
+
+    def _replace(self, target: _Target, old: JsonObject, new: JsonObject) -> JsonObject:
+        if target.subresource == "status":
+            new = {**old, "status": new.get("status")}
+        elif target.subresource == "scale":
+            new = {**old, "spec": {**old["spec"], "replicas": new["spec"]["replicas"]}}
+        elif "status" in old and target.resource.plural != "nodes":
+            new = {**new, "status": old["status"]}
+        generation = get_object(old, "metadata").get("generation", 1)
+        if new.get("spec") != old.get("spec"):
+            generation += 1
+        kept = {key: get_object(old, "metadata").get(key) for key in ("uid", "creationTimestamp")}
+        new = {**new, "metadata": {**new["metadata"], **kept, "generation": generation}}
+        if _without_version(new) == _without_version(old):
+            return old
+        return self._store(target.resource, deep_copy(new))
+
+    def _patch(self, target: _Target, request: Request, patch: Any) -> tuple[int, JsonObject]:
+        form = request.header("Content-Type")
+        key = (target.resource, target.namespace, target.name)
+        if form == "application/apply-patch+yaml" and key not in self._objects:
+            return 201, self._create(target, {**patch, "metadata": {**patch["metadata"]}}, {})
+        old = self._existing(target)
+        if form == "application/json-patch+json":
+            new = apply_json_patch(deep_copy(old), patch)
+        else:
+            new = apply_merge_patch(deep_copy(old), patch)
+        sent = get_str(new, "metadata", "resourceVersion")
+        if sent != get_str(old, "metadata", "resourceVersion"):
+            raise errors.conflict(target.resource.group_resource, target.name, errors.OBJECT_MODIFIED)
+        return 200, self._replace(target, old, new)
+
+    def _delete(self, target: _Target, options: JsonObject, query: Mapping[str, str]) -> JsonObject:
+        if not target.name:
+            for obj in self._listing(target, query)["items"]:
+                namespace, name = _key(obj)
+                self._delete(_Target(target.resource, namespace, name, ""), options, {})
+            return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+        obj = self._existing(target)
+        for name, wanted in get_object(options, "preconditions").items():
+            if get_str(obj, "metadata", name) != wanted:
+                self._precondition_failed(target, name, wanted, get_str(obj, "metadata", name))
+        policy = get_str(options, "propagationPolicy")
+        finalizers = list(get_list(obj, "metadata", "finalizers"))
+        for wanted_policy, finalizer in (("Foreground", "foregroundDeletion"), ("Orphan", "orphan")):
+            if policy == wanted_policy and finalizer not in finalizers:
+                finalizers.append(finalizer)
+        if target.resource == resources.NAMESPACES and get_str(obj, "metadata", "deletionTimestamp") == "":
+            obj = {**obj, "status": {**get_object(obj, "status"), "phase": "Terminating"}}
+        obj = deep_copy(obj)
+        if finalizers or get_list(obj, "spec", "finalizers"):
+            obj["metadata"]["finalizers"] = finalizers
+            obj["metadata"].setdefault("deletionTimestamp", now_rfc3339())
+            return self._store(target.resource, obj)
+        self.remove(target.resource, target.name, target.namespace)
+        return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _precondition_failed(self, target: _Target, name: str, wanted: str, actual: str) -> NoReturn:
+        label = {"uid": "UID", "resourceVersion": "ResourceVersion"}.get(name, name)
+        raise errors.conflict(
+            target.resource.group_resource,
+            target.name,
+            f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {actual}",
+        )
+
+    def _store(self, resource: ResourceType, obj: JsonObject) -> JsonObject:
+        obj.setdefault("apiVersion", resource.api_version)
+        obj.setdefault("kind", resource.kind)
+        metadata = obj.setdefault("metadata", {})
+        key = (resource, *_key(obj))
+        old = self._objects.get(key)
+        kept = get_object(old, "metadata")
+        metadata.setdefault("uid", kept.get("uid") or str(uuid.uuid4()))
+        metadata.setdefault("creationTimestamp", kept.get("creationTimestamp") or now_rfc3339())
+        gone = get_str(metadata, "deletionTimestamp") and not (
+            metadata.get("finalizers") or get_list(obj, "spec", "finalizers")
+        )
+        self._stamp(obj)
+        if old is not None and gone:
+            del self._objects[key]
+            self._publish("DELETED", resource, obj, old)
+            return obj
+        self._objects[key] = obj
+        self._publish("ADDED" if old is None else "MODIFIED", resource, obj, old)
+        return obj
+
+    def _stamp(self, obj: JsonObject) -> None:
+        self._last_version = next(self._version)
+        obj["metadata"]["resourceVersion"] = str(self._last_version)
+
+    def _publish(self, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None) -> None:
+        new = deep_copy(new)
+        self._history.append((self._last_version, event, resource, new, old))
+        for watcher in self._watchers:
+            _deliver(watcher, event, resource, new, old)
+
+
+class _MemoryTransport:
+    def __init__(self, api: MemoryApi) -> None:
+        self._api = api
+
+    async def request(self, request: Request) -> Response:
+        await asyncio.sleep(0)
+        return self._api.handle(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[StreamedResponse]:
+        await asyncio.sleep(0)
+        try:
+            lines = self._api.watch(request)
+        except StatusError as error:
+            yield _Stream(error.code, error.headers, _once(orjson.dumps(error.to_status())))
+            return
+        yield _Stream(200, {}, lines)
+
+    async def websocket(self, request: Request, protocols: Sequence[str]) -> NoReturn:
+        raise ConnectionFailed(f"the server in memory has no websocket for {request.path} ({protocols})")
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content
+
+
+def _json(status: int, body: Any) -> Response:
+    return Response(status, {"content-type": "application/json"}, orjson.dumps(body))
+
+
+def _line(event: str, obj: JsonObject) -> bytes:
+    return orjson.dumps({"type": event, "object": obj}) + b"\n"
+
+
+def _deliver(
+    watcher: _Watcher, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None
+) -> None:
+    """Tell a watcher what the change means for its selection."""
+    key = _key(new)
+    if resource != watcher.resource or (watcher.namespace and key[0] != watcher.namespace):
+        return
+    before, after = key in watcher.known, event != "DELETED" and watcher.selects(new)
+    if after:
+        watcher.known.add(key)
+        watcher.queue.put_nowait(_line("MODIFIED" if before else "ADDED", new))
+    elif before:
+        watcher.known.discard(key)
+        gone = {**(old or new), "metadata": {**(old or new)["metadata"]}}
+        gone["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"]
+        watcher.queue.put_nowait(_line("DELETED", gone))
+
+
+def _key(obj: JsonObject) -> tuple[str, str]:
+    return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
+
+
+def _group(name: str, versions: Sequence[str]) -> JsonObject:
+    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
+
+
+def _selector(query: Mapping[str, str]) -> Callable[[JsonObject], bool]:
+    labels = parse_label_selector(query.get("labelSelector", ""))
+    terms = [term for term in query.get("fieldSelector", "").split(",") if term]
+
+    def selects(obj: JsonObject) -> bool:
+        return labels.matches(get_object(obj, "metadata", "labels")) and all(
+            _field_matches(obj, term) for term in terms
+        )
+
+    return selects
+
+
+def _field_matches(obj: JsonObject, term: str) -> bool:
+    path, operator, wanted = term.partition("!=") if "!=" in term else term.partition("=")
+    actual = get_str(obj, *path.split("."))
+    return (actual != wanted) if operator == "!=" else (actual == wanted.lstrip("="))
+
+
+def _without_version(obj: JsonObject) -> JsonObject:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": None}}

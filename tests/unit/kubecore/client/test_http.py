@@ -1,0 +1,146 @@
+"""The transport over aiohttp against a real server on this machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trustme
+from aiohttp import web
+
+from kubecore.client import Client, ClientConfig, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.resources import NODES
+
+
+def test_importing_the_client_does_not_import_aiohttp() -> None:
+    script = "import sys, kubecore.client; sys.exit('aiohttp' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": "src"}, check=False).returncode == 0
+    )
+
+
+@asynccontextmanager
+async def served(app: web.Application, tls: object = None) -> AsyncIterator[int]:
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)  # type: ignore[arg-type]
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def nodes(request: web.Request) -> web.Response:
+    certificate = request.transport and request.transport.get_extra_info("peercert")
+    return web.json_response(
+        {"items": [], "metadata": {}, "cert": bool(certificate), "url": str(request.rel_url)}
+    )
+
+
+async def test_requests_go_over_tls_with_a_client_certificate() -> None:
+    import ssl
+
+    authority = trustme.CA()
+    server, client_cert = authority.issue_cert("kubernetes"), authority.issue_cert("admin@example.org")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.configure_cert(context)
+    authority.configure_trust(context)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", nodes)
+    async with served(app, context) as port:
+        config = ClientConfig(
+            server=f"https://127.0.0.1:{port}",
+            ca_data=authority.cert_pem.bytes(),
+            client_cert=client_cert.cert_chain_pems[0].bytes(),
+            client_key=client_cert.private_key_pem.bytes(),
+            tls_server_name="kubernetes",
+        )
+        async with Client(config) as client:
+            assert (await client.list(NODES))["cert"] is True
+        other_name = ClientConfig(server=config.server, ca_data=config.ca_data)
+        async with Client(other_name) as client:
+            with pytest.raises(ConnectionFailed):
+                await client.list(NODES)
+        async with Client(ClientConfig(server=config.server, insecure=True)) as client:
+            assert (await client.list(NODES))["cert"] is False
+
+
+async def test_nothing_listening_is_a_failed_connection() -> None:
+    async with Client(ClientConfig(server="http://127.0.0.1:9")) as client:
+        with pytest.raises(ConnectionFailed, match="did you specify the right host or port"):
+            await client.list(NODES)
+
+
+async def test_a_refused_websocket_tells_the_servers_reason() -> None:
+    async def refuse(_: web.Request) -> web.Response:
+        status = {"kind": "Status", "code": 409, "reason": "Conflict", "message": "VMI is not running"}
+        return web.json_response(status, status=409)
+
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=["plain.kubevirt.io"])
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_bytes(message.data)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/refuse", refuse)
+    app.router.add_get("/echo", echo)
+    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+        with pytest.raises(StatusError, match="VMI is not running") as caught:
+            await client.websocket("/refuse")
+        assert caught.value.code == 409
+        socket = await client.websocket("/echo", ["plain.kubevirt.io"])
+        assert socket.protocol == "plain.kubevirt.io"
+        await socket.send_bytes(b"ping")
+        assert (await socket.receive()).data == b"ping"
+        await socket.close()
+
+
+async def test_lines_of_a_stream_come_as_they_are_written_whatever_their_length() -> None:
+    async def lines(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"one\ntw")
+        await response.write(b"o\n" + b"x" * 300_000 + b"\nend")
+        return response
+
+    app = web.Application()
+    app.router.add_get("/log", lines)
+    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+        read = [line async for line in client.stream("/log", query={"follow": "true"})]
+    assert [len(line) for line in read] == [3, 3, 300_000, 3]
+
+
+async def test_a_new_token_is_read_when_the_server_refuses_the_old_one(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    tokens = []
+
+    async def guarded(request: web.Request) -> web.Response:
+        tokens.append(request.headers["Authorization"])
+        if len(tokens) == 1:
+            (tmp_path / "token").write_text("new")
+            return web.json_response({"kind": "Status", "code": 401}, status=401)
+        return web.json_response({"items": [], "metadata": {}})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", guarded)
+    (tmp_path / "token").write_text("old")
+    async with served(app) as port:
+        config = ClientConfig(server=f"http://127.0.0.1:{port}", token_file=str(tmp_path / "token"))
+        async with Client(config) as client:
+            await client.list(NODES)
+    assert tokens == ["Bearer old", "Bearer new"]
+
+
+async def test_a_query_is_encoded_once() -> None:
+    app = web.Application()
+    app.router.add_get("/api/v1/nodes", nodes)
+    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
+        listing = await client.list(NODES, label_selector="a in (b,c),d=e+f")
+    assert "d%3De%2Bf" in listing["url"] or "d=e%2Bf" in listing["url"]

@@ -1,0 +1,114 @@
+"""Event recording and aggregation."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kubecore.client import ConnectionFailed, Request
+from kubecore.json import JsonObject
+from kubecore.resources import EVENTS
+from kubecore.runtime import EventRecorder
+from kubecore.testing import MemoryApi
+
+pytestmark = pytest.mark.looptime
+
+POD: JsonObject = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "lab", "uid": "u-1", "resourceVersion": "5"},
+}
+
+
+async def test_an_event_has_the_form_that_readers_know() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "kubelet", "node-1") as recorder:
+        recorder.event(POD, "Normal", "Started", "Started container", "spec.containers{c}")
+    (event,) = api.list(EVENTS)
+    assert event["metadata"]["name"].startswith("p.")
+    assert event["metadata"]["namespace"] == "lab"
+    assert event["involvedObject"] == {
+        "kind": "Pod",
+        "namespace": "lab",
+        "name": "p",
+        "uid": "u-1",
+        "apiVersion": "v1",
+        "resourceVersion": "5",
+        "fieldPath": "spec.containers{c}",
+    }
+    assert event["source"] == {"component": "kubelet", "host": "node-1"}
+    assert (event["type"], event["reason"], event["message"]) == ("Normal", "Started", "Started container")
+    assert (event["count"], event["firstTimestamp"]) == (1, event["lastTimestamp"])
+    assert (event["reportingComponent"], event["reportingInstance"]) == ("kubelet", "node-1")
+    assert event["eventTime"] is None
+
+
+async def test_equal_events_become_one_with_a_count() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        for _ in range(3):
+            recorder.event(POD, "Warning", "Failed", "no")
+    (event,) = api.list(EVENTS)
+    assert event["count"] == 3
+
+
+async def test_a_repeated_event_that_was_deleted_is_written_anew() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        recorder.event(POD, "Warning", "Failed", "no")
+        await recorder.flush()
+        (event,) = api.list(EVENTS)
+        api.remove(EVENTS, event["metadata"]["name"], "lab")
+        recorder.event(POD, "Warning", "Failed", "no")
+        await recorder.flush()
+        recorder.event(POD, "Warning", "Failed", "no")
+    (event,) = api.list(EVENTS)
+    assert event["count"] == 3
+
+
+async def test_many_similar_events_are_combined() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        for number in range(15):
+            recorder.event(POD, "Warning", "Failed", f"attempt {number}")
+    events = api.list(EVENTS)
+    combined = [event for event in events if event["message"].startswith("(combined from similar events): ")]
+    assert (len(events), len(combined)) == (10, 1)
+    assert combined[0]["message"].endswith("attempt 14")
+    assert combined[0]["count"] == 6
+
+
+async def test_an_object_that_never_stops_is_throttled() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        for number in range(40):
+            recorder.event(POD, "Warning", f"Reason{number}", "x")
+    assert len(api.list(EVENTS)) == 25
+
+
+async def test_events_about_objects_outside_namespaces_go_to_default() -> None:
+    api = MemoryApi()
+    async with EventRecorder(api.client(), "c") as recorder:
+        recorder.event({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}, "Normal", "R", "m")
+    assert api.list(EVENTS)[0]["metadata"]["namespace"] == "default"
+
+
+async def test_lost_connections_are_waited_out() -> None:
+    api = MemoryApi()
+    failures = 2
+
+    def fail(_: Request) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ConnectionFailed("down")
+
+    api.reactions.append(fail)
+    recorder = EventRecorder(api.client(), "c")
+    task = asyncio.create_task(recorder.run())
+    recorder.event(POD, "Normal", "R", "m")
+    await asyncio.sleep(60)
+    assert len(api.list(EVENTS)) == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
