@@ -1,0 +1,162 @@
+"""``virtplane run``: one or several components in one process.
+
+Each component acts under its own identity. The process's own credentials (the pod's service account, or a
+kubeconfig) are used as they are by the first component named, and impersonate the service accounts of the
+others; so a compact process has no more rights under a component's name than that component.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import uvloop
+
+from kubecore.client import Client, ClientConfig
+from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
+from kubecore.client.kubeconfig import load_kubeconfig
+from kubecore.runtime.component import Component, Context, run_components
+from kubecore.runtime.health import serve_health
+from kubecore.runtime.logs import set_up_logging
+from virtplane.operator.components import COMPONENTS, UnknownComponent, load_component
+
+logger = logging.getLogger(__name__)
+
+EXIT_USAGE = 2
+EXIT_FAILED = 1
+
+HEALTH_PORTS = {"virt-handler": 8185}
+"""Where a process serves health and metrics by default, by its first component."""
+DEFAULT_HEALTH_PORT = 8445
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a process was asked to run, and how."""
+
+    components: tuple[str, ...]
+    namespace: str
+    layout: str
+    image: str
+    node_name: str
+    identity: str
+    kubeconfig: str
+    impersonate_first: bool
+    health_port: int
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the command line; exits with status 2 where it makes no sense."""
+    parser = argparse.ArgumentParser(prog="virtplane run", description="Run components until stopped.")
+    parser.add_argument("components", help="names, separated by commas: " + ", ".join(sorted(COMPONENTS)))
+    parser.add_argument("--namespace", default=os.environ.get("VIRTPLANE_NAMESPACE", "kubevirt"))
+    parser.add_argument(
+        "--layout",
+        choices=("compact", "distributed"),
+        default=os.environ.get("VIRTPLANE_LAYOUT", "distributed"),
+        help="compact: the operator's process is the control plane; distributed: a Deployment for each",
+    )
+    parser.add_argument("--image", default=os.environ.get("VIRTPLANE_IMAGE", ""), help="image of components")
+    parser.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""))
+    parser.add_argument("--identity", default=os.environ.get("POD_NAME", "") or socket.gethostname())
+    parser.add_argument("--kubeconfig", default="", help="credentials, where there is no service account")
+    parser.add_argument(
+        "--impersonate",
+        action="store_true",
+        help="act as the first component's service account too (for credentials of an administrator)",
+    )
+    parser.add_argument(
+        "--health-port", type=int, default=-1, help="health and metrics; 0 for any, -1 default"
+    )
+    given = parser.parse_args(argv)
+    components = tuple(name.strip() for name in given.components.split(",") if name.strip())
+    unknown = [name for name in components if name not in COMPONENTS]
+    if unknown or not components:
+        parser.error(f"no such component: {', '.join(unknown) or '(none given)'}")
+    port = given.health_port
+    if port < 0:
+        port = HEALTH_PORTS.get(components[0], DEFAULT_HEALTH_PORT)
+    return Options(
+        components=components,
+        namespace=given.namespace,
+        layout=given.layout,
+        image=given.image,
+        node_name=given.node_name,
+        identity=given.identity,
+        kubeconfig=given.kubeconfig,
+        impersonate_first=given.impersonate,
+        health_port=port,
+    )
+
+
+def client_factory(options: Options, base: ClientConfig) -> Callable[[str], Client]:
+    """Gives each component a client under its own service account."""
+
+    def client(component: str) -> Client:
+        config = replace(base, user_agent=component, field_manager=component)
+        is_first = component == options.components[0]
+        if component in COMPONENTS and (options.impersonate_first or not is_first):
+            account = COMPONENTS[component].service_account
+            user = f"system:serviceaccount:{options.namespace}:{account}"
+            extra: dict[str, tuple[str, ...]] = {}
+            if options.node_name:
+                extra = {"authentication.kubernetes.io/node-name": (options.node_name,)}
+            config = replace(config, impersonate=Impersonation(user=user, extra=extra))
+        return Client(config)
+
+    return client
+
+
+def base_config(options: Options) -> ClientConfig:
+    """The credentials of this process. Raises ConfigError when there are none."""
+    if options.kubeconfig or not is_in_cluster():
+        return load_kubeconfig(options.kubeconfig or None)
+    return in_cluster()
+
+
+async def run(options: Options) -> None:
+    """Run until SIGTERM or SIGINT, or until a component fails."""
+    components: list[Component] = [load_component(name) for name in options.components]
+    context = Context(
+        client_factory=client_factory(options, base_config(options)),
+        namespace=options.namespace,
+        identity=options.identity,
+        node_name=options.node_name,
+        settings={
+            "layout": options.layout,
+            "image": options.image,
+            "components": options.components,
+        },
+    )
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    async with serve_health(context.health, options.health_port) as port:
+        logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
+        with contextlib.suppress(asyncio.CancelledError):
+            await run_components(components, context)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``virtplane run``; gives the exit status."""
+    options = parse(sys.argv[1:] if argv is None else argv)
+    set_up_logging(options.components[0])
+    try:
+        uvloop.run(run(options))
+    except UnknownComponent as error:
+        logger.error("%s", error)
+        return EXIT_USAGE
+    except Exception:
+        logger.exception("a component failed")
+        return EXIT_FAILED
+    return 0
