@@ -13,6 +13,7 @@ from kubecore.client.config import (
     in_cluster,
     is_in_cluster,
 )
+from kubecore.client.discovery import Discovery, ServedResource, discover
 from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.client.transport import ConnectionFailed, Request, Response, StreamedResponse, Transport
 
@@ -21,14 +22,17 @@ __all__ = [
     "ClientConfig",
     "ConfigError",
     "ConnectionFailed",
+    "Discovery",
     "ExecPlugin",
     "Impersonation",
     "PatchType",
     "Request",
     "Response",
+    "ServedResource",
     "StreamedResponse",
     "Transport",
     "WatchEvent",
+    "discover",
     "in_cluster",
     "is_in_cluster",
     "load_kubeconfig",

@@ -49,6 +49,9 @@ MAX_RETRIES = 10
 
 PAGE_SIZE = 500
 
+_PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent:
@@ -94,8 +97,11 @@ class Client:
         limit: int = 0,
         *,
         resource_version: str = "",
+        metadata_only: bool = False,
     ) -> JsonObject:
         """The whole list, read in pages of `limit` objects (0: `PAGE_SIZE`).
+
+        With `metadata_only`, objects come as ``PartialObjectMetadata``.
 
         The list's resourceVersion is that of the first page, from which a watch may go on. When the
         pages expire on the way (410), the list is read anew in one piece. With `resource_version` "0"
@@ -107,13 +113,14 @@ class Client:
         else:
             query["limit"] = str(limit or PAGE_SIZE)
         path = resource.path(namespace)
+        headers = {"Accept": _PARTIAL_LIST} if metadata_only else None
         try:
-            return await self._pages(path, query)
+            return await self._pages(path, query, headers)
         except StatusError as error:
             if error.code != 410 or resource_version:
                 raise
             query.pop("limit")
-            return await self._json("GET", path, query=query)
+            return await self._json("GET", path, query=query, headers=headers)
 
     async def create(
         self,
@@ -217,6 +224,7 @@ class Client:
         field_selector: str = "",
         bookmarks: bool = False,
         timeout_seconds: int | None = None,
+        metadata_only: bool = False,
     ) -> AsyncIterator[WatchEvent]:
         """Events from `resource_version` on, until the server ends the watch.
 
@@ -228,7 +236,8 @@ class Client:
             query["resourceVersion"] = resource_version
         if timeout_seconds is not None:
             query["timeoutSeconds"] = str(timeout_seconds)
-        async for line in self.stream(resource.path(namespace), query=query):
+        headers = {"Accept": _PARTIAL} if metadata_only else None
+        async for line in self.stream(resource.path(namespace), query=query, headers=headers):
             event = orjson.loads(line)
             if event["type"] == "ERROR":
                 raise StatusError.from_status(event["object"])
@@ -312,14 +321,14 @@ class Client:
             raise ConnectionFailed(f"the answer to {method} {path} is no JSON object")
         return document
 
-    async def _pages(self, path: str, query: dict[str, str]) -> JsonObject:
-        result = await self._json("GET", path, query=query)
+    async def _pages(self, path: str, query: dict[str, str], headers: Mapping[str, str] | None) -> JsonObject:
+        result = await self._json("GET", path, query=query, headers=headers)
         token = get_str(result, "metadata", "continue")
         items = get_list(result, "items")
         while token:
             # A token names the version it belongs to; sending one besides is refused.
             rest = {key: value for key, value in query.items() if key != "resourceVersion"}
-            page = await self._json("GET", path, query={**rest, "continue": token})
+            page = await self._json("GET", path, query={**rest, "continue": token}, headers=headers)
             items += get_list(page, "items")
             token = get_str(page, "metadata", "continue")
         result["items"] = items

@@ -124,6 +124,7 @@ class Informer:
         field_selector: str = "",
         indexers: Mapping[str, IndexFunction] | None = None,
         transform: Callable[[JsonObject], JsonObject] | None = None,
+        metadata_only: bool = False,
     ) -> None:
         self.resource = resource
         self._client = client
@@ -131,6 +132,7 @@ class Informer:
         self._label_selector = label_selector
         self._field_selector = field_selector
         self._transform = transform
+        self._metadata_only = metadata_only
         self._store = Store(indexers or {})
         self._handlers: list[Handler] = []
         self._synced = asyncio.Event()
@@ -203,6 +205,7 @@ class Informer:
             self._namespace,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
+            metadata_only=self._metadata_only,
         )
         self._failures = 0
         self._replace(get_list(listing, "items"))
@@ -237,6 +240,7 @@ class Informer:
             field_selector=self._field_selector,
             bookmarks=True,
             timeout_seconds=random.randint(*WATCH_SECONDS),
+            metadata_only=self._metadata_only,
         )
         async for event in events:
             self._failures = 0

@@ -1,0 +1,116 @@
+"""What every controller is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from kubecore.client import Client
+from kubecore.json import JsonObject
+from kubecore.runtime import (
+    Controller,
+    ControllerMetrics,
+    EventRecorder,
+    Expectations,
+    Informer,
+    Manager,
+    key_of,
+)
+from kubecore.runtime.controller import Reconcile
+from kubecore.runtime.informer import EventType, Key
+
+OWNER_INDEX = "controller"
+"""Index of objects by the uid of their controlling owner."""
+
+
+def controller_uid(obj: JsonObject) -> list[str]:
+    """The index function of `OWNER_INDEX`."""
+    return [reference["uid"] for reference in owner_references(obj) if reference.get("controller") is True]
+
+
+def owner_references(obj: JsonObject) -> list[JsonObject]:
+    """The owner references of an object."""
+    return list(obj["metadata"].get("ownerReferences") or [])
+
+
+@dataclass(slots=True)
+class Environment:
+    """The surroundings of the controllers of one process.
+
+    `root_ca` is the PEM of the authority that signs the API server's certificate, published into every
+    namespace. `sign_token` makes the token of a legacy account secret from its claims; None where the
+    process has no signing key. `clock` gives the time.
+    """
+
+    manager: Manager
+    root_ca: str = ""
+    sign_token: Callable[[JsonObject], str] | None = None
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
+    metrics: ControllerMetrics | None = None
+    _recorders: dict[str, EventRecorder] = field(default_factory=dict)
+
+    @property
+    def client(self) -> Client:
+        """The client of the controllers."""
+        return self.manager.client
+
+    def recorder(self, component: str) -> EventRecorder:
+        """The recorder of events that come from `component`; it runs with the manager."""
+        recorder = self._recorders.get(component)
+        if recorder is None:
+            recorder = self._recorders[component] = EventRecorder(self.client, component)
+            self.manager.add_runnable(f"events-{component}", recorder.run)
+        return recorder
+
+    def controller(self, name: str, reconcile: Reconcile, workers: int = 2) -> Controller:
+        """A new controller that runs with the manager."""
+        controller = Controller(name, reconcile, workers, metrics=self.metrics)
+        self.manager.add(controller)
+        return controller
+
+
+@dataclass(slots=True)
+class Owned:
+    """The objects (pods, mostly) that the objects of one kind control, and what is expected of them."""
+
+    informer: Informer
+    owners: Informer
+    kind: str
+    expectations: Expectations = field(default_factory=Expectations)
+
+    def of(self, owner: JsonObject) -> list[JsonObject]:
+        """The cached objects that `owner` controls."""
+        return self.informer.by_index(OWNER_INDEX, owner["metadata"]["uid"])
+
+    def orphans(self, namespace: str) -> list[JsonObject]:
+        """The cached objects of a namespace that nobody controls."""
+        return [obj for obj in self.informer.list(namespace) if not controller_uid(obj)]
+
+    def drive(self, controller: Controller, selects: Callable[[JsonObject, JsonObject], bool]) -> None:
+        """Have `controller` look at owners whose objects change, and at those that may adopt an orphan."""
+        controller.depend(self.informer)
+
+        def handle(event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+            keys = {key for obj in (old, new) if obj is not None for key in self._owner_keys(obj, selects)}
+            for key in keys:
+                if event == "ADDED":
+                    self.expectations.creation_observed(key)
+                if event == "DELETED" or new["metadata"].get("deletionTimestamp"):
+                    self.expectations.deletion_observed(key, new["metadata"]["uid"])
+                controller.enqueue(key)
+
+        self.informer.add_handler(handle)
+
+    def _owner_keys(self, obj: JsonObject, selects: Callable[[JsonObject, JsonObject], bool]) -> list[Key]:
+        namespace = obj["metadata"].get("namespace", "")
+        for reference in owner_references(obj):
+            if reference.get("controller") is True:
+                return [(namespace, reference["name"])] if reference["kind"] == self.kind else []
+        return [key_of(owner) for owner in self.owners.list(namespace) if selects(owner, obj)]
+
+
+def owned(informer: Informer, owners: Informer, kind: str) -> Owned:
+    """The objects of `informer` that are controlled by objects of `kind`."""
+    informer.add_index(OWNER_INDEX, controller_uid)
+    return Owned(informer, owners, kind)
