@@ -105,7 +105,18 @@ def controller_rules() -> list[JsonObject]:
             "subresources.kubevirt.io",
             " ".join(
                 f"virtualmachineinstances/{action}"
-                for action in ["addvolume", "removevolume", "backup", "redefine-checkpoint", "freeze", "unfreeze", "reset", "softreboot", "sev/setupsession", "sev/injectlaunchsecret"]
+                for action in [
+                    "addvolume",
+                    "removevolume",
+                    "backup",
+                    "redefine-checkpoint",
+                    "freeze",
+                    "unfreeze",
+                    "reset",
+                    "softreboot",
+                    "sev/setupsession",
+                    "sev/injectlaunchsecret",
+                ]
             ),
             ("update",),
         ),

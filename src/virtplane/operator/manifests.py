@@ -1,0 +1,50 @@
+"""What ``virtplane install`` applies: the operator, and the object that tells it to install the rest."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject
+from virtplane.api import crds, resources
+from virtplane.operator.strategy.component_roles import operator_objects
+from virtplane.operator.strategy.services import priority_class
+from virtplane.operator.strategy.workloads import operator_deployment
+
+KUBEVIRT_NAME = "kubevirt"
+
+
+def install_objects(namespace: str, image: str, layout: str = "distributed") -> list[JsonObject]:
+    """Everything that must be there before the KubeVirt object, in the order in which it is applied.
+
+    `layout` is `compact` (the operator's process is the whole control plane) or `distributed`.
+    """
+    definition = next(entry for entry in crds.DEFINITIONS if entry.resource is resources.KUBEVIRTS)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": namespace,
+                "labels": {
+                    "kubevirt.io": "",
+                    "pod-security.kubernetes.io/enforce": "privileged",
+                    "openshift.io/cluster-monitoring": "true",
+                },
+            },
+        },
+        crds.custom_resource_definition(definition),
+        priority_class(),
+        *operator_objects(namespace),
+        operator_deployment(namespace, image, layout),
+    ]
+
+
+def kubevirt_object(namespace: str, use_emulation: bool = False) -> JsonObject:
+    """The KubeVirt object. With `use_emulation` guests run without KVM where nodes have none."""
+    configuration: JsonObject = {}
+    if use_emulation:
+        configuration["developerConfiguration"] = {"useEmulation": True}
+    return {
+        "apiVersion": resources.KUBEVIRTS.api_version,
+        "kind": resources.KUBEVIRTS.kind,
+        "metadata": {"name": KUBEVIRT_NAME, "namespace": namespace},
+        "spec": {"configuration": configuration, "imagePullPolicy": "IfNotPresent"},
+    }

@@ -1,0 +1,32 @@
+"""What an installation's objects depend on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kubecore.json import JsonObject
+from virtplane.api.config import ClusterConfig
+
+Layout = Literal["compact", "distributed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One installation. `spec` is that of the KubeVirt object; `ca_bundle` is PEM."""
+
+    namespace: str
+    image: str
+    layout: Layout
+    config: ClusterConfig
+    ca_bundle: str = ""
+    spec: JsonObject = field(default_factory=dict)
+    nodes: int = 1
+    pull_policy: str = "IfNotPresent"
+    host_image: bool = False
+
+    @property
+    def component_selector(self) -> Mapping[str, str]:
+        """Labels of the pods behind virt-api's service."""
+        return {"kubevirt.io": "virt-operator" if self.layout == "compact" else "virt-api"}
