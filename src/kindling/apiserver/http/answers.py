@@ -20,14 +20,6 @@ _GZIP_THRESHOLD_BYTES = 128 * 1024
 _GZIP_LEVEL = 1
 
 
-class _Dumper(yaml.CSafeDumper):
-    """YAML as Kubernetes writes it: sorted keys, lists flush with their key."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        """Lists are not indented below their key."""
-        super().increase_indent(flow, True)
-
-
 @dataclass(slots=True)
 class Answer:
     """A complete answer."""
@@ -40,7 +32,9 @@ class Answer:
 
 def to_yaml(document: object) -> bytes:
     """YAML bytes of a JSON value."""
-    text: str = yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80)
+    text: str = yaml.dump(
+        document, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True, width=80
+    )
     return text.encode()
 
 

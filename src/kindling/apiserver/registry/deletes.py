@@ -14,7 +14,7 @@ from .admission import AdmissionAttributes
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .registry import Registry, object_path, to_storage
-from .writes import _encoder, _finish, _undo, options_document
+from .writes import encoder, finish, options_document, undo
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -41,11 +41,11 @@ async def delete(registry: Registry, ctx: RequestContext, definition: ResourceDe
                 deleted = await _delete_once(registry, ctx, definition, current)
                 break
             except Conflict:
-                _undo(ctx)
+                undo(ctx)
     except BaseException:
-        _undo(ctx)
+        undo(ctx)
         raise
-    await _finish(ctx)
+    await finish(ctx)
     return deleted
 
 
@@ -98,7 +98,7 @@ async def _keep(
     """Store the dying object."""
     if not ctx.dry_run and obj != await registry.document(definition, current):
         stored = await to_storage(definition, obj)
-        item = await registry.store.put(current.bucket, current.path, _encoder(stored), current)
+        item = await registry.store.put(current.bucket, current.path, encoder(stored), current)
         obj["metadata"]["resourceVersion"] = str(item.revision)
     return Deleted(obj, gone=False)
 
@@ -108,7 +108,7 @@ async def _remove(
 ) -> Deleted:
     if not ctx.dry_run:
         stored = await to_storage(definition, deep_copy(obj))
-        item = await registry.store.delete(current.bucket, current.path, _encoder(stored), current)
+        item = await registry.store.delete(current.bucket, current.path, encoder(stored), current)
         if "deletionTimestamp" in obj["metadata"]:
             obj["metadata"]["resourceVersion"] = str(item.revision)
         definition.strategy.after_delete(ctx, obj)

@@ -20,8 +20,14 @@ from .definition import ResourceDefinition, Strategy, Subresource
 from .registry import Registry, Written, object_path, to_storage
 
 _GENERATE_ATTEMPTS = 8
-_DUPLICATE_OWNERS = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
-_DUPLICATE_OWNERS_ADMITTED = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests"
+_DEDUPLICATED = (
+    "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix "
+    "your requests"
+)
+_DUPLICATE_OWNERS = f".metadata.ownerReferences contains duplicate entries; {_DEDUPLICATED}"
+_DUPLICATE_OWNERS_ADMITTED = (
+    f".metadata.ownerReferences contains duplicate entries after mutating admission happens; {_DEDUPLICATED}"
+)
 
 
 @dataclass(slots=True)
@@ -69,9 +75,9 @@ async def create(
     try:
         written = await _create(registry, ctx, Target(definition), obj)
     except BaseException:
-        _undo(ctx)
+        undo(ctx)
         raise
-    await _finish(ctx)
+    await finish(ctx)
     return written
 
 
@@ -99,7 +105,7 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
         try:
             return await _store_new(registry, ctx, attributes, deep_copy(obj))
         except errors.StatusError as error:
-            _undo(ctx)
+            undo(ctx)
             if not errors.is_already_exists(error) or attempt == _GENERATE_ATTEMPTS - 1:
                 raise
     raise errors.generate_name_conflict(definition.resource, str(metadata["name"]))
@@ -133,7 +139,7 @@ async def _store_new(
         return Written(definition, None, obj, created=True)
     stored = await to_storage(definition, obj)
     try:
-        item = await registry.store.put(definition.storage_prefix, path, _encoder(stored), None)
+        item = await registry.store.put(definition.storage_prefix, path, encoder(stored), None)
     except Conflict:
         _refuse_existing(registry, definition, path, name)
         raise
@@ -150,7 +156,7 @@ def _refuse_existing(registry: Registry, definition: ResourceDefinition, path: s
     raise errors.already_exists(definition.resource, name, being_deleted=being_deleted)
 
 
-def _encoder(document: JsonObject) -> Callable[[int], bytes]:
+def encoder(document: JsonObject) -> Callable[[int], bytes]:
     """Encodes `document` once its revision is known."""
 
     def encode(revision: int) -> bytes:
@@ -200,11 +206,11 @@ async def update(
                 written = await _update_once(registry, ctx, target, current, change, options_kind)
                 break
             except Conflict:
-                _undo(ctx)
+                undo(ctx)
     except BaseException:
-        _undo(ctx)
+        undo(ctx)
         raise
-    await _finish(ctx)
+    await finish(ctx)
     return written
 
 
@@ -268,17 +274,16 @@ async def _store_changed(
     if ctx.dry_run:
         return Written(definition, None, new)
     gone = not metadata.get("finalizers") and _is_last_finalizer_gone(metadata, old["metadata"])
-    if not gone and _is_same(new, old) and old.get("apiVersion") == new.get("apiVersion"):
-        if current.value.startswith(b'{"kind":'):
-            return Written(definition, current, new)
+    if not gone and _is_same(new, old):
+        return Written(definition, current, new)
     stored = await to_storage(definition, new)
     store = registry.store
     if gone:
-        item = await store.delete(current.bucket, current.path, _encoder(stored), current)
+        item = await store.delete(current.bucket, current.path, encoder(stored), current)
         metadata["resourceVersion"] = str(item.revision)
         definition.strategy.after_delete(ctx, new)
         return Written(definition, item, new)
-    item = await store.put(current.bucket, current.path, _encoder(stored), current)
+    item = await store.put(current.bucket, current.path, encoder(stored), current)
     metadata["resourceVersion"] = str(item.revision)
     target.strategy.after_write(ctx, new, old)
     return Written(definition, item, new)
@@ -328,6 +333,37 @@ def parse_resource_version(text: str) -> int:
     raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax")
 
 
+def parse_list_version(text: str) -> int:
+    """The number of the resourceVersion of a get, list or watch; StatusError (400) when it is none."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    problem = fields.invalid(
+        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax"
+    )
+    raise errors.bad_request(f"Invalid value: {problem.message()}")
+
+
+def action_attributes(
+    ctx: RequestContext,
+    definition: ResourceDefinition,
+    subresource: Subresource,
+    api_version: str,
+    document: JsonObject,
+) -> AdmissionAttributes:
+    """How admission sees the body of a create-only subresource."""
+    return AdmissionAttributes(
+        ctx,
+        definition,
+        "CREATE",
+        api_version,
+        subresource.kind,
+        document,
+        None,
+        options_document(ctx, "CreateOptions"),
+        lambda _: None,
+    )
+
+
 def _wrong_uid(
     definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
 ) -> errors.StatusError:
@@ -354,16 +390,16 @@ def _is_same(new: JsonObject, old: JsonObject) -> bool:
     )
 
 
-def _undo(ctx: RequestContext) -> None:
+def undo(ctx: RequestContext) -> None:
     while ctx.rollbacks:
         ctx.rollbacks.pop()()
     ctx.commits.clear()
 
 
-async def _finish(ctx: RequestContext) -> None:
+async def finish(ctx: RequestContext) -> None:
     """A dry run gives back what it took; a real write does what was put off until it was durable."""
     if ctx.dry_run:
-        _undo(ctx)
+        undo(ctx)
         return
     ctx.rollbacks.clear()
     actions, ctx.commits = ctx.commits, []

@@ -1,0 +1,215 @@
+"""Request bodies: size limits, JSON and YAML, and what is strictly wrong with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import yaml
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields
+
+from .go_json import syntax_error
+from .media import JSON, OFFERED, YAML
+
+MAX_BODY_BYTES = 3 * 1024 * 1024
+_SUMMARY_BYTES = 30
+_TYPE_META = (
+    r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+)
+_MAX_NESTING = 1000
+
+
+@dataclass(slots=True)
+class Body:
+    """A decoded body: the document and what strict decoding has to say about it."""
+
+    document: Any
+    duplicates: list[str] = field(default_factory=list)
+    """Paths of repeated fields."""
+
+
+async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
+    """The raw body. Raises StatusError (413)."""
+    if not request.body_exists:
+        return b""
+    length = request.content_length
+    if length is not None and length > limit:
+        raise errors.too_large(f"limit is {limit}")
+    if length is not None:
+        return await request.content.readexactly(length) if length else b""
+    chunks: list[bytes] = []
+    total = 0
+    async for chunk in request.content.iter_any():
+        total += len(chunk)
+        if total > limit:
+            raise errors.too_large(f"limit is {limit}")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def media_type(request: web.BaseRequest) -> str:
+    """The body's media type, JSON when none is named. Raises StatusError (415)."""
+    header = request.headers.get("Content-Type")
+    if not header:
+        return JSON
+    found = header.partition(";")[0].strip().lower()
+    if found in (JSON, YAML):
+        return found
+    raise errors.unsupported_media_type(OFFERED)
+
+
+def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: bool = True) -> Body:
+    """The document of a body. Raises StatusError (400); `kind` is what its message expects."""
+    if content_type == YAML:
+        return _decode_yaml(raw, kind)
+    try:
+        document = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        problem = syntax_error(raw) or str(error)
+        raise _unrecognized(f"couldn't get version/kind; json parse error: {problem}", raw, kind) from error
+    if not isinstance(document, dict):
+        if document is None:
+            return Body({})
+        raise _unrecognized(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{json_type(document)} into Go value of type {_TYPE_META}",
+            raw,
+            kind,
+        )
+    body = Body(document)
+    if check_duplicates and len(orjson.dumps(document)) != len(raw.rstrip()):
+        body.duplicates = duplicate_fields(raw)
+    return body
+
+
+def _decode_yaml(raw: bytes, kind: str) -> Body:
+    try:
+        document = yaml.load(raw, Loader=_Loader)
+    except yaml.YAMLError as error:
+        raise _unrecognized(_yaml_message(error), raw, kind) from error
+    except (RecursionError, ValueError) as error:
+        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+    if document is None:
+        return Body({})
+    if not isinstance(document, dict):
+        raise _unrecognized(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal "
+            f"{json_type(document)} into Go value of type {_TYPE_META}",
+            raw,
+            kind,
+        )
+    try:
+        # Through JSON once: no dates, no keys that are not strings.
+        return Body(orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)))
+    except (TypeError, ValueError) as error:
+        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML without timestamps: those are strings in the API."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _yaml_message(error: yaml.YAMLError) -> str:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    return f"yaml: line {mark.line + 1}: {problem}" if mark is not None else f"yaml: {problem}"
+
+
+def _unrecognized(problem: str, raw: bytes, kind: str) -> errors.StatusError:
+    if not kind:
+        return errors.bad_request(problem)
+    return errors.bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): {problem} ({_summary(raw)})"
+    )
+
+
+def _summary(raw: bytes) -> str:
+    if not raw:
+        return "<empty>"
+    cut = raw[:_SUMMARY_BYTES]
+    text = cut.decode(errors="replace") if raw[:1] == b"{" else cut.hex()
+    return f"{text} ..." if len(raw) > _SUMMARY_BYTES else text
+
+
+def json_type(value: Any) -> str:
+    """A value's type as Go's decoder names it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+class _Repeated(dict[str, Any]):
+    """An object that remembers which of its keys came more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: _Repeated = _Repeated(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        found.repeated = tuple(
+            dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        )
+    return found
+
+
+def duplicate_fields(raw: bytes) -> list[str]:
+    """Paths of fields that one object names more than once."""
+    try:
+        document = json.loads(raw, object_pairs_hook=_pairs)
+    except (ValueError, RecursionError):
+        return []
+    found: list[str] = []
+    _collect(document, "", found)
+    return found
+
+
+def _collect(value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, _Repeated):
+        for key in value.repeated:
+            found.append(f"{path}.{key}" if path else key)
+        for key, child in value.items():
+            if isinstance(child, dict | list):
+                _collect(child, f"{path}.{key}" if path else key, found)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            if isinstance(child, dict | list):
+                _collect(child, f"{path}[{index}]", found)
+
+
+def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: bool = False) -> None:
+    """Refuse another apiVersion or kind (400); set them where absent (custom resources must name them)."""
+    sent_version = str(document.get("apiVersion") or "")
+    sent_kind = str(document.get("kind") or "")
+    if (sent_version or custom) and sent_version != api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({sent_version}) does not match the expected API version ({api_version})"
+        )
+    if sent_kind and sent_kind != kind:
+        group, _, version = api_version.rpartition("/")
+        internal = group.partition(".")[0] or "core"
+        raise errors.bad_request(
+            f"{sent_kind} in version {fields.go_quote(version)} cannot be handled as a {kind}: "
+            f"converting ({version}.{sent_kind}) to ({internal}.{kind}): unknown conversion"
+        )
+    document["kind"] = kind
+    document["apiVersion"] = api_version

@@ -1,0 +1,117 @@
+"""One request that has passed authentication and authorization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from aiohttp import web
+from multidict import MultiMapping
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields, meta_validation
+
+from ..registry.context import UserInfo
+from . import media
+from .media import Media
+from .request_info import RequestInfo
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
+_MAX_MANAGER_BYTES = 128
+
+
+@dataclass(slots=True)
+class Call:
+    """What handlers need of a request."""
+
+    request: web.BaseRequest
+    info: RequestInfo
+    user: UserInfo
+    query: MultiMapping[str]
+    media: Media
+    warnings: list[str] = field(default_factory=list)
+    audit_id: str = ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean query parameter, as Kubernetes reads them: anything but false and 0 is true."""
+        value = self.query.get(name)
+        return value is not None and value.lower() not in ("false", "0")
+
+    def optional_flag(self, name: str) -> bool | None:
+        """A boolean query parameter, None when absent."""
+        return self.flag(name) if name in self.query else None
+
+    def integer(self, name: str) -> int | None:
+        """An integer query parameter. Raises StatusError (400)."""
+        value = self.query.get(name)
+        if value is None or value == "":
+            return None
+        try:
+            return int(value)
+        except ValueError as error:
+            raise errors.bad_request(
+                f"strconv.ParseInt: parsing {fields.go_quote(value)}: invalid syntax"
+            ) from error
+
+    @property
+    def user_agent_manager(self) -> str:
+        """The field manager of a client that names none: its product."""
+        product = self.request.headers.get("User-Agent", "unknown").partition("/")[0]
+        printable = "".join(char for char in product if char.isprintable())
+        return printable.encode()[:_MAX_MANAGER_BYTES].decode(errors="ignore")
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """The query options of a write."""
+
+    dry_run: bool
+    field_manager: str
+    """As sent; empty when the client named none."""
+    field_validation: str
+    force: bool | None
+
+    def document(self) -> JsonObject:
+        """The options as admission reviews carry them."""
+        document: JsonObject = {}
+        if self.field_validation:
+            document["fieldValidation"] = self.field_validation
+        if self.force is not None:
+            document["force"] = self.force
+        return document
+
+
+def write_options(call: Call, kind: str) -> WriteOptions:
+    """Parse and check the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    values = [value for value in call.query.getall("dryRun", [])]
+    manager = call.query.get("fieldManager", "")
+    validation = call.query.get("fieldValidation", "")
+    force = call.optional_flag("force")
+    if values or manager or validation:
+        problems = meta_validation.validate_field_manager(manager, "fieldManager") if manager else []
+        problems = meta_validation.validate_dry_run(values) + problems
+        problems += meta_validation.validate_field_validation(validation)
+        if problems:
+            raise errors.invalid(kind, "meta.k8s.io", "", problems)
+    return WriteOptions(bool(values), manager, validation, force)
+
+
+def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool) -> Media:
+    """The media type of the answer. Raises StatusError (406)."""
+    header = request.headers.get("Accept")
+    if media.is_plain_json(header):
+        return Media(pretty=pretty)
+    accepted = media.parse_accept(header or "")
+    if not media.matches_any_offer(accepted):
+        offers = ", ".join(media.OFFERED)
+        raise errors.StatusError(
+            406,
+            errors.NOT_ACCEPTABLE,
+            f"406: Not Acceptable\n\nAvailable representations: {offers}",
+            {},
+        )
+    chosen = media.choose(accepted, transforms=transforms)
+    if chosen is None:
+        raise errors.not_acceptable(media.OFFERED)
+    return Media(chosen.type, chosen.as_kind, chosen.as_version, pretty)

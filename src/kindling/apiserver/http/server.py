@@ -1,0 +1,167 @@
+"""The way of every request: who asks, may they, what for, and how the answer is sent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.objects.selectors import SelectorError, parse_field_selector
+
+from ..auth.authentication import Authenticator
+from ..registry.admission import AuthorizationQuery
+from ..registry.context import UserInfo
+from ..storage.journal import StorageError
+from . import answers, media
+from .answers import Answer
+from .call import Call, negotiate
+from .media import JSON, YAML, Media
+from .request_info import RequestInfo, parse, refine_list
+from .resources import ResourceApi
+
+_LOG = logging.getLogger(__name__)
+
+Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+"""Serves a path outside resources."""
+Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
+Impersonate = Callable[[web.BaseRequest, UserInfo], UserInfo]
+Observe = Callable[[Call, int, float], None]
+"""Told about each finished request: (call, status, seconds)."""
+Aggregate = Callable[[RequestInfo], Callable[[Call], Awaitable[web.StreamResponse]] | None]
+"""Who serves a path that an aggregated API owns; None when it is ours."""
+
+
+@dataclass(slots=True)
+class Routes:
+    """What the server does once it knows who asks for what."""
+
+    resources: ResourceApi
+    pages: Callable[[str], Page | None]
+    """The page at a path, if there is one."""
+    authenticator: Authenticator
+    authorize: Authorize
+    impersonate: Impersonate
+    aggregate: Aggregate = lambda info: None
+    observers: list[Observe] = field(default_factory=list)
+
+
+class RequestServer:
+    """The handler of aiohttp's low-level server."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; never raises but for cancellation."""
+        started = time.monotonic()
+        raw_path = request.rel_url.raw_path
+        info = parse(request.method, raw_path)
+        audit_id = request.headers.get("Audit-ID") or str(uuid.uuid4())
+        call = Call(request, info, UserInfo(""), request.query, Media(), audit_id=audit_id)
+        response = await self._respond(call)
+        seconds = time.monotonic() - started
+        for observe in self._routes.observers:
+            observe(call, response.status, seconds)
+        return response
+
+    async def _respond(self, call: Call) -> web.StreamResponse:
+        try:
+            answer = await self._answer(call)
+        except errors.StatusError as error:
+            answer = answers.error_answer(error, self._error_type(call))
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise
+        except StorageError as error:
+            _LOG.error("Storage refused a write", extra={"err": str(error)})
+            answer = answers.error_answer(errors.internal(str(error)))
+        except Exception as error:  # the boundary: a client gets 500, the log gets the reason
+            _LOG.exception("A request failed")
+            answer = answers.error_answer(errors.internal(f"{type(error).__name__}: {error}"))
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        extra = [("Audit-Id", call.audit_id), ("Cache-Control", "no-cache, private")]
+        extra += [answers.warning_header(text) for text in call.warnings]
+        accepts_gzip = "gzip" in call.request.headers.get("Accept-Encoding", "")
+        return answers.to_response(answer, accepts_gzip=accepts_gzip, extra=extra)
+
+    @staticmethod
+    def _error_type(call: Call) -> str:
+        if call.media.type == YAML:
+            return YAML
+        header = call.request.headers.get("Accept")
+        if media.is_plain_json(header):
+            return JSON
+        chosen = media.choose(media.parse_accept(header or ""), transforms=True)
+        return chosen.type if chosen is not None else JSON
+
+    async def _answer(self, call: Call) -> Answer | web.StreamResponse:
+        routes, info, request = self._routes, call.info, call.request
+        user = await routes.authenticator.authenticate(request)
+        call.user = routes.impersonate(request, user)
+        if info.is_resource:
+            selected = _exact_name(call) if info.verb == "list" or info.watch_prefix else None
+            refine_list(info, watch=call.flag("watch"), name_selected=selected)
+        self._authorize(call)
+        handler = routes.aggregate(info)
+        if handler is not None:
+            return await handler(call)
+        pretty = request.method in ("GET", "HEAD") and call.flag("pretty")
+        if info.is_resource:
+            if not info.subresource or info.subresource in ("status", "scale"):
+                call.media = negotiate(request, pretty=pretty, transforms=True)
+            return await routes.resources.handle(call)
+        page = routes.pages(info.path)
+        if page is None:
+            return answers.text_answer(404, "404 page not found\n")
+        return await page(call)
+
+    def _authorize(self, call: Call) -> None:
+        info = call.info
+        if info.is_resource:
+            query = AuthorizationQuery(
+                call.user,
+                info.verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                info.namespace,
+                info.name,
+            )
+        else:
+            query = AuthorizationQuery(call.user, info.verb, path=info.path)
+        allowed, reason = self._routes.authorize(query)
+        if not allowed:
+            raise forbidden(query, reason)
+
+
+def _exact_name(call: Call) -> str | None:
+    text = call.query.get("fieldSelector")
+    if not text:
+        return None
+    try:
+        return parse_field_selector(text).exact("metadata.name")
+    except SelectorError:
+        return None
+
+
+def forbidden(query: AuthorizationQuery, reason: str) -> errors.StatusError:
+    """403 in Kubernetes' words."""
+    user = f'User "{query.user.name}" cannot {query.verb}'
+    if not query.resource:
+        text = f'{user} path "{query.path}"'
+        suffix = f": {reason}" if reason else ""
+        return errors.forbidden("", "", text + suffix)
+    resource = f"{query.resource}/{query.subresource}" if query.subresource else query.resource
+    text = f'{user} resource "{resource}" in API group "{query.group}"'
+    text += f' in the namespace "{query.namespace}"' if query.namespace else " at the cluster scope"
+    if reason:
+        text += f": {reason}"
+    plural = f"{query.resource}.{query.group}" if query.group else query.resource
+    return errors.forbidden(plural, query.name, text)

@@ -1,0 +1,19 @@
+"""The server's TLS: its certificate, and client certificates where one is shown."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+
+def server_context(certificate: Path, key: Path, client_cas: list[Path]) -> ssl.SSLContext:
+    """TLS 1.2 and up; client certificates are optional, but must be of one of `client_cas` if shown."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    for ca in client_cas:
+        context.load_verify_locations(ca)
+    if client_cas:
+        context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -1,0 +1,229 @@
+"""Watches: events written straight to the connection, encoded once for all watchers alike."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import orjson
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.json import JsonObject
+
+from ..registry.definition import ResourceDefinition
+from ..registry.reads import Matcher
+from ..registry.registry import Registry
+from ..storage.store import ADDED, DELETED, MODIFIED, Compacted, Event, Item
+
+_MAX_BACKLOG_BYTES = 4 * 1024 * 1024
+"""A watcher that lets more than this pile up is cut off; it resumes from where it was."""
+_BOOKMARK_SECONDS = 60.0
+_BOOKMARK_BEFORE_END_SECONDS = 2.0
+_MIN_TIMEOUT_SECONDS = 1800
+
+Render = Callable[[Item, str], Awaitable[bytes]]
+"""(item, event type) -> the object of an event, encoded."""
+
+
+@dataclass(slots=True)
+class WatchQuery:
+    """The part of ListOptions that decides what a watch shows."""
+
+    resource_version: str = ""
+    timeout_seconds: float = 0
+    bookmarks: bool = False
+    send_initial_events: bool | None = None
+    prefix: str = ""
+    """Path prefix: ``namespace/`` or empty."""
+
+
+def frame(event_type: str, body: bytes) -> bytes:
+    """One event as a chunk of a chunked answer."""
+    line = b'{"type":"%b","object":%b}\n' % (event_type.encode(), body)
+    return b"%x\r\n%b\r\n" % (len(line), line)
+
+
+def seen_as(event: Event, wanted: Matcher) -> tuple[str, Item] | None:
+    """What a watcher with a selector sees of a change: nothing, or a type and an object."""
+    if wanted.everything:
+        return event.type, event.item
+    now = event.type != DELETED and wanted.matches(event.item)
+    before = event.previous is not None and wanted.matches(event.previous)
+    if event.type == DELETED:
+        return (DELETED, event.item) if before else None
+    if now:
+        return (MODIFIED if before else ADDED), event.item
+    return (DELETED, event.item) if before else None
+
+
+class Watch:
+    """One watcher's connection. `render` is None for plain JSON in the definition's own version."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        definition: ResourceDefinition,
+        query: WatchQuery,
+        wanted: Matcher,
+        *,
+        head: bytes,
+        render: Render | None,
+        frame_key: object,
+        bookmark: Callable[[int, JsonObject], bytes],
+    ) -> None:
+        self._registry = registry
+        self._definition = definition
+        self._query = query
+        self._wanted = wanted
+        self._head = head
+        self._render = render
+        self._frame_key = frame_key
+        self._bookmark = bookmark
+        self._transport: asyncio.Transport | None = None
+        self._late: asyncio.Queue[Event] = asyncio.Queue()
+        """Events that need a conversion, which may take time; order is kept by queueing all behind them."""
+        self._converting = False
+        self._sent_revision = 0
+        self._ended = asyncio.Event()
+
+    def ended(self) -> None:
+        """The connection is gone."""
+        self._ended.set()
+
+    async def run(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
+        """Serve until the time is over or the client goes away. `response` is prepared, headers are sent."""
+        self._transport = request.transport
+        store = self._registry.store
+        bucket = self._definition.storage_prefix
+        unsubscribe: Callable[[], None] | None = None
+        try:
+            try:
+                initial = self._initial_events()
+            except Compacted as error:
+                self._expire(error)
+                return
+            revision = store.revision
+            # From here on events queue up behind the initial ones.
+            self._converting = True
+            unsubscribe = store.subscribe(bucket, self._on_event)
+            await self._send_initial(initial, revision)
+            worker = asyncio.create_task(self._send_late(), name="watch-late-events")
+            try:
+                await self._until_over()
+            finally:
+                worker.cancel()
+                await asyncio.gather(worker, return_exceptions=True)
+        finally:
+            if unsubscribe is not None:
+                unsubscribe()
+
+    def _initial_events(self) -> list[tuple[str, Item]]:
+        query, store = self._query, self._registry.store
+        bucket = self._definition.storage_prefix
+        since = int(query.resource_version or 0)
+        wants_state = query.send_initial_events
+        if wants_state is None:
+            wants_state = since == 0
+        if wants_state:
+            page = store.list(bucket, query.prefix)
+            return [(ADDED, item) for item in page.items if self._wanted.matches(item)]
+        if since == 0:
+            return []
+        found: list[tuple[str, Item]] = []
+        for event in store.history(bucket, since):
+            if event.item.path.startswith(query.prefix):
+                seen = seen_as(event, self._wanted)
+                if seen is not None:
+                    found.append(seen)
+        return found
+
+    async def _send_initial(self, initial: list[tuple[str, Item]], revision: int) -> None:
+        for event_type, item in initial:
+            await self._send_item(event_type, item, None)
+        if self._query.send_initial_events and self._query.bookmarks:
+            annotations = {"k8s.io/initial-events-end": "true"}
+            self._write(frame("BOOKMARK", self._bookmark(revision, {"annotations": annotations})))
+        self._sent_revision = revision
+
+    def _on_event(self, event: Event) -> None:
+        """A change was committed: write it now, or queue it where something before it still takes time."""
+        if not event.item.path.startswith(self._query.prefix):
+            return
+        if self._converting:
+            self._late.put_nowait(event)
+            return
+        seen = seen_as(event, self._wanted)
+        if seen is None:
+            return
+        event_type, item = seen
+        if self._render is None and item.value.startswith(self._head):
+            key = (self._frame_key, event_type)
+            data = event.frames.get(key)
+            if data is None:
+                data = event.frames[key] = frame(event_type, item.value)
+            self._write(data)
+            return
+        self._converting = True
+        self._late.put_nowait(event)
+
+    async def _send_late(self) -> None:
+        """Send queued events in order; when none is left, events are written directly again."""
+        while True:
+            if self._late.empty():
+                self._converting = False
+            event = await self._late.get()
+            self._converting = True
+            seen = seen_as(event, self._wanted)
+            if seen is not None:
+                await self._send_item(seen[0], seen[1], event)
+
+    async def _send_item(self, event_type: str, item: Item, event: Event | None) -> None:
+        key = (self._frame_key, event_type)
+        data = event.frames.get(key) if event is not None else None
+        if data is None:
+            if self._render is not None:
+                body = await self._render(item, event_type)
+            elif item.value.startswith(self._head):
+                body = item.value
+            else:
+                body = (await self._registry.values(self._definition, [item]))[0]
+            data = frame(event_type, body)
+            if event is not None:
+                event.frames[key] = data
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            self._ended.set()
+            return
+        transport.write(data)
+        if transport.get_write_buffer_size() > _MAX_BACKLOG_BYTES:
+            transport.abort()
+            self._ended.set()
+
+    def _expire(self, error: Compacted) -> None:
+        message = f"too old resource version: {self._query.resource_version} ({error.oldest})"
+        self._write(frame("ERROR", orjson.dumps(errors.expired(message).to_status())))
+
+    async def _until_over(self) -> None:
+        """Wait for the end; send bookmarks on the way and shortly before it."""
+        loop = asyncio.get_running_loop()
+        seconds = self._query.timeout_seconds or _MIN_TIMEOUT_SECONDS * (1 + random.random())
+        end = loop.time() + seconds
+        last_call = end - _BOOKMARK_BEFORE_END_SECONDS
+        while not self._ended.is_set():
+            now = loop.time()
+            if now >= end:
+                return
+            pause = end - now
+            if self._query.bookmarks:
+                pause = min(_BOOKMARK_SECONDS, last_call - now if now < last_call else pause)
+            try:
+                await asyncio.wait_for(self._ended.wait(), pause)
+            except TimeoutError:
+                if self._query.bookmarks and loop.time() < end - 0.001 and not self._converting:
+                    self._write(frame("BOOKMARK", self._bookmark(self._registry.store.revision, {})))

@@ -1,0 +1,87 @@
+"""Service addresses and node ports of the cluster, handed out once each."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+
+from .context import AllocationError
+
+
+class AddressPool:
+    """See context.AddressAllocator. `service_cidr` is IPv4; `ports` is an inclusive range."""
+
+    def __init__(self, service_cidr: str, ports: tuple[int, int] = (30000, 32767)) -> None:
+        self.network = ipaddress.ip_network(service_cidr)
+        self._ports = ports
+        self._taken_ips: set[str] = set()
+        self._taken_ports: set[int] = set()
+
+    @property
+    def first_address(self) -> str:
+        """The address of the API server's own service."""
+        return str(self.network.network_address + 1)
+
+    def allocate_ip(self, family: str = "IPv4") -> str:
+        """See AddressAllocator.allocate_ip."""
+        if family != f"IPv{self.network.version}":
+            raise AllocationError(f"the cluster has no service addresses of family {family}")
+        size = self.network.num_addresses
+        # The lower part is left to addresses that users choose, as Kubernetes does.
+        reserved = min(max(16, size // 16), 256)
+        for low, high in ((reserved, size - 1), (1, reserved)):
+            if high <= low:
+                continue
+            start = secrets.randbelow(high - low)
+            for step in range(high - low):
+                address = str(self.network.network_address + low + (start + step) % (high - low))
+                if address not in self._taken_ips:
+                    self._taken_ips.add(address)
+                    return address
+        raise AllocationError("range is full")
+
+    def reserve_ip(self, address: str) -> None:
+        """See AddressAllocator.reserve_ip."""
+        parsed = ipaddress.ip_address(address)
+        if parsed not in self.network or parsed in (
+            self.network.network_address,
+            self.network.broadcast_address,
+        ):
+            raise AllocationError(
+                f"the provided network does not match the current range: {self.network}"
+                if parsed not in self.network
+                else f"the provided IP ({address}) is not in the valid range"
+            )
+        if address in self._taken_ips:
+            raise AllocationError("provided IP is already allocated")
+        self._taken_ips.add(address)
+
+    def release_ip(self, address: str) -> None:
+        """See AddressAllocator.release_ip."""
+        self._taken_ips.discard(address)
+
+    def allocate_port(self) -> int:
+        """See AddressAllocator.allocate_port."""
+        low, high = self._ports
+        start = secrets.randbelow(high - low + 1)
+        for step in range(high - low + 1):
+            port = low + (start + step) % (high - low + 1)
+            if port not in self._taken_ports:
+                self._taken_ports.add(port)
+                return port
+        raise AllocationError("range is full")
+
+    def reserve_port(self, port: int) -> None:
+        """See AddressAllocator.reserve_port."""
+        low, high = self._ports
+        if not low <= port <= high:
+            raise AllocationError(
+                f"provided port is not in the valid range. The range of valid ports is {low}-{high}"
+            )
+        if port in self._taken_ports:
+            raise AllocationError("provided port is already allocated")
+        self._taken_ports.add(port)
+
+    def release_port(self, port: int) -> None:
+        """See AddressAllocator.release_port."""
+        self._taken_ports.discard(port)

@@ -1,0 +1,139 @@
+"""The scale subresource: autoscaling/v1 Scale as a view of any object that counts replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields
+from kubecore.objects.fields import FieldError
+from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
+
+from . import patches
+from .context import RequestContext
+from .definition import ResourceDefinition, ScalePaths, Subresource
+from .writes import Change, Target
+
+
+def _paths(subresource: Subresource) -> ScalePaths:
+    if subresource.scale is None:
+        raise errors.method_not_allowed()
+    return subresource.scale
+
+
+def read_path(obj: JsonObject, path: str) -> Any:
+    """The value at a dotted path (a leading dot is allowed), or None."""
+    value: Any = obj
+    for key in path.strip(".").split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def write_path(obj: JsonObject, path: str, value: Any) -> None:
+    """Set the value at a dotted path, making objects on the way."""
+    *parents, last = path.strip(".").split(".")
+    here = obj
+    for key in parents:
+        child = here.get(key)
+        if not isinstance(child, dict):
+            child = here[key] = {}
+        here = child
+    here[last] = value
+
+
+def view(definition: ResourceDefinition, subresource: Subresource, obj: JsonObject) -> JsonObject:
+    """The Scale of an object."""
+    paths = _paths(subresource)
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    spec: JsonObject = {}
+    replicas = read_path(obj, paths.spec_replicas)
+    if replicas:
+        spec["replicas"] = replicas
+    status: JsonObject = {"replicas": read_path(obj, paths.status_replicas) or 0}
+    selector = _selector_text(read_path(obj, paths.selector)) if paths.selector else ""
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": spec,
+        "status": status,
+    }
+
+
+def _selector_text(selector: Any) -> str:
+    if isinstance(selector, str):
+        return selector
+    if not isinstance(selector, dict):
+        return ""
+    try:
+        if selector.keys() & {"matchLabels", "matchExpressions"}:
+            return str(from_label_selector_object(selector))
+        return str(label_selector_of_map(selector))
+    except SelectorError:
+        return ""
+
+
+def target(definition: ResourceDefinition, subresource: Subresource) -> Target:
+    """Scale writes go to the object itself."""
+    return Target(definition, subresource)
+
+
+def _apply(
+    definition: ResourceDefinition,
+    subresource: Subresource,
+    ctx: RequestContext,
+    current: JsonObject,
+    scale: JsonObject,
+) -> JsonObject:
+    """The object with the replicas of a Scale."""
+    name = ctx.name
+    sent = scale.get("metadata") or {}
+    if sent.get("name") and sent["name"] != name:
+        raise errors.bad_request(
+            f"the name of the object ({sent['name']}) does not match the name on the URL ({name})"
+        )
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    problems: list[FieldError] = []
+    if not isinstance(replicas, int) or replicas < 0:
+        problems.append(fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
+    if problems:
+        raise errors.invalid("Scale", "autoscaling", name, problems)
+    version = sent.get("resourceVersion")
+    if version and version != current["metadata"]["resourceVersion"]:
+        raise errors.conflict(definition.resource, name)
+    write_path(current, _paths(subresource).spec_replicas, replicas)
+    return current
+
+
+def replacement(
+    definition: ResourceDefinition, subresource: Subresource, ctx: RequestContext, scale: JsonObject
+) -> Change:
+    """What PUT of a Scale makes of the object."""
+
+    async def change(current: JsonObject | None) -> JsonObject:
+        if current is None:
+            raise errors.not_found(definition.resource, ctx.name)
+        return _apply(definition, subresource, ctx, current, scale)
+
+    return change
+
+
+def patched(
+    definition: ResourceDefinition, subresource: Subresource, ctx: RequestContext, patch_type: str, raw: bytes
+) -> Change:
+    """What PATCH of a Scale makes of the object."""
+
+    async def change(current: JsonObject | None) -> JsonObject:
+        if current is None:
+            raise errors.not_found(definition.resource, ctx.name)
+        before = view(definition, subresource, current)
+        after = patches.patched_document(patch_type, raw, before, definition)
+        if after["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:
+            after["metadata"].pop("resourceVersion")
+        return _apply(definition, subresource, ctx, current, after)
+
+    return change

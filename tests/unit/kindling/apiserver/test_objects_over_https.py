@@ -1,0 +1,43 @@
+"""Objects over HTTPS: the operations on any kind, end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.apiserver import running_server, sample_definitions
+
+from kubecore import errors
+from kubecore.resources import CONFIG_MAPS
+
+
+async def test_an_object_is_created_read_updated_and_deleted(tmp_path: Path) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
+        created = await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}}, "default")
+        assert created["metadata"]["uid"]
+        created["data"]["k"] = "w"
+        updated = await client.update(CONFIG_MAPS, created)
+        assert int(updated["metadata"]["resourceVersion"]) > int(created["metadata"]["resourceVersion"])
+        with pytest.raises(errors.StatusError, match="object has been modified"):
+            await client.update(CONFIG_MAPS, created)
+        found = await client.get(CONFIG_MAPS, "a", "default")
+        assert found["data"] == {"k": "w"}
+        await client.delete(CONFIG_MAPS, "a", "default")
+        with pytest.raises(errors.StatusError, match='configmaps "a" not found'):
+            await client.get(CONFIG_MAPS, "a", "default")
+
+
+async def test_a_watch_shows_what_happens_after_its_resource_version(tmp_path: Path) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
+        listed = await client.list(CONFIG_MAPS, "default")
+        await client.create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
+        await client.patch(CONFIG_MAPS, "a", {"data": {"k": "v"}}, "default", type="merge")
+        await client.delete(CONFIG_MAPS, "a", "default")
+        seen = []
+        async for event in client.watch(
+            CONFIG_MAPS, "default", resource_version=listed["metadata"]["resourceVersion"]
+        ):
+            seen.append(event.type)
+            if len(seen) == 3:
+                break
+        assert seen == ["ADDED", "MODIFIED", "DELETED"]
