@@ -1,0 +1,215 @@
+"""The reconciler of the node's instances."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Literal
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects.times import now_rfc3339
+from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result
+from virtplane.api.config import ClusterConfig
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute.domain.disks import MissingSource
+from virtplane.compute.handler import decisions, status
+from virtplane.compute.handler.decisions import Action, Observation
+from virtplane.compute.handler.hypervisor import HypervisorError
+from virtplane.compute.handler.launcher import LauncherGone
+from virtplane.compute.handler.machine import Machine
+from virtplane.compute.handler.network.plan import UnsupportedNetwork
+from virtplane.compute.handler.network.setup import NetworkSetupError
+from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage.cloudinit import CloudInitError
+from virtplane.compute.handler.storage.images import BadImage
+from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeNotReady
+
+logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 1.0
+_LAUNCHER_POLL_SECONDS = 0.1
+"""Only between the container's start and its control socket, for which there is no event."""
+
+_AGENT_SECONDS = 10.0
+_CRITICAL = (NetworkSetupError, UnsupportedNetwork, UnsupportedVolume)
+"""A guest that these happen to can never run in its pod."""
+
+_RECOVERABLE = (HypervisorError, BadImage, CloudInitError, MissingSource, LauncherGone, OSError, ValueError)
+
+
+class InstanceController:
+    """Brings the node's guests to what their instances say, and reports what they are."""
+
+    def __init__(
+        self,
+        client: Client,
+        informer: Informer,
+        recorder: EventRecorder,
+        settings: HandlerSettings,
+        config: ClusterConfig,
+        *,
+        emulation: bool,
+    ) -> None:
+        self.machines: dict[str, Machine] = {}
+        """By the instance's UID."""
+        self.controller = Controller("virt-handler-vm", self.reconcile, workers=10, max_delay=30.0)
+        self.controller.watch(informer)
+        self._client = client
+        self._informer = informer
+        self._recorder = recorder
+        self._settings = settings
+        self._config = config
+        self._emulation = emulation
+        self._last_written: dict[str, str] = {}
+
+    def machine_of(self, namespace: str, name: str) -> Machine | None:
+        """The running machine of an instance, for the streams and actions of the console server."""
+        vmi = self._informer.get(namespace, name)
+        return self.machines.get(get_str(vmi, "metadata", "uid")) if vmi is not None else None
+
+    def instance(self, namespace: str, name: str) -> JsonObject | None:
+        """The instance as the cache has it."""
+        return self._informer.get(namespace, name)
+
+    async def close(self) -> None:
+        """Hang up everywhere; guests go on."""
+        for machine in self.machines.values():
+            await machine.close()
+
+    async def reconcile(self, key: Key) -> Result:
+        """One look at one instance."""
+        vmi = self._informer.get(*key)
+        await self._forget_others(key, vmi)
+        if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
+            return DONE
+        if self._is_behind(vmi):
+            return RequeueAfter(_LAUNCHER_POLL_SECONDS)
+        pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
+        if not pod_uid:
+            return DONE
+        machine = self._machine(key, vmi, pod_uid)
+        seen = await machine.observe()
+        action = decisions.next_action(vmi, seen, datetime.now(UTC))
+        error = await self._act(machine, vmi, action)
+        return await self._report(machine, vmi, error, await machine.observe())
+
+    async def _forget_others(self, key: Key, vmi: JsonObject | None) -> None:
+        """Drop machines of this name that belong to earlier instances or whose pod has ended."""
+        uid = get_str(vmi, "metadata", "uid")
+        name = f"{key[0]}_{key[1]}"
+        for other, machine in list(self.machines.items()):
+            ended = other == uid and vmi is not None and decisions.is_final(vmi) and machine.gone
+            if machine.name == name and (other != uid or ended):
+                del self.machines[other]
+                self._last_written.pop(other, None)
+                await machine.close()
+
+    def _is_behind(self, vmi: JsonObject) -> bool:
+        """True while the cache has not caught up with our own last write."""
+        written = self._last_written.get(get_str(vmi, "metadata", "uid"))
+        return written is not None and int(get_str(vmi, "metadata", "resourceVersion") or 0) < int(written)
+
+    def _machine(self, key: Key, vmi: JsonObject, pod_uid: str) -> Machine:
+        uid = get_str(vmi, "metadata", "uid")
+        machine = self.machines.get(uid)
+        if machine is None:
+            machine = Machine(self._settings, vmi, pod_uid, lambda: self.controller.enqueue(key))
+            self.machines[uid] = machine
+        return machine
+
+    async def _act(self, machine: Machine, vmi: JsonObject, action: Action) -> tuple[str, str] | None:
+        """Take the step; returns what to report as the synchronisation error."""
+        try:
+            if action is Action.START:
+                await self._start(machine, vmi)
+            elif action is Action.SHUT_DOWN:
+                if machine.shutdown_started is None:
+                    self._event(vmi, "Normal", "ShuttingDown", "Signaled Graceful Shutdown")
+                await machine.press_power_button()
+            elif action is Action.DESTROY:
+                self._event(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
+                await machine.cut_power()
+            elif action is Action.RELEASE:
+                await machine.release(0 if get_str(vmi, "status", "phase") == "Succeeded" else 1)
+            elif machine.domain is not None and machine.domain.is_active:
+                await machine.recall(vmi)
+                await machine.refresh_facts()
+        except VolumeNotReady as error:
+            return "VolumeNotReady", str(error)
+        except _CRITICAL as error:
+            logger.warning("Guest cannot run", extra={"vmi": machine.name, "err": str(error)})
+            self._event(vmi, "Warning", "SyncFailed", str(error))
+            machine.fatal = str(error)
+            return "Synchronizing with the Domain failed.", str(error)
+        except _RECOVERABLE as error:
+            logger.warning("Guest could not be synchronised", extra={"vmi": machine.name, "err": str(error)})
+            self._event(vmi, "Warning", "SyncFailed", str(error))
+            return "Synchronizing with the Domain failed.", str(error)
+        return None
+
+    async def _start(self, machine: Machine, vmi: JsonObject) -> None:
+        smbios = {key: str(value) for key, value in get_object(self._config.raw, "smbios").items() if value}
+        await machine.start(vmi, emulation=self._emulation, options={"smbios": smbios})
+        self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
+        await machine.recall(vmi)
+
+    async def _report(
+        self, machine: Machine, vmi: JsonObject, error: tuple[str, str] | None, seen: Observation
+    ) -> Result:
+        phase = "Failed" if machine.fatal and not decisions.is_final(vmi) else decisions.next_phase(vmi, seen)
+        report = status.Report(
+            phase=phase,
+            domain=seen.domain,
+            facts=machine.facts,
+            emulation=self._emulation,
+            macs=machine.macs,
+            pod_addresses=machine.pod_addresses,
+            machine=machine.machine_type,
+            sync_error=error,
+            now=now_rfc3339(),
+        )
+        fresh = status.render(vmi, report)
+        if fresh != vmi.get("status"):
+            await self._write(vmi, fresh)
+            self._announce(vmi, phase)
+        return self._again(vmi, phase, error, seen)
+
+    async def _write(self, vmi: JsonObject, fresh: JsonObject) -> None:
+        changed = deep_copy(vmi)
+        changed["status"] = fresh
+        try:
+            written = await self._client.update(VIRTUAL_MACHINE_INSTANCES, changed)
+        except StatusError as failure:
+            if failure.code == 404:
+                return
+            raise
+        self._last_written[get_str(vmi, "metadata", "uid")] = get_str(written, "metadata", "resourceVersion")
+
+    def _announce(self, vmi: JsonObject, phase: str) -> None:
+        before = get_str(vmi, "status", "phase")
+        if phase == before:
+            return
+        if phase == "Running":
+            self._event(vmi, "Normal", "Started", "VirtualMachineInstance started.")
+        elif phase == "Succeeded":
+            self._event(vmi, "Normal", "Stopped", "The VirtualMachineInstance was shut down.")
+        elif phase == "Failed":
+            self._event(vmi, "Warning", "Stopped", "The VirtualMachineInstance crashed.")
+
+    def _again(self, vmi: JsonObject, phase: str, error: tuple[str, str] | None, seen: Observation) -> Result:
+        if phase in decisions.FINAL_PHASES:
+            # The launcher may end once the outcome is written; that write brings the next look.
+            return DONE
+        if error is not None:
+            return RequeueAfter(_RETRY_SECONDS)
+        if not seen.launcher_ready:
+            return RequeueAfter(_LAUNCHER_POLL_SECONDS)
+        if decisions.is_leaving(vmi):
+            grace = decisions.grace_seconds(vmi)
+            return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _LAUNCHER_POLL_SECONDS)))
+        return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE
+
+    def _event(self, vmi: JsonObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        self._recorder.event(vmi, kind, reason, message)

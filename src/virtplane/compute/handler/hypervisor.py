@@ -1,0 +1,229 @@
+"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import libvirt
+import libvirtaio
+
+_Result = TypeVar("_Result")
+
+_STATES = {
+    libvirt.VIR_DOMAIN_NOSTATE: "NoState",
+    libvirt.VIR_DOMAIN_RUNNING: "Running",
+    libvirt.VIR_DOMAIN_BLOCKED: "Blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "Paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "ShuttingDown",
+    libvirt.VIR_DOMAIN_SHUTOFF: "Shutoff",
+    libvirt.VIR_DOMAIN_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "PMSuspended",
+}
+_SHUTOFF_REASONS = {
+    libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN: "Shutdown",
+    libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED: "Destroyed",
+    libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED: "Migrated",
+    libvirt.VIR_DOMAIN_SHUTOFF_SAVED: "Saved",
+    # A guest whose process was killed from outside ends as "failed".
+    libvirt.VIR_DOMAIN_SHUTOFF_FAILED: "Failed",
+    libvirt.VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT: "FromSnapshot",
+}
+_PAUSED_REASONS = {
+    libvirt.VIR_DOMAIN_PAUSED_USER: "Paused",
+    libvirt.VIR_DOMAIN_PAUSED_MIGRATION: "Migration",
+    libvirt.VIR_DOMAIN_PAUSED_IOERROR: "IOError",
+    libvirt.VIR_DOMAIN_PAUSED_STARTING_UP: "StartingUp",
+    libvirt.VIR_DOMAIN_PAUSED_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY: "PostCopy",
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED: "PostcopyFailed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DomainState:
+    """libvirt's state of a domain and why it is in it."""
+
+    status: str
+    reason: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """True while the guest has a process."""
+        return self.status not in ("Shutoff", "Crashed")
+
+
+class HypervisorError(Exception):
+    """A libvirt call failed. `code` is libvirt's error number."""
+
+    def __init__(self, operation: str, error: libvirt.libvirtError) -> None:
+        super().__init__(f"{operation} failed: {error.get_error_message() or error}")
+        self.code = error.get_error_code()
+
+
+def use_event_loop() -> None:
+    """Deliver libvirt's events on the running loop; once per process, before any connection."""
+    libvirtaio.virEventRegisterAsyncIOImpl(asyncio.get_running_loop())
+
+
+class Hypervisor:
+    """One connection to one launcher's libvirt. `on_change` is called on every event worth a look."""
+
+    def __init__(self, connection: libvirt.virConnect, on_change: Callable[[], None]) -> None:
+        self._connection = connection
+        self._on_change = on_change
+        self._callbacks: list[int] = []
+        self.agent_connected = False
+        self.is_open = True
+
+    @classmethod
+    async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
+        """Connect to the daemon behind the socket `path`. Raises HypervisorError."""
+        uri = f"qemu+unix:///session?socket={path}"
+        connection = await _call("open", libvirt.open, uri)
+        self = cls(connection, on_change)
+        connection.registerCloseCallback(self._closed, None)
+        for event, callback in (
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._agent),
+            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._lifecycle),
+        ):
+            self._callbacks.append(
+                await _call("register", connection.domainEventRegisterAny, None, event, callback, None)
+            )
+        return self
+
+    async def state(self, name: str) -> DomainState | None:
+        """The domain's state, or None when no such domain is defined. Raises HypervisorError."""
+        domain = await self._lookup(name)
+        if domain is None:
+            return None
+        status, reason = await _call("state", domain.state)
+        reasons = {"Shutoff": _SHUTOFF_REASONS, "Paused": _PAUSED_REASONS}.get(_STATES[status], {})
+        return DomainState(_STATES[status], reasons.get(reason, "Unknown"))
+
+    async def start(self, xml: str, *, paused: bool) -> None:
+        """Define the domain and start it. Raises HypervisorError."""
+        domain = await _call("define", self._connection.defineXML, xml)
+        await _call("start", domain.createWithFlags, libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+
+    async def description(self, name: str) -> str:
+        """The live XML. Raises HypervisorError."""
+        return str(await self._on(name, "describe", lambda domain: domain.XMLDesc(0)))
+
+    async def suspend(self, name: str) -> None:
+        """Stop the guest's processors."""
+        await self._on(name, "pause", lambda domain: domain.suspend())
+
+    async def resume(self, name: str) -> None:
+        """Let the guest's processors run."""
+        await self._on(name, "unpause", lambda domain: domain.resume())
+
+    async def shutdown(self, name: str) -> None:
+        """Ask the guest to power off."""
+        await self._on(name, "shutdown", lambda domain: domain.shutdown())
+
+    async def destroy(self, name: str) -> None:
+        """Cut the power."""
+        await self._on(
+            name, "destroy", lambda domain: domain.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
+        )
+
+    async def reset(self, name: str) -> None:
+        """Press the reset button."""
+        await self._on(name, "reset", lambda domain: domain.reset(0))
+
+    async def reboot(self, name: str, *, by_agent: bool) -> None:
+        """Ask the guest to reboot, by its agent or by the ACPI button."""
+        flag = libvirt.VIR_DOMAIN_REBOOT_GUEST_AGENT if by_agent else libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN
+        await self._on(name, "reboot", lambda domain: domain.reboot(flag))
+
+    async def set_time(self, name: str, seconds: int) -> None:
+        """Set the guest's clock by its agent (needed after a pause)."""
+        await self._on(
+            name, "set time", lambda domain: domain.setTime({"seconds": seconds, "nseconds": 0}, 0)
+        )
+
+    async def freeze(self, name: str) -> None:
+        """Quiesce the guest's file systems."""
+        await self._on(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
+
+    async def thaw(self, name: str) -> None:
+        """End a freeze."""
+        await self._on(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
+
+    async def guest_info(self, name: str) -> dict[str, Any]:
+        """What the guest agent says of system, host name, time zone, users and file systems."""
+        info: dict[str, Any] = await self._on(name, "guest info", lambda domain: domain.guestInfo(0, 0))
+        return info
+
+    async def guest_interfaces(self, name: str) -> dict[str, Any]:
+        """The guest agent's view of the interfaces, by their name in the guest."""
+        source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
+        found: dict[str, Any] = await self._on(
+            name, "interfaces", lambda domain: domain.interfaceAddresses(source)
+        )
+        return found
+
+    async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
+        """A raw guest agent command."""
+        import libvirt_qemu  # noqa: PLC0415 - an optional part of the binding
+
+        return str(
+            await self._on(
+                name,
+                "agent",
+                lambda domain: libvirt_qemu.qemuAgentCommand(domain, command, timeout_seconds, 0),
+            )
+        )
+
+    async def close(self) -> None:
+        """Hang up; the daemon and its guest go on."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        await asyncio.to_thread(self._hang_up)
+
+    def _hang_up(self) -> None:
+        try:
+            self._connection.unregisterCloseCallback()
+            for callback in self._callbacks:
+                self._connection.domainEventDeregisterAny(callback)
+            self._connection.close()
+        except libvirt.libvirtError:
+            # The daemon ended first; there is nothing left to hang up.
+            self._callbacks.clear()
+
+    async def _lookup(self, name: str) -> libvirt.virDomain | None:
+        try:
+            return await _call("lookup", self._connection.lookupByName, name)
+        except HypervisorError as error:
+            if error.code == libvirt.VIR_ERR_NO_DOMAIN:
+                return None
+            raise
+
+    async def _on(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
+        domain = await _call("lookup", self._connection.lookupByName, name)
+        return await _call(operation, call, domain)
+
+    def _lifecycle(self, *_: object) -> None:
+        self._on_change()
+
+    def _agent(self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object) -> None:
+        self.agent_connected = state == libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
+        self._on_change()
+
+    def _closed(self, *_: object) -> None:
+        self.is_open = False
+        self._on_change()
+
+
+async def _call(operation: str, function: Callable[..., _Result], *arguments: object) -> _Result:
+    try:
+        return await asyncio.to_thread(function, *arguments)
+    except libvirt.libvirtError as error:
+        raise HypervisorError(operation, error) from error

@@ -1,0 +1,236 @@
+"""One instance as it runs on this node: its launcher, its domain, what was prepared for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kubecore.json import JsonObject, get_str
+from virtplane.compute.domain.context import DomainContext, InterfaceLink
+from virtplane.compute.domain.document import domain_name, render
+from virtplane.compute.handler import guestagent
+from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.hypervisor import DomainState, Hypervisor, HypervisorError
+from virtplane.compute.handler.launcher import LauncherGone, LauncherLink, LauncherNotReady, connect
+from virtplane.compute.handler.netns import run_in_network_namespace
+from virtplane.compute.handler.network import plan as network_plan
+from virtplane.compute.handler.network import setup
+from virtplane.compute.handler.settings import QEMU_USER, HandlerSettings, PodPaths, pod_paths
+from virtplane.compute.handler.status import GuestFacts
+from virtplane.compute.handler.storage.volumes import VolumePreparer
+
+logger = logging.getLogger(__name__)
+
+_DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
+
+
+class Machine:
+    """The node's side of one instance. `on_change` is called whenever something happened to it."""
+
+    def __init__(
+        self, settings: HandlerSettings, vmi: JsonObject, pod_uid: str, on_change: Callable[[], None]
+    ) -> None:
+        self.name = domain_name(vmi)
+        self.uid = get_str(vmi, "metadata", "uid")
+        self.paths: PodPaths = pod_paths(settings, pod_uid)
+        self.domain: DomainState | None = None
+        self.facts = GuestFacts()
+        self.macs: dict[str, str] = {}
+        self.machine_type = ""
+        self.shutdown_started: datetime | None = None
+        self.gone = False
+        """True once the launcher has ended."""
+        self.fatal = ""
+        """Why this guest can never run in its pod, or the empty string."""
+        self.pod_addresses: tuple[str, ...] = ()
+        self.link: LauncherLink | None = None
+        self.hypervisor: Hypervisor | None = None
+        self._settings = settings
+        self._on_change = on_change
+
+    async def observe(self) -> Observation:
+        """Look at launcher and domain, (re)connecting where a connection is missing."""
+        await self._connect()
+        if self.hypervisor is not None and self.hypervisor.is_open:
+            try:
+                self.domain = await self.hypervisor.state(self.name)
+            except HypervisorError as error:
+                logger.info("Libvirt did not answer", extra={"domain": self.name, "err": str(error)})
+                await self._disconnect_hypervisor()
+        ready = self.link is not None and self.link.alive and not self.gone
+        return Observation(ready, self.gone, self.domain, self.shutdown_started)
+
+    async def start(self, vmi: JsonObject, *, emulation: bool, options: dict[str, Any]) -> None:
+        """Prepare devices, network and volumes, start libvirt and the domain.
+
+        Every step may be repeated: an interrupted start is simply done again. Raises what the steps raise.
+        """
+        assert self.link is not None
+        link = self.link
+        await asyncio.to_thread(self._hand_over_devices, link.root)
+        await asyncio.to_thread(self._share_capabilities)
+        await link.request("start")
+        links = await self._prepare_network(vmi, link)
+        sources = await asyncio.to_thread(VolumePreparer(vmi, self.paths, link.root).prepare)
+        context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
+        hypervisor = await self._connect_hypervisor()
+        paused = get_str(vmi, "spec", "startStrategy") == "Paused"
+        await hypervisor.start(render(vmi, context), paused=paused)
+        self.domain = await hypervisor.state(self.name)
+        await asyncio.to_thread(self._keep_capabilities)
+
+    async def recall(self, vmi: JsonObject) -> None:
+        """After a restart of virt-handler: learn again what was prepared, from the pod itself."""
+        if self.link is None or not self.link.alive:
+            return
+        if not self.macs:
+            await self._prepare_network(vmi, self.link)
+        if not self.machine_type and self.hypervisor is not None:
+            self.machine_type = machine_type(await self.hypervisor.description(self.name))
+            self.hypervisor.agent_connected = self.hypervisor.agent_connected or await self._agent_answers()
+
+    async def refresh_facts(self) -> None:
+        """Ask the guest agent, when there is one."""
+        hypervisor = self.hypervisor
+        if hypervisor is None or not hypervisor.agent_connected:
+            self.facts = GuestFacts()
+            return
+        try:
+            info = await hypervisor.guest_info(self.name)
+            found = await hypervisor.guest_interfaces(self.name)
+        except HypervisorError as error:
+            logger.info("The guest agent did not answer", extra={"domain": self.name, "err": str(error)})
+            return
+        self.facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
+
+    async def press_power_button(self) -> None:
+        """ACPI shutdown; the first press starts the grace period."""
+        assert self.hypervisor is not None
+        if self.shutdown_started is None:
+            self.shutdown_started = datetime.now(UTC)
+        await self.hypervisor.shutdown(self.name)
+
+    async def cut_power(self) -> None:
+        """End the guest at once."""
+        assert self.hypervisor is not None
+        await self.hypervisor.destroy(self.name)
+
+    async def release(self, code: int) -> None:
+        """The guest has ended: let the launcher end with `code`."""
+        if self.link is not None and self.link.alive:
+            try:
+                await self.link.request("exit", code=code)
+            except LauncherGone:
+                self.gone = True
+
+    async def close(self) -> None:
+        """Hang up everywhere; nothing that runs is touched."""
+        await self._disconnect_hypervisor()
+        if self.link is not None:
+            link, self.link = self.link, None
+            await link.close()
+
+    async def _connect(self) -> None:
+        if self.link is None and not self.gone:
+            try:
+                self.link = await connect(
+                    self.paths.control_socket, self._launcher_event, self._launcher_ended
+                )
+            except LauncherNotReady:
+                # The folder disappears with the pod; then nobody will ever be ready here.
+                self.gone = not self.paths.root.exists()
+            except LauncherGone:
+                self.gone = True
+        if self.link is not None and self.link.alive and self.hypervisor is None:
+            answer = await self.link.request("ping")
+            if answer.get("libvirt") is not None:
+                await self._connect_hypervisor()
+
+    async def _connect_hypervisor(self) -> Hypervisor:
+        if self.hypervisor is not None and not self.hypervisor.is_open:
+            await self._disconnect_hypervisor()
+        if self.hypervisor is None:
+            self.hypervisor = await Hypervisor.open(self.paths.libvirt_socket, self._on_change)
+        return self.hypervisor
+
+    async def _disconnect_hypervisor(self) -> None:
+        if self.hypervisor is not None:
+            hypervisor, self.hypervisor = self.hypervisor, None
+            await hypervisor.close()
+
+    def _launcher_event(self, _event: dict[str, Any]) -> None:
+        self._on_change()
+
+    def _launcher_ended(self) -> None:
+        self.gone = True
+        self._on_change()
+
+    def _hand_over_devices(self, root: Path) -> None:
+        """The container's device nodes belong to root; QEMU's user must be able to open them."""
+        for name in _DEVICES:
+            device = root / name
+            if device.exists():
+                os.chown(device, QEMU_USER, QEMU_USER)
+
+    def _share_capabilities(self) -> None:
+        """Probing QEMU takes libvirt seconds; a launcher that finds the node's answers starts at once."""
+        cache = self.paths.libvirt_runtime / "cache/libvirt"
+        if self._settings.capabilities_cache.is_dir() and not cache.exists():
+            shutil.copytree(self._settings.capabilities_cache, cache)
+            for folder, _, names in os.walk(cache):
+                for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118
+                    os.chown(path, QEMU_USER, QEMU_USER)
+
+    def _keep_capabilities(self) -> None:
+        """The first launcher of the node had to probe: keep what it learned for the next ones."""
+        target = self._settings.capabilities_cache
+        source = self.paths.libvirt_runtime / "cache/libvirt"
+        if target.exists() or not any(source.glob("qemu/**/*.xml")):
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f"{target.name}.{self.uid}")
+        shutil.copytree(source, fresh, dirs_exist_ok=True)
+        try:
+            fresh.rename(target)
+        except OSError:
+            # Another guest's copy came first and is as good.
+            shutil.rmtree(fresh)
+
+    async def _prepare_network(self, vmi: JsonObject, link: LauncherLink) -> dict[str, InterfaceLink]:
+        if network_plan.primary_interface(vmi) is None:
+            return {}
+        pod = await run_in_network_namespace(link.pid, setup.read_pod_interface)
+        if pod is None:
+            raise setup.NetworkSetupError("the pod has no network interface")
+        plan = network_plan.plan_masquerade(vmi, pod)
+        if plan is None:
+            return {}
+        await run_in_network_namespace(link.pid, lambda: setup.apply_masquerade(plan))
+        resolver = network_plan.parse_resolver((link.root / "etc/resolv.conf").read_text())
+        lease = network_plan.lease(plan, vmi, resolver)
+        await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=lease)
+        self.macs = {plan.interface: plan.mac}
+        self.pod_addresses = pod.addresses
+        return {plan.interface: InterfaceLink(network_plan.PRIMARY_TAP, plan.mac, plan.mtu)}
+
+    async def _agent_answers(self) -> bool:
+        assert self.hypervisor is not None
+        try:
+            await self.hypervisor.agent_command(self.name, '{"execute":"guest-ping"}', 2)
+        except HypervisorError:
+            return False
+        return True
+
+
+def machine_type(xml: str) -> str:
+    """The machine type of a live domain."""
+    from lxml import etree  # noqa: PLC0415 - only after a start or restart
+
+    kind = etree.fromstring(xml).find("os/type")
+    return str(kind.get("machine", "")) if kind is not None else ""

@@ -1,0 +1,106 @@
+"""Make the plan true inside the pod's network namespace. Every step may be repeated."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import socket
+import struct
+import subprocess
+from ctypes import addressof, create_string_buffer
+from pathlib import Path
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from virtplane.compute.handler.network.plan import (
+    BRIDGE_MAC,
+    POD_INTERFACE,
+    PRIMARY_BRIDGE,
+    PRIMARY_TAP,
+    MasqueradePlan,
+    PodInterface,
+)
+from virtplane.compute.handler.network.rules import ruleset
+from virtplane.compute.handler.settings import QEMU_USER
+
+_SYSCTLS = {
+    "net/ipv4/ip_forward": "1",
+    "net/ipv4/conf/all/route_localnet": "1",
+    # The launcher answers DHCP without privileges.
+    "net/ipv4/ip_unprivileged_port_start": "0",
+}
+_SIOCETHTOOL = 0x8946
+_ETHTOOL_STXCSUM = 0x00000017
+
+
+class NetworkSetupError(Exception):
+    """The pod's network could not be prepared; the guest cannot run in this pod."""
+
+
+def read_pod_interface() -> PodInterface | None:
+    """The pod's own interface; None in a pod without one. Runs inside the namespace."""
+    with IPRoute() as route:
+        index = _index(route, POD_INTERFACE)
+        if index is None:
+            return None
+        link = route.get_links(index)[0]
+        addresses = tuple(item.get_attr("IFA_ADDRESS") for item in route.get_addr(index=index, scope=0))
+        return PodInterface(link.get_attr("IFLA_ADDRESS"), link.get_attr("IFLA_MTU"), addresses)
+
+
+def apply_masquerade(plan: MasqueradePlan) -> None:
+    """Bridge, tap, forwarding and translation. Runs inside the namespace. Raises NetworkSetupError."""
+    try:
+        for name, value in _SYSCTLS.items():
+            Path("/proc/sys", name).write_text(value)
+        with IPRoute() as route:
+            bridge = _ensure_bridge(route, plan)
+            _ensure_tap(route, plan, bridge)
+        _switch_off_checksum_offload(PRIMARY_BRIDGE)
+    except OSError as error:
+        raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} failed: {error}") from error
+    _load_rules(ruleset(plan))
+
+
+def _index(route: IPRoute, name: str) -> int | None:
+    found: list[int] = route.link_lookup(ifname=name)
+    return found[0] if found else None
+
+
+def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
+    index = _index(route, PRIMARY_BRIDGE)
+    if index is None:
+        route.link("add", ifname=PRIMARY_BRIDGE, kind="bridge", address=BRIDGE_MAC, mtu=plan.mtu)
+        index = _index(route, PRIMARY_BRIDGE)
+        assert index is not None
+    address = str(plan.gateway.ip)
+    if not route.get_addr(index=index, address=address):
+        route.addr("add", index=index, address=address, prefixlen=plan.gateway.network.prefixlen)
+    route.link("set", index=index, state="up")
+    return index
+
+
+def _ensure_tap(route: IPRoute, plan: MasqueradePlan, bridge: int) -> None:
+    index = _index(route, PRIMARY_TAP)
+    if index is None:
+        route.link("add", ifname=PRIMARY_TAP, kind="tuntap", mode="tap", uid=QEMU_USER, gid=QEMU_USER)
+        index = _index(route, PRIMARY_TAP)
+        assert index is not None
+    route.link("set", index=index, mtu=plan.mtu, master=bridge, state="up")
+
+
+def _switch_off_checksum_offload(interface: str) -> None:
+    """Guests' DHCP clients drop answers whose checksum was left to a network card that does not exist."""
+    value = create_string_buffer(struct.pack("II", _ETHTOOL_STXCSUM, 0))
+    request = struct.pack("16sP", interface.encode(), addressof(value)).ljust(40, b"\0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        fcntl.ioctl(control, _SIOCETHTOOL, request)
+
+
+def _load_rules(rules: dict[str, Any]) -> None:
+    done = subprocess.run(
+        ["nft", "-j", "-f", "-"], input=json.dumps(rules), capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        raise NetworkSetupError(f"nft refused the rules: {done.stderr.strip() or done.stdout.strip()}")

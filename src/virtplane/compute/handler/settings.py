@@ -1,0 +1,67 @@
+"""Where virt-handler finds the node's parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+QEMU_USER = 107
+"""User and group of the launcher's processes, QEMU among them."""
+
+
+@dataclass(frozen=True)
+class HandlerSettings:
+    """Paths as virt-handler's own container sees them; intervals in seconds."""
+
+    node_name: str
+    pods_directory: Path = Path("/var/lib/kubelet/pods")
+    kubelet_root: Path = Path("/var/lib/kubelet")
+    share_directory: Path = Path("/var/run/kubevirt")
+    certificate_directory: Path = Path("/etc/virt-handler")
+    capabilities_cache: Path = Path("/var/run/kubevirt/libvirt-cache")
+    """The node's warm copy of libvirt's QEMU capabilities, shared with every launcher."""
+    console_port: int = 8186
+    health_port: int = 8185
+    resync_seconds: float = 300.0
+
+
+@dataclass(frozen=True)
+class PodPaths:
+    """The folders of one launcher pod on the node."""
+
+    pod_uid: str
+    root: Path
+
+    def empty_dir(self, name: str) -> Path:
+        """An emptyDir volume of the pod."""
+        return self.root / "volumes/kubernetes.io~empty-dir" / name
+
+    @property
+    def control_socket(self) -> Path:
+        """The launcher's control socket."""
+        return self.empty_dir("sockets") / "launcher-sock"
+
+    @property
+    def libvirt_runtime(self) -> Path:
+        """The launcher's ``/var/run/libvirt``."""
+        return self.empty_dir("libvirt-runtime")
+
+    @property
+    def libvirt_socket(self) -> Path:
+        """The libvirt daemon's socket."""
+        return self.libvirt_runtime / "libvirt-sock"
+
+    @property
+    def private(self) -> Path:
+        """The launcher's ``/var/run/kubevirt-private``."""
+        return self.empty_dir("private")
+
+    @property
+    def ephemeral(self) -> Path:
+        """The launcher's ``/var/run/kubevirt-ephemeral-disks``."""
+        return self.empty_dir("ephemeral-disks")
+
+
+def pod_paths(settings: HandlerSettings, pod_uid: str) -> PodPaths:
+    """The folders of the pod with that UID."""
+    return PodPaths(pod_uid, settings.pods_directory / pod_uid)

@@ -1,0 +1,164 @@
+"""Cloud-init data as an ISO image: NoCloud (label ``cidata``) and ConfigDrive (label ``config-2``)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pycdlib
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+
+_MISSING = (
+    "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
+)
+_PUBLIC_KEY_SUFFIX = "-public-keys"
+
+
+class CloudInitError(Exception):
+    """The instance's cloud-init data cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudInitData:
+    """What the guest will read."""
+
+    user_data: str
+    network_data: str
+
+
+def read_data(source: JsonObject, secrets: Path) -> CloudInitData:
+    """The data of a ``cloudInitNoCloud`` or ``cloudInitConfigDrive`` source.
+
+    `secrets` is the folder where the pod mounted the secrets that the source refers to, below the volume's
+    name. Raises CloudInitError when there is nothing or it is not decodable.
+    """
+    user = _inline(source, "userData") or _from_secret(secrets, ("userdata", "userData"))
+    network = _inline(source, "networkData") or _from_secret(secrets, ("networkdata", "networkData"))
+    if not user and not network:
+        raise CloudInitError(_MISSING)
+    return CloudInitData(user, network)
+
+
+def _inline(source: JsonObject, field: str) -> str:
+    encoded = get_str(source, f"{field}Base64")
+    if not encoded:
+        return get_str(source, field)
+    try:
+        return base64.b64decode(encoded, validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise CloudInitError(f"{field}Base64 cannot be decoded: {error}") from error
+
+
+def _from_secret(folder: Path, names: tuple[str, ...]) -> str:
+    for name in names:
+        if (folder / name).is_file():
+            return (folder / name).read_text()
+    return ""
+
+
+def no_cloud_files(vmi: JsonObject, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
+    """The files of a NoCloud image by name."""
+    metadata = {
+        "instance-type": _instance_type(vmi),
+        "instance-id": get_str(vmi, "spec", "domain", "firmware", "uuid")
+        or f"{_name(vmi)}.{_namespace(vmi)}",
+        "local-hostname": _hostname(vmi),
+        "public-keys": {str(index): key for index, key in enumerate(keys)},
+    }
+    files = {"meta-data": _json(metadata), "user-data": data.user_data.encode()}
+    if data.network_data:
+        files["network-config"] = data.network_data.encode()
+    return files
+
+
+def config_drive_files(vmi: JsonObject, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
+    """The files of a ConfigDrive image by path."""
+    metadata = {
+        "instance_type": _instance_type(vmi),
+        "instance_id": f"{_name(vmi)}.{_namespace(vmi)}",
+        "hostname": _hostname(vmi),
+        "uuid": get_str(vmi, "spec", "domain", "firmware", "uuid"),
+        "public_keys": {str(index): key for index, key in enumerate(keys)},
+    }
+    files = {"openstack/latest/meta_data.json": _json(metadata)}
+    if data.user_data:
+        files["openstack/latest/user_data"] = data.user_data.encode()
+    if data.network_data:
+        files["openstack/latest/network_data.json"] = data.network_data.encode()
+    return files
+
+
+def _json(metadata: Mapping[str, object]) -> bytes:
+    return json.dumps({key: value for key, value in metadata.items() if value}).encode()
+
+
+def _name(vmi: JsonObject) -> str:
+    return get_str(vmi, "metadata", "name")
+
+
+def _namespace(vmi: JsonObject) -> str:
+    return get_str(vmi, "metadata", "namespace")
+
+
+def _hostname(vmi: JsonObject) -> str:
+    return get_str(vmi, "spec", "hostname") or _name(vmi)[:63]
+
+
+def _instance_type(vmi: JsonObject) -> str:
+    annotations = get_object(vmi, "metadata", "annotations")
+    names = ("kubevirt.io/cluster-instancetype-name", "kubevirt.io/instancetype-name")
+    return next((str(annotations[name]) for name in names if name in annotations), "")
+
+
+def public_keys(vmi: JsonObject, secrets: Path) -> list[str]:
+    """SSH keys of access credentials that are handed over through cloud-init, from the mounted secrets."""
+    keys: list[str] = []
+    for credential in get_list(vmi, "spec", "accessCredentials"):
+        public = get_object(credential, "sshPublicKey")
+        method = get_object(public, "propagationMethod")
+        if "noCloud" not in method and "configDrive" not in method:
+            continue
+        folder = secrets / f"{get_str(public, 'source', 'secret', 'secretName')}-access-cred"
+        if folder.is_dir():
+            files = sorted(
+                item for item in folder.iterdir() if item.is_file() and not item.name.startswith(".")
+            )
+            keys += [line for item in files for line in item.read_text().splitlines() if line.strip()]
+    return keys
+
+
+def write_iso(path: Path, label: str, files: Mapping[str, bytes]) -> None:
+    """An ISO 9660 image with Rock Ridge and Joliet names, so that every guest reads the real ones."""
+    image = pycdlib.PyCdlib()
+    image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
+    folders: set[str] = set()
+    for number, (name, content) in enumerate(sorted(files.items())):
+        *parents, _ = name.split("/")
+        for depth in range(1, len(parents) + 1):
+            folder = "/".join(parents[:depth])
+            if folder not in folders:
+                folders.add(folder)
+                image.add_directory(
+                    _short_folder(folder), rr_name=parents[depth - 1], joliet_path=f"/{folder}"
+                )
+        parent = _short_folder("/".join(parents)) if parents else ""
+        image.add_fp(
+            io.BytesIO(content),
+            len(content),
+            f"{parent}/FILE{number:04d}.;1",
+            rr_name=name.rpartition("/")[2],
+            joliet_path=f"/{name}",
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.write(str(path))
+    image.close()
+
+
+def _short_folder(folder: str) -> str:
+    return "".join(f"/{part.upper()[:8]}" for part in folder.split("/"))
