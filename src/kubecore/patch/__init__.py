@@ -2,18 +2,29 @@
 
 Every function takes documents and returns new ones; parts that did not change are shared with the
 original, so callers must not change either in place.
+
+- `jsonpatch`, `mergepatch`, `strategic`: the three patches, each with the decoding of its request body;
+- `apply`: server-side apply; `managed`: the account of who owns which fields, kept on every write;
+- `scale`: that account across the scale subresource;
+- `fieldset` and `typed`: what both are made of, sets of paths and the merge rules of a schema.
 """
 
+from kubecore.patch.apply import ApplyConflict, apply_object
 from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch, decode_json_patch
+from kubecore.patch.managed import Write, track_update
 from kubecore.patch.mergepatch import apply_merge_patch, decode_merge_patch
 from kubecore.patch.strategic import decode_strategic_patch, strategic_merge
 
 __all__ = [
+    "ApplyConflict",
     "JsonPatchError",
+    "Write",
     "apply_json_patch",
     "apply_merge_patch",
+    "apply_object",
     "decode_json_patch",
     "decode_merge_patch",
     "decode_strategic_patch",
     "strategic_merge",
+    "track_update",
 ]

@@ -41,7 +41,7 @@ def invalid_patch(patch: Any, detail: str) -> errors.StatusError:
 
 
 def strategic_merge(document: JsonObject, patch: JsonObject, schema: Schema | None) -> JsonObject:
-    """The document after the patch. Raises `StatusError` for a patch that contradicts itself or the schema."""
+    """The document after the patch. Raises `StatusError` for a patch that contradicts itself or schema."""
     return _merge_map(document, patch, schema)
 
 

@@ -1,0 +1,458 @@
+"""How the parts of an object are owned and merged, by its schema.
+
+A `FieldType` is compiled from a `Schema` node: scalars and atomic values are owned whole, other maps by
+field, lists of type ``set`` by value and of type ``map`` by key. Where the schema says nothing, the kind of
+the value decides: maps by field, everything else whole. The functions below compare, merge and cut documents
+in these terms; the sets they return are those of `kubecore.patch.fieldset`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from kubecore.json import JsonObject
+from kubecore.patch.fieldset import SELF, FieldSet, is_member
+from kubecore.schema.model import Schema
+
+# Defaults of list keys; the definitions of built-in kinds do not carry them.
+_KEY_DEFAULTS: Final[dict[str, JsonObject]] = {
+    "io.k8s.api.core.v1.ContainerPort": {"protocol": "TCP"},
+    "io.k8s.api.core.v1.ServicePort": {"protocol": "TCP"},
+}
+
+ABSENT: Final = object()
+"""Stands for a value that is not there (null is a value)."""
+
+SCALAR: Final = 0
+MAP: Final = 1
+LIST: Final = 2
+ANY: Final = 3
+
+_STRING_MAP: Final[JsonObject] = {"type": "object", "additionalProperties": {"type": "string"}}
+_OBJECT_META: Final = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "annotations": _STRING_MAP,
+            "creationTimestamp": {"type": "string"},
+            "deletionGracePeriodSeconds": {"type": "integer"},
+            "deletionTimestamp": {"type": "string"},
+            "finalizers": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+            "generateName": {"type": "string"},
+            "generation": {"type": "integer"},
+            "labels": _STRING_MAP,
+            "managedFields": {"type": "array", "items": {"type": "object"}},
+            "name": {"type": "string"},
+            "namespace": {"type": "string"},
+            "ownerReferences": {
+                "type": "array",
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["uid"],
+                "items": {
+                    "type": "object",
+                    "x-kubernetes-map-type": "atomic",
+                    "properties": {
+                        "apiVersion": {"type": "string"},
+                        "blockOwnerDeletion": {"type": "boolean"},
+                        "controller": {"type": "boolean"},
+                        "kind": {"type": "string"},
+                        "name": {"type": "string"},
+                        "uid": {"type": "string"},
+                    },
+                },
+            },
+            "resourceVersion": {"type": "string"},
+            "selfLink": {"type": "string"},
+            "uid": {"type": "string"},
+        },
+    }
+)
+_TEXT: Final = Schema({"type": "string"})
+_WHOLE_OBJECT: Final = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": _OBJECT_META}
+
+
+class TypedError(ValueError):
+    """A document does not have the form which its schema demands."""
+
+
+class FieldType:
+    """How one value is owned. `kind` is SCALAR, MAP, LIST or ANY (the value decides)."""
+
+    __slots__ = (
+        "_children",
+        "_declared",
+        "_defaults",
+        "_element",
+        "_schema",
+        "atomic",
+        "keys",
+        "kind",
+        "scalar",
+    )
+
+    def __init__(self, schema: Schema | None, *, whole_object: bool = False) -> None:
+        self._schema = schema
+        self._children: dict[str, tuple[FieldType, bool]] = {}
+        self._element: FieldType | None = None
+        self._declared = _WHOLE_OBJECT if whole_object or (schema and schema.embedded_resource) else {}
+        self._defaults: dict[str, Any] = {}
+        self.keys: tuple[str, ...] = ()
+        self.atomic = False
+        self.scalar = "untyped"
+        self.kind = _kind(schema, bool(self._declared))
+        if schema is not None and self.kind == MAP:
+            self.atomic = schema.map_type == "atomic"
+        elif schema is not None and self.kind == LIST:
+            self._read_list_type(schema)
+        elif schema is not None and self.kind == SCALAR:
+            self.scalar = _scalar(schema)
+
+    def _read_list_type(self, schema: Schema) -> None:
+        list_type, keys = schema.list_type, schema.list_map_keys
+        if not list_type and "merge" in schema.patch_strategy:
+            keys = (schema.patch_merge_key,) if schema.patch_merge_key else ()
+            list_type = "map" if keys else "set"
+        self.atomic = list_type not in {"map", "set"}
+        if list_type == "map":
+            self.keys = tuple(sorted(keys))
+            items = schema.items
+            self._defaults = dict(_KEY_DEFAULTS.get(items.definition or "", {})) if items is not None else {}
+            for key in self.keys:
+                child = items.properties.get(key) if items is not None else None
+                if child is not None and child.has_default:
+                    self._defaults[key] = child.default
+
+    def child(self, name: str) -> tuple[FieldType, bool]:
+        """The type of field `name` of a map, and whether the schema names that very field."""
+        found = self._children.get(name)
+        if found is None:
+            found = self._children[name] = self._find_child(name)
+        return found
+
+    def _find_child(self, name: str) -> tuple[FieldType, bool]:
+        schema = self._declared.get(name)
+        if schema is None and self._schema is not None:
+            schema = self._schema.properties.get(name)
+        if schema is not None:
+            return FieldType(schema), True
+        if self._schema is not None and self._schema.additional_properties is not None:
+            return FieldType(self._schema.additional_properties), False
+        return UNTYPED, False
+
+    def allows(self, name: str) -> bool:
+        """Whether a map may have a field `name`."""
+        if self.kind == ANY or self._schema is None or self.child(name)[1]:
+            return True
+        return self._schema.preserve_unknown or self._schema.additional_properties is not None
+
+    @property
+    def element(self) -> FieldType:
+        """The type of a list's elements."""
+        if self._element is None:
+            items = self._schema.items if self._schema is not None else None
+            self._element = FieldType(items) if items is not None else UNTYPED
+        return self._element
+
+    def element_key(self, item: Any) -> str:
+        """The path element of an item of a list that is not atomic. Raises `TypedError`."""
+        if not self.keys:
+            if isinstance(item, dict):
+                raise TypedError("associative list without keys has an element that's a map type")
+            if isinstance(item, list):
+                raise TypedError("not supported: associative list with lists as elements")
+            if item is None:
+                raise TypedError("associative list without keys has an element that's an explicit null")
+            return "v:" + orjson.dumps(item).decode()
+        if not isinstance(item, dict):
+            what = "a null element" if item is None else "non-map elements"
+            raise TypedError(f"associative list with keys may not have {what}")
+        found = {}
+        for key in self.keys:
+            if key in item:
+                found[key] = item[key]
+            elif key in self._defaults:
+                found[key] = self._defaults[key]
+        if not found:
+            shown = " ".join(f'"{key}"' for key in self.keys)
+            raise TypedError(
+                f"associative list with keys has an element that omits all key fields [{shown}] "
+                "(and doesn't have default values for any key fields)"
+            )
+        return "k:" + orjson.dumps(found).decode()
+
+
+def _kind(schema: Schema | None, has_fields: bool) -> int:
+    if schema is None or schema.int_or_string or "oneOf" in schema.raw:
+        return ANY if schema is None or not _is_scalar_union(schema) else SCALAR
+    if schema.type == "array":
+        return LIST
+    if schema.type == "object" or has_fields:
+        structured = has_fields or schema.properties or schema.additional_properties is not None
+        return MAP if structured or schema.map_type == "atomic" else ANY
+    return SCALAR if schema.type else ANY
+
+
+def _is_scalar_union(schema: Schema) -> bool:
+    """IntOrString, Quantity and their like: ``oneOf`` scalars."""
+    if schema.int_or_string:
+        return True
+    options = schema.raw.get("oneOf") or ()
+    return all(isinstance(option, dict) and option.get("type") in _SCALAR_TYPES for option in options)
+
+
+_SCALAR_TYPES: Final = {"string": "string", "integer": "numeric", "number": "numeric", "boolean": "boolean"}
+
+
+def _scalar(schema: Schema) -> str:
+    if schema.int_or_string or "oneOf" in schema.raw:
+        return "untyped"
+    return _SCALAR_TYPES.get(schema.type, "untyped")
+
+
+UNTYPED: Final = FieldType(None)
+
+
+@lru_cache(maxsize=1024)
+def object_type(schema: Schema) -> FieldType:
+    """The type of whole objects of a kind; their metadata is that of every object."""
+    return FieldType(schema, whole_object=True)
+
+
+def whole_set(kind: FieldType, value: Any) -> FieldSet:
+    """The node of a value that only one side has: every container and every leaf."""
+    if kind.kind == SCALAR or kind.atomic:
+        return {}
+    node: FieldSet = {}
+    if isinstance(value, dict):
+        if value and kind.kind != LIST:
+            node[SELF] = {}
+            for name, child in value.items():
+                node["f:" + name] = whole_set(kind.child(name)[0], child)
+    elif isinstance(value, list) and value and kind.kind == LIST:
+        node[SELF] = {}
+        for item in value:
+            key = kind.element_key(item)
+            node[key] = {} if key in node else whole_set(kind.element, item)
+    return node
+
+
+class Comparison:
+    """What differs between two documents: paths `removed`, `modified` and `added` by the second."""
+
+    __slots__ = ("added", "modified", "removed")
+
+    def __init__(self) -> None:
+        self.removed: FieldSet = {}
+        self.modified: FieldSet = {}
+        self.added: FieldSet = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.modified or self.added)
+
+
+def compare(kind: FieldType, old: Any, new: Any) -> Comparison:
+    """Compare two documents. Raises `TypedError` where elements of a list have no key."""
+    result = Comparison()
+    if old != new:
+        _compare(kind, old, new, result)
+    return result
+
+
+def _compare(kind: FieldType, old: Any, new: Any, into: Comparison) -> None:
+    """Compare two different values of which at least one is a container."""
+    if kind.kind == LIST:
+        olds, news = _items(kind, old), _items(kind, new)
+        element = kind.element
+        for key, value in news.items():
+            _compare_child(element, key, olds.get(key, ABSENT), value, into)
+        for key, value in olds.items():
+            if key not in news:
+                into.removed[key] = {} if value is _REPEATED else whole_set(element, value)
+        return
+    olds = old if isinstance(old, dict) else {}
+    news = new if isinstance(new, dict) else {}
+    for name, value in news.items():
+        before = olds.get(name, ABSENT)
+        if before is ABSENT or before != value:
+            _compare_child(kind.child(name)[0], "f:" + name, before, value, into)
+    for name, value in olds.items():
+        if name not in news:
+            into.removed["f:" + name] = whole_set(kind.child(name)[0], value)
+
+
+class _Repeated:
+    """Stands for all elements of a list which share a key; never equal to an element."""
+
+
+_REPEATED: Final = _Repeated()
+
+
+def _items(kind: FieldType, items: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for item in items if isinstance(items, list) else ():
+        key = kind.element_key(item)
+        found[key] = _REPEATED if key in found else item
+    return found
+
+
+def _compare_child(kind: FieldType, element: str, old: Any, new: Any, into: Comparison) -> None:
+    if old is ABSENT or (old is _REPEATED) != (new is _REPEATED):
+        into.added[element] = {} if new is _REPEATED else whole_set(kind, new)
+        if old is not ABSENT:
+            into.removed[element] = {} if old is _REPEATED else whole_set(kind, old)
+        return
+    if old == new:
+        return
+    if _is_leaf(kind, old, new):
+        into.modified[element] = {}
+        return
+    below = Comparison()
+    _compare(kind, old, new, below)
+    if below.removed:
+        into.removed[element] = below.removed
+    if below.modified:
+        into.modified[element] = below.modified
+    if below.added:
+        into.added[element] = below.added
+
+
+def _is_leaf(kind: FieldType, old: Any, new: Any) -> bool:
+    """Whether a difference between two values belongs to the value as a whole."""
+    if kind.kind == SCALAR or kind.atomic or not (old or new):
+        return True
+    if kind.kind == ANY:
+        return not (isinstance(old, dict) and isinstance(new, dict))
+    container = list if kind.kind == LIST else dict
+    return not isinstance(old, container) and not isinstance(new, container)
+
+
+def field_set(kind: FieldType, document: Any) -> FieldSet:
+    """The paths that an applied configuration claims; containers of named fields are not among them."""
+    return _claimed(kind, document) or {}
+
+
+def _claimed(kind: FieldType, value: Any) -> FieldSet | None:
+    """The node of a value; None where it claims nothing."""
+    if kind.kind == SCALAR or kind.atomic:
+        return {}
+    if kind.kind == LIST:
+        return _claimed_items(kind, value) if isinstance(value, list) else None
+    if not isinstance(value, dict):
+        return {} if kind.kind == ANY else None
+    node: FieldSet = {}
+    for name, child in value.items():
+        child_kind, declared = kind.child(name)
+        below = _claimed(child_kind, child)
+        if not declared or child is None or (isinstance(child, dict) and not child):
+            node["f:" + name] = {SELF: {}, **below} if below else {}
+        elif below is not None:
+            node["f:" + name] = below
+    return node or None
+
+
+def _claimed_items(kind: FieldType, items: list[Any]) -> FieldSet | None:
+    node: FieldSet = {}
+    for item in items:
+        key = kind.element_key(item)
+        below = None if key in node else _claimed(kind.element, item)
+        node[key] = {SELF: {}, **below} if below else {}
+    return node or None
+
+
+def with_named_fields(kind: FieldType, tree: FieldSet) -> FieldSet:
+    """`tree` with the containers of named fields as members too, which `field_set` leaves out."""
+    result: FieldSet = {}
+    for element, node in tree.items():
+        if element == SELF or not node:
+            result[element] = node
+            continue
+        child, declared = UNTYPED, False
+        if element[:2] == "f:":
+            child, declared = kind.child(element[2:])
+        elif kind.kind == LIST and element[:2] == "k:":
+            child = kind.element
+        below = with_named_fields(child, node)
+        result[element] = {SELF: {}, **below} if declared and SELF not in below else below
+    return result
+
+
+def merge(kind: FieldType, live: Any, applied: Any) -> Any:
+    """`live` with everything that `applied` says; ABSENT stands for nothing on either side."""
+    if applied is ABSENT:
+        return live
+    if live is ABSENT or kind.kind == SCALAR or kind.atomic or not (live or applied):
+        return applied
+    if kind.kind == LIST:
+        return _merge_lists(kind, live or [], applied or [])
+    if kind.kind == ANY and not (isinstance(live, dict) and isinstance(applied, dict | None)):
+        return applied
+    merged: JsonObject = dict(live) if isinstance(live, dict) else {}
+    for name, value in (applied or {}).items():
+        merged[name] = merge(kind.child(name)[0], merged.get(name, ABSENT), value)
+    return merged
+
+
+def _merge_lists(kind: FieldType, live: list[Any], applied: list[Any]) -> list[Any]:
+    """Merge item by item. Shared items stand in the order of `applied`.
+
+    Items which only `live` has come before the next shared item of `applied`, unless they stood behind it.
+    """
+    wanted = {kind.element_key(item): item for item in applied}
+    live_items = [(kind.element_key(item), item) for item in live]
+    mine: dict[str, Any] = {}
+    for key, item in live_items:
+        mine[key] = ABSENT if key in mine else item  # repeated items are replaced, not merged
+    pending = [key for key in reversed(wanted) if key in mine]
+    merged: list[Any] = []
+    position = 0
+    for key, item in wanted.items():
+        position = _take_unshared(live_items, position, wanted, pending[-1] if pending else "", merged)
+        merged.append(merge(kind.element, mine.get(key, ABSENT), item))
+        if pending and key == pending[-1]:
+            pending.pop()
+            if position < len(live_items) and live_items[position][0] == key:
+                position += 1
+    _take_unshared(live_items, position, wanted, "", merged)
+    return merged
+
+
+def _take_unshared(
+    live_items: list[tuple[str, Any]], position: int, shared: dict[str, Any], stop: str, into: list[Any]
+) -> int:
+    """Move items that are not in `shared` from `position` on, up to the item `stop`; the new position."""
+    while position < len(live_items) and live_items[position][0] != stop:
+        key, item = live_items[position]
+        if key not in shared:
+            into.append(item)
+        position += 1
+    return position
+
+
+def remove(kind: FieldType, value: Any, tree: FieldSet) -> Any:
+    """`value` without the paths of `tree` and what is below them; ABSENT when nothing is left."""
+    if kind.kind == SCALAR:
+        return value
+    if kind.atomic or not value:
+        return ABSENT
+    if kind.kind == LIST and isinstance(value, list):
+        kept = []
+        for item in value:
+            node = tree.get(kind.element_key(item))
+            left = item if node is None else ABSENT if is_member(node) else remove(kind.element, item, node)
+            if left is not ABSENT:
+                kept.append(left)
+        return kept or ABSENT
+    if not isinstance(value, dict):
+        return value if kind.kind == ANY and not isinstance(value, list) else ABSENT
+    fields: JsonObject = {}
+    for name, child in value.items():
+        node = tree.get("f:" + name)
+        left = (
+            child if node is None else ABSENT if is_member(node) else remove(kind.child(name)[0], child, node)
+        )
+        if left is not ABSENT:
+            fields[name] = left
+    return fields or ABSENT
