@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 Key: TypeAlias = tuple[str, str]
 """Namespace ("" for objects outside namespaces) and name."""
 
+Objects: TypeAlias = list[JsonObject]
+
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Handler: TypeAlias = Callable[[EventType, JsonObject | None, JsonObject], None]
 IndexFunction: TypeAlias = Callable[[JsonObject], Iterable[str]]
@@ -161,7 +163,7 @@ class Informer:
         self,
         namespace: str | None = None,
         selector: LabelSelector | Callable[[JsonObject], bool] | None = None,
-    ) -> list[JsonObject]:
+    ) -> Objects:
         """The cached objects of a namespace (None: all), filtered by labels or any predicate."""
         objects = self._store.values(namespace)
         if selector is None:
@@ -170,7 +172,7 @@ class Informer:
             return [obj for obj in objects if selector.matches(obj.get("metadata", {}).get("labels") or {})]
         return [obj for obj in objects if selector(obj)]
 
-    def by_index(self, index: str, value: str) -> list[JsonObject]:  # type: ignore[valid-type]
+    def by_index(self, index: str, value: str) -> Objects:
         """The cached objects that `index` files under `value`."""
         return self._store.by_index(index, value)
 

@@ -1,0 +1,328 @@
+"""Deployments: ReplicaSets for templates, rolled out and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kindling.controllers import pods as pod_facts
+from kindling.controllers import rollout
+from kindling.controllers.adoption import Claimer
+from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_int, get_object
+from kubecore.objects import meta
+from kubecore.objects.selectors import from_label_selector_object
+from kubecore.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from kubecore.runtime import DONE, Key, RequeueAfter, Result
+
+NAME = "deployment-controller"
+
+
+@dataclass(slots=True)
+class Family:
+    """A deployment with its sets; `new` is that of the present template."""
+
+    deployment: JsonObject
+    new: JsonObject | None
+    old: list[JsonObject]
+
+    @property
+    def sets(self) -> list[JsonObject]:
+        """All sets."""
+        return [*self.old, *([self.new] if self.new else [])]
+
+    def replace(self, changed: JsonObject) -> None:
+        """Take over the server's answer to a change of one set."""
+        if self.new is not None and meta.uid(self.new) == meta.uid(changed):
+            self.new = changed
+        self.old = [changed if meta.uid(found) == meta.uid(changed) else found for found in self.old]
+
+
+class DeploymentController:
+    """Keyed by deployment."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._client = environment.client
+        self._recorder = environment.recorder(NAME)
+        manager = environment.manager
+        self._deployments = manager.informer(DEPLOYMENTS)
+        self._sets = owned(manager.informer(REPLICA_SETS), self._deployments, DEPLOYMENTS.kind)
+        self._pods = manager.informer(PODS, indexers={OWNER_INDEX: controller_uid})
+        self._claimer = Claimer(self._client, DEPLOYMENTS, REPLICA_SETS)
+        controller = environment.controller(NAME, self.reconcile, workers=5)
+        controller.watch(self._deployments)
+        controller.watch(self._pods, self._recreating, lambda event, _, __: event == "DELETED")
+        self._sets.drive(controller, _selects)
+
+    def _recreating(self, pod: JsonObject) -> list[Key]:
+        """Recreating deployments wait for their last old pod to be gone."""
+        reference = meta.controller_of(pod)
+        if reference is None or reference["kind"] != REPLICA_SETS.kind:
+            return []
+        owner = self._sets.informer.get(meta.namespace(pod), reference["name"])
+        parent = meta.controller_of(owner) if owner else None
+        return [(meta.namespace(pod), parent["name"])] if parent else []
+
+    async def reconcile(self, key: Key) -> Result:
+        """One step of one deployment."""
+        deployment = self._deployments.get(*key)
+        if deployment is None:
+            return DONE
+        selector = from_label_selector_object(get_object(deployment, "spec", "selector"))
+        candidates = self._sets.of(deployment) + self._sets.orphans(key[0])
+        sets = await self._claimer.claim(deployment, selector, candidates)
+        new = rollout.find_new(deployment, sets)
+        old = [found for found in sets if new is None or meta.uid(found) != meta.uid(new)]
+        family = Family(deployment, new, old)
+        if meta.is_being_deleted(deployment):
+            return await self._write_status(family, progress=False)
+        await self._mark_pause(family)
+        paused = get_object(deployment, "spec").get("paused") is True
+        if paused or rollout.needs_scaling(deployment, sets):
+            return await self._rest(family, paused=paused)
+        if rollout.is_recreate(deployment):
+            return await self._recreate(family)
+        return await self._roll(family)
+
+    async def _rest(self, family: Family, *, paused: bool) -> Result:
+        """Only sizes change: the deployment is paused or was scaled."""
+        await self._sync_revision(family, create=False)
+        wanted = rollout.scale_proportionally(family.deployment, family.new, family.old)
+        await self._scale(family, wanted, refresh=True)
+        if paused:
+            await self._clean_up(family)
+        return await self._write_status(family, progress=False)
+
+    async def _roll(self, family: Family) -> Result:
+        if not await self._sync_revision(family, create=True):
+            return RequeueAfter(0.01)
+        new = family.new
+        if new is None:
+            return DONE
+        size = rollout.scale_new(family.deployment, new, family.sets)
+        if size != rollout.replicas(new):
+            await self._scale(family, {meta.name(new): size})
+            return await self._write_status(family)
+        shrink = rollout.scale_old(family.deployment, new, family.old)
+        if shrink:
+            await self._scale(family, shrink)
+            return await self._write_status(family)
+        return await self._finish(family)
+
+    async def _recreate(self, family: Family) -> Result:
+        await self._sync_revision(family, create=False)
+        shrink = {meta.name(found): 0 for found in family.old if rollout.replicas(found) > 0}
+        if shrink:
+            await self._scale(family, shrink)
+            return await self._write_status(family)
+        if self._old_pods_run(family):
+            return await self._write_status(family)
+        if not await self._sync_revision(family, create=True):
+            return RequeueAfter(0.01)
+        wanted = rollout.replicas(family.deployment)
+        if family.new is not None and rollout.replicas(family.new) != wanted:
+            await self._scale(family, {meta.name(family.new): wanted})
+        return await self._finish(family)
+
+    async def _finish(self, family: Family) -> Result:
+        result = rollout.status(family.deployment, family.new, family.old, self._environment.clock())
+        if rollout.is_complete(family.deployment, result):
+            await self._clean_up(family)
+        return await self._write_status(family)
+
+    def _old_pods_run(self, family: Family) -> bool:
+        return any(
+            not pod_facts.is_finished(pod)
+            for found in family.old
+            for pod in self._pods.by_index(OWNER_INDEX, meta.uid(found))
+        )
+
+    async def _mark_pause(self, family: Family) -> None:
+        """Tell in the condition Progressing that the deployment was paused or resumed."""
+        deployment = family.deployment
+        if rollout.deadline_seconds(deployment) is None:
+            return
+        condition = meta.get_condition(deployment, "Progressing")
+        reason = condition.get("reason") if condition else None
+        if reason == "ProgressDeadlineExceeded":
+            return
+        paused = get_object(deployment, "spec").get("paused") is True
+        if paused == (reason == "DeploymentPaused"):
+            return
+        text = (
+            ("DeploymentPaused", "Deployment is paused")
+            if paused
+            else (
+                "DeploymentResumed",
+                "Deployment is resumed",
+            )
+        )
+        updated = deep_copy(deployment)
+        conditions = updated.setdefault("status", {}).setdefault("conditions", [])
+        rollout.set_condition(conditions, "Progressing", "Unknown", *text, self._environment.clock())
+        family.deployment = await self._client.update(DEPLOYMENTS, updated, "status")
+
+    async def _sync_revision(self, family: Family, *, create: bool) -> bool:
+        """Give the new set its revision and annotations, creating it if need be.
+
+        False when its name is taken by a stranger: the hash has to be made anew.
+        """
+        newest = max((rollout.revision(found) for found in family.old), default=0) + 1
+        if family.new is not None:
+            await self._refresh_new(family, family.new, newest)
+        elif create and not await self._create_new(family, newest):
+            return False
+        if family.new is not None:
+            await self._set_revision(family, meta.annotations(family.new).get(rollout.REVISION, ""))
+        return True
+
+    async def _refresh_new(self, family: Family, new: JsonObject, newest: int) -> None:
+        annotations = rollout.set_annotations(family.deployment, meta.annotations(new), newest, is_new=False)
+        min_ready = get_object(family.deployment, "spec").get("minReadySeconds")
+        if annotations == meta.annotations(new) and min_ready == new["spec"].get("minReadySeconds"):
+            return
+        updated = deep_copy(new)
+        updated["metadata"]["annotations"] = annotations
+        if min_ready is None:
+            updated["spec"].pop("minReadySeconds", None)
+        else:
+            updated["spec"]["minReadySeconds"] = min_ready
+        family.new = await self._client.update(REPLICA_SETS, updated)
+
+    async def _create_new(self, family: Family, newest: int) -> bool:
+        deployment = family.deployment
+        replica_set = _new_set(deployment, family.sets, newest)
+        try:
+            created = await self._client.create(REPLICA_SETS, replica_set)
+        except StatusError as error:
+            if error.code == 409 and error.reason == "AlreadyExists":
+                return await self._resolve_collision(family, meta.name(replica_set))
+            message = f'Failed to create new replica set "{meta.name(replica_set)}": {error.message}'
+            await self._set_progressing(family, "False", "ReplicaSetCreateError", message)
+            self._recorder.event(deployment, "Warning", "ReplicaSetCreateError", message)
+            raise
+        family.new = created
+        size = rollout.replicas(created)
+        if size > 0:
+            message = f"Scaled up replica set {meta.name(created)} from 0 to {size}"
+            self._recorder.event(deployment, "Normal", "ScalingReplicaSet", message)
+        text = f'Created new replica set "{meta.name(created)}"'
+        await self._set_progressing(family, "True", "NewReplicaSetCreated", text)
+        return True
+
+    async def _resolve_collision(self, family: Family, name: str) -> bool:
+        deployment = family.deployment
+        found = await self._client.get(REPLICA_SETS, name, meta.namespace(deployment))
+        if meta.is_controlled_by(found, deployment) and rollout.same_template(deployment, found):
+            family.new = found
+            return True
+        collisions = get_int(deployment, "status", "collisionCount") + 1
+        status = {**get_object(deployment, "status"), "collisionCount": collisions}
+        family.deployment = await self._client.update(DEPLOYMENTS, {**deployment, "status": status}, "status")
+        return False
+
+    async def _set_progressing(self, family: Family, status: str, reason: str, message: str) -> None:
+        if rollout.deadline_seconds(family.deployment) is None:
+            return
+        updated = deep_copy(family.deployment)
+        conditions = updated.setdefault("status", {}).setdefault("conditions", [])
+        rollout.set_condition(conditions, "Progressing", status, reason, message, self._environment.clock())
+        family.deployment = await self._client.update(DEPLOYMENTS, updated, "status")
+
+    async def _set_revision(self, family: Family, revision: str) -> None:
+        deployment = family.deployment
+        if revision and meta.annotations(deployment).get(rollout.REVISION) != revision:
+            family.deployment = await self._client.patch(
+                DEPLOYMENTS,
+                meta.name(deployment),
+                {"metadata": {"annotations": {rollout.REVISION: revision}}},
+                meta.namespace(deployment),
+                type="merge",
+            )
+
+    async def _scale(self, family: Family, sizes: Mapping[str, int], *, refresh: bool = False) -> None:
+        """Set the replicas of sets by name; with `refresh`, also what active sets remember of the size."""
+        remembered = rollout.size_annotations(family.deployment)
+        for found in family.sets:
+            size = sizes.get(meta.name(found), rollout.replicas(found))
+            resized = size != rollout.replicas(found)
+            stale = remembered.items() - meta.annotations(found).items() and (size > 0 or found is family.new)
+            if not resized and not (refresh and stale):
+                continue
+            updated = deep_copy(found)
+            updated["spec"]["replicas"] = size
+            updated["metadata"]["annotations"] = {**meta.annotations(found), **remembered}
+            family.replace(await self._client.update(REPLICA_SETS, updated))
+            if resized:
+                before = rollout.replicas(found)
+                direction = "up" if size > before else "down"
+                message = f"Scaled {direction} replica set {meta.name(found)} from {before} to {size}"
+                self._recorder.event(family.deployment, "Normal", "ScalingReplicaSet", message)
+
+    async def _clean_up(self, family: Family) -> None:
+        for found in rollout.to_clean_up(family.deployment, family.old):
+            try:
+                await self._client.delete(
+                    REPLICA_SETS, meta.name(found), meta.namespace(found), propagation_policy="Background"
+                )
+            except StatusError as error:
+                if error.code != 404:
+                    raise
+
+    async def _write_status(self, family: Family, *, progress: bool = True) -> Result:
+        now = self._environment.clock()
+        deployment = family.deployment
+        result = rollout.status(deployment, family.new, family.old, now)
+        if progress:
+            rollout.set_progress(deployment, family.new, result, now)
+        if _comparable(result) != _comparable(get_object(deployment, "status")):
+            await self._client.update(DEPLOYMENTS, {**deployment, "status": result}, "status")
+        wait = rollout.seconds_to_deadline(deployment, result, now) if progress else None
+        return DONE if wait is None else RequeueAfter(wait)
+
+
+def _comparable(status: JsonObject) -> JsonObject:
+    conditions = sorted(status.get("conditions") or [], key=lambda condition: str(condition["type"]))
+    return {**status, "conditions": conditions}
+
+
+def _selects(deployment: JsonObject, replica_set: JsonObject) -> bool:
+    selector = from_label_selector_object(get_object(deployment, "spec", "selector"))
+    return selector.matches(meta.labels(replica_set))
+
+
+def _new_set(deployment: JsonObject, sets: Sequence[JsonObject], newest: int) -> JsonObject:
+    """The ReplicaSet of the present template."""
+    spec = get_object(deployment, "spec")
+    template = deep_copy(get_object(spec, "template"))
+    digest = pod_facts.hash_of(template, get_int(deployment, "status", "collisionCount"))
+    labels = {**get_object(template, "metadata", "labels"), rollout.HASH_LABEL: digest}
+    template.setdefault("metadata", {})["labels"] = labels
+    selector = deep_copy(get_object(spec, "selector"))
+    selector["matchLabels"] = {**get_object(selector, "matchLabels"), rollout.HASH_LABEL: digest}
+    replica_set: JsonObject = {
+        "apiVersion": REPLICA_SETS.api_version,
+        "kind": REPLICA_SETS.kind,
+        "metadata": {
+            "name": f"{meta.name(deployment)}-{digest}",
+            "namespace": meta.namespace(deployment),
+            "labels": labels,
+            "annotations": rollout.set_annotations(deployment, {}, newest, is_new=True),
+            "ownerReferences": [meta.new_controller_ref(deployment, DEPLOYMENTS)],
+        },
+        "spec": {
+            "replicas": rollout.new_set_replicas(deployment, sets, 0),
+            "selector": selector,
+            "template": template,
+        },
+    }
+    if spec.get("minReadySeconds"):
+        replica_set["spec"]["minReadySeconds"] = spec["minReadySeconds"]
+    return replica_set
+
+
+def set_up(environment: Environment) -> None:
+    """Add the controller."""
+    DeploymentController(environment)
