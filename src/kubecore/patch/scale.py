@@ -52,10 +52,11 @@ def to_parent(
         if entry.api_version not in paths:
             continue
         path = paths[entry.api_version]
-        if path is None or not fieldset.has(entry.fields, path) or owners.pop(_owner(entry), None) is not None:
+        has_replicas = path is not None and fieldset.has(entry.fields, path)
+        if not has_replicas or owners.pop(_owner(entry), None) is not None:
             entries.append(entry)
         else:
-            left = fieldset.difference(entry.fields, fieldset.of_path(path))
+            left = fieldset.difference(entry.fields, fieldset.of_path(path or ()))
             if left:
                 entries.append(replace(entry, fields=left))
     path = paths.get(api_version)
