@@ -114,7 +114,7 @@ class VolumePreparer:
         return DiskSource(f"{EPHEMERAL_DIRECTORY}/{relative}", "raw")
 
     def _empty_disk(self, name: str, source: JsonObject) -> DiskSource:
-        path = self.pod.libvirt_runtime / "empty-disks" / f"{name}.qcow2"
+        path = self.pod.empty_dir("empty-disks") / f"{name}.qcow2"
         if not path.exists():
             images.create_empty(path, Quantity.parse(source.get("capacity", "0")).value)
         return DiskSource(f"/var/run/libvirt/empty-disks/{name}.qcow2", "qcow2")

@@ -1,0 +1,12 @@
+"""gRPC interfaces that both a node agent and its plugins speak, from tables of names and numbers.
+
+The tables are the JSON files beside this module. No Python package carries these interfaces in current form,
+and generated code would have to be committed; a descriptor pool built when first asked costs a few
+milliseconds and keeps the numbers readable.
+"""
+
+from __future__ import annotations
+
+from kubecore.wire.interface import Interface, Message, build_interface, load_interface, to_plain
+
+__all__ = ["Interface", "Message", "build_interface", "load_interface", "to_plain"]

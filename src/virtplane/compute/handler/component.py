@@ -1,0 +1,125 @@
+"""virt-handler as a component."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from aiohttp import web
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import get_str
+from kubecore.resources import CONFIG_MAPS
+from kubecore.runtime import Context, EventRecorder, Manager
+from virtplane.api.config import effective
+from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute.handler import hypervisor, kvm
+from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
+from virtplane.compute.handler.node.heartbeat import Heartbeat
+from virtplane.compute.handler.server import ConsoleServer, server_tls
+from virtplane.compute.handler.settings import HandlerSettings
+
+logger = logging.getLogger(__name__)
+
+_CA_NAME = "kubevirt-ca"
+_CA_KEY = "ca-bundle"
+_RETRY_SECONDS = 1.0
+
+
+class VirtHandler:
+    """The node's part of virtplane; one on each node."""
+
+    name = "virt-handler"
+
+    async def run(self, context: Context) -> None:
+        """Serve this node until cancelled; guests are left alone at the end."""
+        client = context.client(self.name)
+        settings = HandlerSettings(node_name=context.node_name)
+        hypervisor.use_event_loop()
+        verdict = await kvm.probe()
+        logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
+        plugins = [
+            DevicePlugin(device, settings.kubelet_root / "device-plugins")
+            for device in devices(kvm=verdict.usable)
+        ]
+        manager = Manager(client)
+        instances = manager.informer(
+            VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={context.node_name}"
+        )
+        installations = await client.list(KUBEVIRTS, context.namespace)
+        config = effective(next(iter(installations.get("items", ())), None))
+        async with EventRecorder(client, self.name, host=context.node_name) as recorder:
+            controller = InstanceController(
+                client, instances, recorder, settings, config, emulation=not verdict.usable
+            )
+            heartbeat = Heartbeat(
+                client,
+                recorder,
+                context.node_name,
+                verdict,
+                lambda: manager.has_started and all(plugin.ready.is_set() for plugin in plugins),
+            )
+            context.health.add_ready(
+                "informers", lambda: "" if manager.has_started else "caches are not complete"
+            )
+            manager.add(controller.controller)
+            manager.add_runnable("heartbeat", heartbeat.run)
+            manager.add_runnable("console-server", lambda: _serve(client, context, settings, controller))
+            for plugin in plugins:
+                manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
+            try:
+                await manager.run()
+            finally:
+                await controller.close()
+
+
+async def _serve(
+    client: Client, context: Context, settings: HandlerSettings, controller: InstanceController
+) -> None:
+    """Serve the console server; restarted when the certificates were renewed."""
+    application = ConsoleServer(controller).application()
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        while True:
+            authorities = await _authorities(client, context.namespace)
+            try:
+                tls = server_tls(settings, authorities)
+            except OSError as error:
+                logger.info("Certificates are not there yet", extra={"err": str(error)})
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
+            await site.start()
+            await _until_renewed(client, context.namespace, settings, authorities)
+            await site.stop()
+    finally:
+        await runner.cleanup()
+
+
+async def _authorities(client: Client, namespace: str) -> str:
+    """The certificates that the installation trusts; waits until virt-operator has made them."""
+    while True:
+        try:
+            bundle = await client.get(CONFIG_MAPS, _CA_NAME, namespace)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            bundle = {}
+        text = get_str(bundle, "data", _CA_KEY)
+        if text:
+            return text
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _until_renewed(client: Client, namespace: str, settings: HandlerSettings, authorities: str) -> None:
+    certificate = settings.certificate_directory / "servercertificates" / "tls.crt"
+    before = await asyncio.to_thread(os.stat, certificate)
+    while True:
+        await asyncio.sleep(settings.resync_seconds)
+        now = await asyncio.to_thread(os.stat, certificate)
+        if now.st_mtime_ns != before.st_mtime_ns or await _authorities(client, namespace) != authorities:
+            return

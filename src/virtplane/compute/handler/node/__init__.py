@@ -1,0 +1,1 @@
+"""The node as virt-handler advertises it: devices, labels, heartbeat."""

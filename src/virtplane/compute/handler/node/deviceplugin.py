@@ -1,0 +1,158 @@
+"""Device plugins: ``devices.kubevirt.io/kvm``, ``…/tun`` and ``…/vhost-net`` as schedulable resources.
+
+Each plugin serves the kubelet's DevicePlugin interface on a socket of its own and registers it. When the
+kubelet restarts it empties the folder and makes its socket anew; the plugin notices and registers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from kubecore.wire import Interface, Message, load_interface
+
+logger = logging.getLogger(__name__)
+
+_KUBELET_SOCKET = "kubelet.sock"
+_VERSION = "v1beta1"
+_UNITS = 1000
+"""How many guests may hold the device at once; the device itself has no limit."""
+
+_BACK_OFF_SECONDS = (1.0, 2.0, 5.0, 10.0)
+_CHECK_SECONDS = 1.0
+_OPTIONS = [("grpc.default_authority", "localhost")]
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device node that containers may ask for."""
+
+    name: str
+    path: str
+
+    @property
+    def resource(self) -> str:
+        """The resource's name in pods and nodes."""
+        return f"devices.kubevirt.io/{self.name}"
+
+
+class DevicePlugin:
+    """Serves one device. ``run`` until cancelled; `ready` is set once it is registered."""
+
+    def __init__(self, device: Device, folder: Path) -> None:
+        self.device = device
+        self.ready = asyncio.Event()
+        self._folder = folder
+        self._socket = folder / f"kubevirt-{device.name}.sock"
+        self._wire: Interface = load_interface("deviceplugin-v1beta1")
+        self._closing = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve and register, again after every restart of the kubelet or failure."""
+        failures = 0
+        while True:
+            try:
+                await self._serve_once()
+                failures = 0
+            except (OSError, grpc.aio.AioRpcError) as error:
+                delay = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
+                failures += 1
+                logger.info(
+                    "Device plugin could not register", extra={"device": self.device.name, "err": str(error)}
+                )
+                await asyncio.sleep(delay)
+
+    async def _serve_once(self) -> None:
+        self._socket.unlink(missing_ok=True)
+        self._closing = asyncio.Event()
+        server = grpc.aio.server()
+        implementations = {
+            "GetDevicePluginOptions": self._options,
+            "ListAndWatch": self._list_and_watch,
+            "Allocate": self._allocate,
+            "PreStartContainer": self._pre_start,
+            "GetPreferredAllocation": self._preferred,
+        }
+        server.add_generic_rpc_handlers((self._wire.handler("DevicePlugin", implementations),))
+        server.add_insecure_port(f"unix://{self._socket}")
+        await server.start()
+        try:
+            await self._register()
+            self.ready.set()
+            await self._until_kubelet_restarts()
+        finally:
+            self.ready.clear()
+            self._closing.set()
+            await server.stop(grace=0.2)
+
+    async def _register(self) -> None:
+        async with grpc.aio.insecure_channel(f"unix://{self._folder / _KUBELET_SOCKET}", _OPTIONS) as channel:
+            request = self._wire.message(
+                "RegisterRequest",
+                {"version": _VERSION, "endpoint": self._socket.name, "resource_name": self.device.resource},
+            )
+            await self._wire.stub(channel, "Registration")["Register"](request, timeout=5)
+
+    async def _until_kubelet_restarts(self) -> None:
+        """Ends when the kubelet's socket is another one or ours was removed; there is no event for either."""
+        kubelet, own = _identity(self._folder / _KUBELET_SOCKET), _identity(self._socket)
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            now = _identity(self._folder / _KUBELET_SOCKET)
+            if (now is not None and now != kubelet) or own is None or _identity(self._socket) != own:
+                return
+
+    async def _options(self, _request: Message, _context: object) -> Message:
+        return self._wire.message("DevicePluginOptions")
+
+    async def _list_and_watch(self, _request: Message, _context: object) -> AsyncIterator[Message]:
+        healthy: bool | None = None
+        while not self._closing.is_set():
+            present = Path(self.device.path).exists()
+            if present != healthy:
+                healthy = present
+                yield self._devices(healthy=present)
+            try:
+                async with asyncio.timeout(_CHECK_SECONDS * 5):
+                    await self._closing.wait()
+            except TimeoutError:
+                continue
+
+    def _devices(self, *, healthy: bool) -> Message:
+        health = "Healthy" if healthy else "Unhealthy"
+        devices = [{"ID": f"{self.device.name}{number}", "health": health} for number in range(_UNITS)]
+        return self._wire.message("ListAndWatchResponse", {"devices": devices})
+
+    async def _allocate(self, request: Message, _context: object) -> Message:
+        spec = {"container_path": self.device.path, "host_path": self.device.path, "permissions": "mrw"}
+        responses = [{"devices": [spec]} for _ in request.container_requests]
+        return self._wire.message("AllocateResponse", {"container_responses": responses})
+
+    async def _pre_start(self, _request: Message, _context: object) -> Message:
+        return self._wire.message("PreStartContainerResponse")
+
+    async def _preferred(self, _request: Message, _context: object) -> Message:
+        return self._wire.message("PreferredAllocationResponse")
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_ctime_ns
+
+
+def devices(*, kvm: bool) -> Sequence[Device]:
+    """The devices that this node offers; KVM only where it was seen to run guests."""
+    offered = [Device("tun", "/dev/net/tun")]
+    if Path("/dev/vhost-net").exists():
+        offered.append(Device("vhost-net", "/dev/vhost-net"))
+    if kvm:
+        offered.append(Device("kvm", "/dev/kvm"))
+    return offered

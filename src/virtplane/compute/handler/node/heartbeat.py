@@ -1,0 +1,111 @@
+"""The node's labels, annotations and condition, written with every heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import NODES
+from kubecore.runtime import EventRecorder
+from virtplane.compute.handler.kvm import KvmVerdict
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS = 60.0
+_JITTER = 1.2
+_RETRY_SECONDS = 1.0
+_CONDITION = "KubeVirtHardwareVirtualization"
+_MACHINES = ("q35", "pc", "microvm", "pc-q35-7.2", "pc-i440fx-7.2")
+SCHEDULABLE = "kubevirt.io/schedulable"
+HEARTBEAT = "kubevirt.io/heartbeat"
+
+
+def labels(*, schedulable: bool) -> dict[str, str]:
+    """The labels by which launcher pods find a node."""
+    found = {f"machine-type.node.kubevirt.io/{name}": "true" for name in _MACHINES}
+    found |= {SCHEDULABLE: "true" if schedulable else "false"}
+    found |= {"cpumanager": "false", "kubevirt.io/cpumanager": "false"}
+    return found
+
+
+def condition(verdict: KvmVerdict, now: str) -> JsonObject:
+    """The node condition that tells how guests run here."""
+    if verdict.usable:
+        reason, message = "KVMWorks", "guests run with KVM"
+    else:
+        reason, message = "KVMUnusable", f"guests run under emulation: {verdict.why}"
+    return {
+        "type": _CONDITION,
+        "status": "True" if verdict.usable else "False",
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": now,
+        "lastTransitionTime": now,
+    }
+
+
+class Heartbeat:
+    """Keeps the node's entry current. `is_ready` tells whether guests can be placed here."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        node_name: str,
+        verdict: KvmVerdict,
+        is_ready: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._node_name = node_name
+        self._verdict = verdict
+        self._is_ready = is_ready
+        self._announced = False
+
+    async def run(self) -> None:
+        """Beat until cancelled; the last beat says that nothing can be placed here any more."""
+        try:
+            while True:
+                done = await self._try_beat(schedulable=self._is_ready())
+                steady = done and self._is_ready()
+                pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER) if steady else _RETRY_SECONDS
+                await asyncio.sleep(pause)
+        except asyncio.CancelledError:
+            await self._try_beat(schedulable=False)
+            raise
+
+    async def _try_beat(self, *, schedulable: bool) -> bool:
+        try:
+            await self._beat(schedulable=schedulable)
+        except (StatusError, ConnectionFailed) as error:
+            logger.info("Heartbeat failed", extra={"node": self._node_name, "err": str(error)})
+            return False
+        return True
+
+    async def _beat(self, *, schedulable: bool) -> None:
+        now = now_rfc3339()
+        metadata = {"labels": labels(schedulable=schedulable), "annotations": {HEARTBEAT: now}}
+        node = await self._client.patch(NODES, self._node_name, {"metadata": metadata}, type="strategic")
+        if self._condition_differs(node):
+            status = {"status": {"conditions": [condition(self._verdict, now)]}}
+            await self._client.patch(NODES, self._node_name, status, type="strategic", subresource="status")
+        if not self._announced and not self._verdict.usable:
+            self._announced = True
+            node.setdefault("kind", "Node")
+            node.setdefault("apiVersion", "v1")
+            self._recorder.event(
+                node, "Warning", "KVMUnusable", f"guests run under emulation: {self._verdict.why}"
+            )
+
+    def _condition_differs(self, node: JsonObject) -> bool:
+        wanted = condition(self._verdict, "")
+        for existing in get_object(node, "status").get("conditions", ()):
+            if existing.get("type") == _CONDITION:
+                return any(existing.get(key) != wanted[key] for key in ("status", "reason", "message"))
+        return True

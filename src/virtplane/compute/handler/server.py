@@ -1,0 +1,227 @@
+"""The console server on port 8186: what virt-api asks this node for. Mutual TLS, one client name only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import WSMsgType, web
+
+from kubecore.json import JsonObject, get_str
+from virtplane.compute.handler import guestagent
+from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.decisions import has_acpi
+from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
+from virtplane.compute.handler.machine import Machine
+from virtplane.compute.handler.settings import HandlerSettings
+
+logger = logging.getLogger(__name__)
+
+CLIENT_NAME = "kubevirt.io:system:client:virt-handler"
+SUBPROTOCOL = "plain.kubevirt.io"
+_PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
+_CHUNK = 65536
+
+Handler = Callable[[Machine, JsonObject, web.Request], Awaitable[web.StreamResponse]]
+
+
+def server_tls(settings: HandlerSettings, authorities: str) -> ssl.SSLContext:
+    """TLS that demands a certificate of the installation's own authority. Raises OSError, ssl.SSLError."""
+    folder = settings.certificate_directory / "servercertificates"
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
+    context.load_verify_locations(cadata=authorities)
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class ConsoleServer:
+    """Routes of virt-handler (see the table in ``application``)."""
+
+    def __init__(self, controller: InstanceController) -> None:
+        self._controller = controller
+        self._unfreezers: dict[str, asyncio.Task[None]] = {}
+
+    def application(self) -> web.Application:
+        """The web application."""
+        app = web.Application(middlewares=[_only_virt_api])
+        routes: tuple[tuple[str, str, Handler], ...] = (
+            ("GET", "console", self._console),
+            ("GET", "vnc", self._vnc),
+            ("GET", "guestosinfo", self._guest_info),
+            ("GET", "userlist", self._users),
+            ("GET", "filesystemlist", self._filesystems),
+            ("PUT", "pause", self._pause),
+            ("PUT", "unpause", self._unpause),
+            ("PUT", "reset", self._reset),
+            ("PUT", "softreboot", self._soft_reboot),
+            ("PUT", "freeze", self._freeze),
+            ("PUT", "unfreeze", self._unfreeze),
+        )
+        for method, action, handler in routes:
+            app.router.add_route(method, f"{_PREFIX}/{action}", self._on_machine(handler))
+        return app
+
+    def _on_machine(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            namespace, name = request.match_info["namespace"], request.match_info["name"]
+            machine = self._controller.machine_of(namespace, name)
+            vmi = self._controller.instance(namespace, name)
+            if machine is None or vmi is None:
+                raise web.HTTPNotFound(text=f"VirtualMachineInstance {namespace}/{name} is not on this node")
+            try:
+                return await handler(machine, vmi, request)
+            except HypervisorError as error:
+                raise web.HTTPInternalServerError(text=str(error)) from error
+
+        return handle
+
+    async def _console(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, machine.paths.private / machine.uid / "virt-serial0")
+
+    async def _vnc(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, machine.paths.private / machine.uid / "virt-vnc")
+
+    async def _pause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+        await _hypervisor(machine).suspend(machine.name)
+        return web.Response(status=202)
+
+    async def _unpause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+        await _hypervisor(machine).resume(machine.name)
+        return web.Response(status=202)
+
+    async def _reset(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+        await _hypervisor(machine).reset(machine.name)
+        return web.Response(status=202)
+
+    async def _soft_reboot(
+        self, machine: Machine, vmi: JsonObject, _request: web.Request
+    ) -> web.StreamResponse:
+        hypervisor = _hypervisor(machine)
+        if not hypervisor.agent_connected and not has_acpi(vmi):
+            text = "VMI neither have the agent connected nor the ACPI feature enabled"
+            raise web.HTTPBadRequest(text=text)
+        await hypervisor.reboot(machine.name, by_agent=hypervisor.agent_connected)
+        return web.Response(status=202)
+
+    async def _freeze(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+        body = json.loads(await request.read() or b"{}")
+        hypervisor = _hypervisor(machine)
+        await hypervisor.freeze(machine.name)
+        seconds = float(body.get("unfreezeTimeout", 0) or 0) if isinstance(body, dict) else 0.0
+        self._cancel_unfreeze(machine)
+        if seconds > 0:
+            task = asyncio.create_task(_thaw_later(hypervisor, machine.name, seconds), name="unfreeze")
+            self._unfreezers[machine.uid] = task
+        return web.Response(status=202)
+
+    async def _unfreeze(
+        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+    ) -> web.StreamResponse:
+        self._cancel_unfreeze(machine)
+        await _hypervisor(machine).thaw(machine.name)
+        return web.Response(status=202)
+
+    def _cancel_unfreeze(self, machine: Machine) -> None:
+        task = self._unfreezers.pop(machine.uid, None)
+        if task is not None:
+            task.cancel()
+
+    async def _guest_info(
+        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+    ) -> web.StreamResponse:
+        hypervisor = _hypervisor(machine)
+        info = await hypervisor.guest_info(machine.name)
+        answer = await hypervisor.agent_command(machine.name, '{"execute":"guest-info"}', 5)
+        agent = json.loads(answer).get("return", {})
+        commands = [
+            {"name": command["name"], "enabled": command.get("enabled", False)}
+            for command in agent.get("supported_commands", ())
+        ]
+        return web.json_response(guestagent.agent_info(info, get_str(agent, "version"), commands))
+
+    async def _users(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+        info = await _hypervisor(machine).guest_info(machine.name)
+        return web.json_response(_list("VirtualMachineInstanceGuestOSUserList", guestagent.users(info)))
+
+    async def _filesystems(
+        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+    ) -> web.StreamResponse:
+        info = await _hypervisor(machine).guest_info(machine.name)
+        return web.json_response(_list("VirtualMachineInstanceFileSystemList", guestagent.filesystems(info)))
+
+
+def _list(kind: str, items: list[JsonObject]) -> JsonObject:
+    return {"apiVersion": "subresources.kubevirt.io/v1", "kind": kind, "metadata": {}, "items": items}
+
+
+def _hypervisor(machine: Machine) -> Hypervisor:
+    if machine.hypervisor is None or not machine.hypervisor.is_open:
+        raise web.HTTPServiceUnavailable(text=f"the hypervisor of {machine.name} does not answer")
+    return machine.hypervisor
+
+
+async def _thaw_later(hypervisor: Hypervisor, name: str, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    with contextlib.suppress(HypervisorError):
+        await hypervisor.thaw(name)
+
+
+async def _stream(request: web.Request, path: Path) -> web.StreamResponse:
+    """Carry bytes between a websocket and one of QEMU's sockets until either side ends."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(path))
+    except OSError as error:
+        raise web.HTTPInternalServerError(text=f"{path.name}: {error.strerror}") from error
+    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
+    try:
+        await socket.prepare(request)
+        await _carry(socket, reader, writer)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        await socket.close()
+    return socket
+
+
+async def _carry(
+    socket: web.WebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    async def outwards() -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_CHUNK):
+                await socket.send_bytes(data)
+        # Ends the other direction too: its iteration stops when the websocket is closed.
+        await socket.close()
+
+    task = asyncio.create_task(outwards(), name="stream-outwards")
+    try:
+        async for message in socket:
+            if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
+                data = message.data if isinstance(message.data, bytes) else message.data.encode()
+                writer.write(data)
+                await writer.drain()
+    except ConnectionError as error:
+        logger.debug("Stream ended", extra={"err": str(error)})
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@web.middleware
+async def _only_virt_api(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """The authority signs for several components; only virt-api's client may reach guests."""
+    certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
+    subject = (certificate or {}).get("subject", ())
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    if CLIENT_NAME not in names:
+        raise web.HTTPForbidden(text="this client may not connect")
+    return await handler(request)
