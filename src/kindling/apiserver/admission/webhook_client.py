@@ -1,0 +1,135 @@
+"""Calling webhooks: one HTTPS POST of a review, one review back."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import aiohttp
+import orjson
+
+from kindling.apiserver.registry.admission import ServiceEndpoint
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+
+_ANSWER_LIMIT_BYTES = 3 * 1024 * 1024
+_SERVICE_PORT = 443
+
+
+class WebhookCallError(Exception):
+    """The webhook could not be asked or gave no answer that can be read. The text is what users see."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where a request goes, and the name by which the URL is shown in errors."""
+
+    url: str
+    shown: str
+    server_name: str | None
+
+
+class WebhookClient:
+    """Connections to webhooks, kept open between calls. Owned by the server; `close` it at the end."""
+
+    def __init__(self, resolve_service: Callable[[str, str, int], ServiceEndpoint]) -> None:
+        self._resolve_service = resolve_service
+        self._session: aiohttp.ClientSession | None = None
+        self._context = lru_cache(maxsize=64)(_tls_context)
+
+    async def call(self, config: JsonObject, review: JsonObject, timeout_seconds: float) -> JsonObject:
+        """Post `review` where the clientConfig `config` says. Raises WebhookCallError."""
+        target = self._target(config, timeout_seconds)
+        try:
+            tls = self._context(str(config.get("caBundle") or ""))
+        except (ssl.SSLError, ValueError) as error:
+            raise WebhookCallError(f"unable to load root certificates: {error}") from error
+        prefix = f'Post "{target.shown}": '
+        try:
+            async with self._open().post(
+                target.url,
+                data=orjson.dumps(review),
+                headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
+                ssl=tls,
+                server_hostname=target.server_name,
+                timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+                allow_redirects=False,
+            ) as answer:
+                return await _read(answer)
+        except TimeoutError as error:
+            raise WebhookCallError(f"{prefix}context deadline exceeded") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            reason = _certificate_words(error.certificate_error)
+            raise WebhookCallError(f"{prefix}{reason}") from error
+        except aiohttp.ClientConnectorError as error:
+            raise WebhookCallError(prefix + _connection_words(error)) from error
+        except aiohttp.ClientError as error:
+            raise WebhookCallError(f"{prefix}EOF") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(auto_decompress=True)
+        return self._session
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _target(self, config: JsonObject, timeout_seconds: float) -> _Target:
+        query = "?" + urlencode({"timeout": f"{timeout_seconds:g}s"})
+        service = config.get("service")
+        if not isinstance(service, dict):
+            url = str(config.get("url"))
+            return _Target(url + query, url + query, urlsplit(url).hostname)
+        port = int(service.get("port") or _SERVICE_PORT)
+        path = str(service.get("path") or "/")
+        name, namespace = str(service.get("name")), str(service.get("namespace"))
+        try:
+            endpoint = self._resolve_service(namespace, name, port)
+        except StatusError as error:
+            raise WebhookCallError(error.message) from error
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        shown = f"https://{name}.{namespace}.svc:{port}{path}{query}"
+        return _Target(f"https://{host}:{endpoint.port}{path}{query}", shown, endpoint.server_name)
+
+
+async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
+    body = await answer.content.read(_ANSWER_LIMIT_BYTES)
+    if answer.status != 200:
+        text = body.decode(errors="replace").strip()
+        raise WebhookCallError(text or "the server could not find the requested resource")
+    try:
+        document: Any = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise WebhookCallError(f"couldn't get version/kind; json parse error: {error}") from error
+    if not isinstance(document, dict):
+        raise WebhookCallError("couldn't get version/kind; json parse error: the answer is no object")
+    return document
+
+
+def _tls_context(bundle: str) -> ssl.SSLContext:
+    """Trust the bundle (base64 of PEM) only; without one, what the machine trusts."""
+    if not bundle:
+        return ssl.create_default_context()
+    return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+
+
+def _certificate_words(error: Exception) -> str:
+    text = str(error)
+    if "self-signed" in text or "unable to get" in text:
+        return "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    return f"tls: failed to verify certificate: x509: {text}"
+
+
+def _connection_words(error: aiohttp.ClientConnectorError) -> str:
+    cause = error.os_error
+    if isinstance(cause, ConnectionRefusedError):
+        return f"dial tcp {error.host}:{error.port}: connect: connection refused"
+    return f"dial tcp {error.host}:{error.port}: {(cause.strerror or str(cause)).lower()}"

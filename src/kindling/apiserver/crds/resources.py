@@ -1,0 +1,225 @@
+"""The resources that a definition makes: one for each served version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kindling.apiserver.admission.webhook_client import WebhookClient
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import (
+    Converter,
+    GenericStrategy,
+    ResourceDefinition,
+    ScalePaths,
+    StatusStrategy,
+    Subresource,
+    scale_subresource,
+    status_subresource,
+)
+from kubecore import errors
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.resources import ResourceType
+from kubecore.schema import (
+    Schema,
+    custom_resource_schema,
+    default,
+    prune,
+    validate,
+    validate_embedded,
+    validate_list_types,
+)
+
+from .columns import ColumnTable
+from .conversion import NoneConverter, WebhookConverter
+from .rules import RuleChecker
+from .strategy import names_of, resource_key
+from .versions import schema_of, served_versions, storage_version
+
+_CREATING_FORBIDDEN = "create not allowed while custom resource definition is terminating"
+_MAX_INT32 = 2**31 - 1
+
+
+class CustomStrategy(GenericStrategy):
+    """The behaviour of the resources of one version of a definition."""
+
+    allow_unconditional_update = False
+
+    def __init__(self, crd: JsonObject, version: JsonObject, schema: Schema) -> None:
+        subresources = get_object(version, "subresources")
+        self.has_status = "status" in subresources
+        self._schema = schema
+        self._rules = RuleChecker(schema)
+        self._scale = subresources.get("scale")
+        self._terminating = meta.is_condition_true(crd, "Terminating")
+        self._fields = [str(each.get("jsonPath"))[1:] for each in get_list(version, "selectableFields")]
+
+    def default(self, obj: JsonObject) -> None:
+        """The schema's defaults; what the schema does not know goes."""
+        prune(obj, self._schema)
+        default(obj, self._schema)
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Refused while the definition is being deleted."""
+        if self._terminating:
+            raise errors.forbidden(ctx.resource, meta.name(obj), _CREATING_FORBIDDEN)
+        super().prepare_for_create(ctx, obj)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """The schema, embedded objects, lists, the scale, and the rules."""
+        return self._check(obj, None)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """As for new objects; rules about transitions are checked, too."""
+        return self._check(new, old)
+
+    def check_status(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The rules for a write of the status, which are those of the whole object."""
+        return self._check(new, old)
+
+    def _check(self, obj: JsonObject, old: JsonObject | None) -> list[FieldError]:
+        found = validate(obj, self._schema)
+        found += self._scale_errors(obj)
+        found += validate_embedded(obj, self._schema)
+        found += validate_list_types(obj, self._schema)
+        return found + self._rules.check(obj, old, found)
+
+    def _scale_errors(self, obj: JsonObject) -> list[FieldError]:
+        if not isinstance(self._scale, dict):
+            return []
+        found = []
+        for field in ("specReplicasPath", "statusReplicasPath"):
+            path = str(self._scale.get(field))
+            value = _at(obj, path)
+            if not isinstance(value, int) or isinstance(value, bool):
+                continue
+            if value < 0:
+                found.append(invalid(path, value, "should be a non-negative integer"))
+            elif value > _MAX_INT32:
+                found.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
+        return found
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """The values of ``selectableFields``."""
+        return {field: _label(_at(obj, f".{field}")) for field in self._fields}
+
+
+class CustomStatusStrategy(StatusStrategy):
+    """Writes through ``/status``: the whole object must be valid afterwards."""
+
+    def __init__(self, base: CustomStrategy) -> None:
+        super().__init__(base)
+        self._custom = base
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See CustomStrategy."""
+        return self._custom.check_status(new, old)
+
+
+def _at(obj: Any, path: str) -> Any:
+    """The value at a simple path such as ``.spec.replicas``, or None."""
+    for part in path.removeprefix(".").split("."):
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(part)
+    return obj
+
+
+def _label(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else str(value)
+
+
+def resource_definitions(crd: JsonObject, client: WebhookClient) -> list[ResourceDefinition]:
+    """What the server offers for an established definition."""
+    group = get_str(crd, "spec", "group")
+    stored_in = storage_version(crd)
+    schemas = {
+        str(version["name"]): custom_resource_schema(schema_of(version))
+        for version in get_list(crd, "spec", "versions")
+    }
+    converter = _converter(crd, client, f"{group}/{stored_in}", _tidy(schemas.get(stored_in)))
+    return [
+        _definition(crd, version, schemas[str(version["name"])], converter)
+        for version in served_versions(crd)
+    ]
+
+
+def _tidy(schema: Schema | None) -> Callable[[JsonObject], None]:
+    def tidy(obj: JsonObject) -> None:
+        if schema is not None:
+            prune(obj, schema)
+            default(obj, schema)
+
+    return tidy
+
+
+def _converter(
+    crd: JsonObject, client: WebhookClient, stored_in: str, tidy: Callable[[JsonObject], None]
+) -> Converter:
+    if get_str(crd, "spec", "conversion", "strategy") == "Webhook":
+        return WebhookConverter(crd, client, stored_in, tidy)
+    return NoneConverter(stored_in, tidy)
+
+
+def _definition(
+    crd: JsonObject, version: JsonObject, schema: Schema, converter: Converter
+) -> ResourceDefinition:
+    accepted = get_object(crd, "status", "acceptedNames") or names_of(crd)
+    group, name = get_str(crd, "spec", "group"), str(version["name"])
+    namespaced = get_str(crd, "spec", "scope") == "Namespaced"
+    kind = str(accepted.get("kind"))
+    strategy = CustomStrategy(crd, version, schema)
+    return ResourceDefinition(
+        ResourceType(group, name, str(accepted.get("plural")), kind, namespaced),
+        schema,
+        strategy,
+        singular=str(accepted.get("singular") or ""),
+        list_kind=str(accepted.get("listKind") or ""),
+        short_names=tuple(accepted.get("shortNames") or ()),
+        categories=tuple(accepted.get("categories") or ()),
+        subresources=_subresources(kind, version, strategy),
+        table=ColumnTable(get_list(version, "additionalPrinterColumns")),
+        field_labels=tuple(strategy.selectable_fields({})),
+        storage_version=f"{group}/{storage_version(crd)}",
+        storage_prefix=resource_key(crd),
+        converter=converter,
+        custom=True,
+        deprecation_warning=_deprecation(crd, version),
+        openapi={openapi_name(group, name, kind): schema_of(version)},
+        openapi_name=openapi_name(group, name, kind),
+    )
+
+
+def openapi_name(group: str, version: str, kind: str) -> str:
+    """The name of a custom resource's schema in the OpenAPI documents: ``com.example.v1.Kind``."""
+    return ".".join([*reversed(group.split(".")), version, kind])
+
+
+def _subresources(kind: str, version: JsonObject, strategy: CustomStrategy) -> dict[str, Subresource]:
+    found: dict[str, Subresource] = {}
+    declared = get_object(version, "subresources")
+    if "status" in declared:
+        found["status"] = status_subresource(kind, CustomStatusStrategy(strategy))
+    scale = declared.get("scale")
+    if isinstance(scale, dict):
+        paths = ScalePaths(
+            str(scale.get("specReplicasPath")).removeprefix("."),
+            str(scale.get("statusReplicasPath")).removeprefix("."),
+            str(scale.get("labelSelectorPath") or "").removeprefix("."),
+        )
+        found["scale"] = scale_subresource(paths)
+    return found
+
+
+def _deprecation(crd: JsonObject, version: JsonObject) -> str:
+    if not version.get("deprecated"):
+        return ""
+    group, kind = get_str(crd, "spec", "group"), get_str(crd, "spec", "names", "kind")
+    return str(version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated")
+
+
+__all__ = ["CustomStrategy", "FieldPath", "openapi_name", "resource_definitions"]

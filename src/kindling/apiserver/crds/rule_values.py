@@ -1,0 +1,70 @@
+"""Values as rules see them: times and durations by their formats, field names that CEL can spell."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import re
+from typing import Any
+
+from kubecore.objects import times
+from kubecore.schema import Schema
+
+_RESERVED = frozenset(
+    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"}
+    | {"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
+)
+_DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_DURATION = re.compile(r"([0-9.]+)(ms|us|µs|ns|h|m|s)")
+_TYPED_FORMATS = frozenset({"date", "date-time", "duration", "byte"})
+
+
+def cel_name(name: str) -> str:
+    """A property's name as expressions write it: ``__namespace__`` for reserved words, ``a__dash__b``."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    escaped = name.replace("__", "__underscores__")
+    for char, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+        escaped = escaped.replace(char, word)
+    return escaped
+
+
+def has_typed_values(schema: Schema) -> bool:
+    """Whether values of this schema look different to rules than they are written."""
+    if schema.type == "string" and schema.format in _TYPED_FORMATS:
+        return True
+    if any(cel_name(name) != name for name in schema.properties):
+        return True
+    children = [*schema.properties.values(), schema.items, schema.additional_properties]
+    return any(child.derive(has_typed_values) for child in children if child is not None)
+
+
+def to_cel(value: Any, schema: Schema) -> Any:
+    """A JSON value as rules see it."""
+    if not schema.derive(has_typed_values):
+        return value
+    if isinstance(value, dict):
+        return {
+            cel_name(key) if key in schema.properties else key: to_cel(child, found)
+            if (found := schema.child(key)) is not None
+            else child
+            for key, child in value.items()
+        }
+    if isinstance(value, list) and schema.items is not None:
+        return [to_cel(item, schema.items) for item in value]
+    if isinstance(value, str) and schema.type == "string":
+        return _typed(value, schema.format)
+    return value
+
+
+def _typed(value: str, format_name: str) -> Any:
+    if format_name == "date-time":
+        return times.parse_time(value)
+    if format_name == "date":
+        return datetime.datetime.combine(datetime.date.fromisoformat(value), datetime.time(), datetime.UTC)
+    if format_name == "byte":
+        return base64.b64decode(value)
+    if format_name == "duration":
+        seconds = sum(float(found[1]) * _DURATION_UNITS[found[2]] for found in _DURATION.finditer(value))
+        return datetime.timedelta(seconds=-seconds if value.startswith("-") else seconds)
+    return value

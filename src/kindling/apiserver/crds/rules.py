@@ -1,0 +1,278 @@
+"""Rules of custom resources (``x-kubernetes-validations``): CEL over a value and the value it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import orjson
+
+from kubecore.expressions import CompileError, Environment, EvaluationError, Program
+from kubecore.expressions.program import OUT_OF_BUDGET
+from kubecore.json import JsonObject
+from kubecore.objects import fields
+from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
+from kubecore.schema import Schema, custom_resource_schema
+
+from .rule_values import has_typed_values, to_cel
+
+_KEYWORD = "x-kubernetes-validations"
+_REASONS = {
+    "FieldValueInvalid": fields.INVALID,
+    "FieldValueForbidden": fields.FORBIDDEN,
+    "FieldValueRequired": fields.REQUIRED,
+    "FieldValueDuplicate": fields.DUPLICATE,
+}
+_BLOCKING = {fields.REQUIRED, fields.NOT_SUPPORTED, fields.TOO_LONG, fields.TOO_MANY, fields.TYPE_INVALID}
+_NOT_CHECKED = (
+    "some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation"
+)
+_OPTIONAL_OLD = "(hasOldSelf ? optional.of(oldSelfValue) : optional.none())"
+
+
+@cache
+def _environment(optional_old: bool) -> Environment:
+    if optional_old:
+        return Environment({"self": "dyn", "oldSelfValue": "dyn", "hasOldSelf": "bool"})
+    return Environment({"self": "dyn", "oldSelf": "dyn"})
+
+
+def _compile(text: str, optional_old: bool) -> Program:
+    if optional_old:
+        text = f"cel.bind(oldSelf, {_OPTIONAL_OLD}, ({text}))"
+    return _environment(optional_old).compile(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One compiled rule."""
+
+    program: Program
+    message: str
+    message_program: Program | None
+    reason: str
+    field_path: str
+    optional_old: bool
+    is_transition: bool
+    text: str
+
+
+def _rule(raw: JsonObject) -> _Rule:
+    text, optional_old = str(raw.get("rule") or ""), bool(raw.get("optionalOldSelf"))
+    message_text = str(raw.get("messageExpression") or "")
+    return _Rule(
+        _compile(text, optional_old),
+        str(raw.get("message") or ""),
+        _compile(message_text, optional_old) if message_text else None,
+        _REASONS.get(str(raw.get("reason") or ""), fields.INVALID),
+        str(raw.get("fieldPath") or ""),
+        optional_old,
+        "oldSelf" in text,
+        text,
+    )
+
+
+class RuleChecker:
+    """The rules of one schema, compiled when they are first needed."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+        self._has_rules = schema.derive(_has_rules)
+
+    def check(self, new: JsonObject, old: JsonObject | None, found: list[FieldError]) -> list[FieldError]:
+        """Errors of the rules; where `found` shows that the object is not of the right form, only a hint."""
+        if not self._has_rules:
+            return []
+        if any(error.type in _BLOCKING for error in found):
+            return [invalid(FieldPath(), None, _NOT_CHECKED)]
+        return list(_walk(new, old, old is not None, self._schema, FieldPath()))
+
+
+def _has_rules(schema: Schema) -> bool:
+    """Whether rules stand at or below a node."""
+    if schema.validations:
+        return True
+    return any(child.derive(_has_rules) for child in _children(schema))
+
+
+def _children(schema: Schema) -> list[Schema]:
+    found = [*schema.properties.values(), schema.items, schema.additional_properties]
+    return [child for child in found if child is not None]
+
+
+def _rules_of(schema: Schema) -> list[_Rule]:
+    rules = []
+    for raw in schema.validations:
+        try:
+            rules.append(_rule(raw))
+        except CompileError:
+            continue  # refused when the definition was written; an older server may have let it in
+    return rules
+
+
+def _walk(new: Any, old: Any, has_old: bool, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+    """Errors at a value and below it. `has_old` tells a null old value from none."""
+    if not schema.derive(_has_rules) or new is None:
+        return
+    if schema.validations:
+        yield from _at_node(new, old, has_old, schema, path)
+    if isinstance(new, dict):
+        was = old if has_old and isinstance(old, dict) else {}
+        for key, child in new.items():
+            child_schema = schema.child(key)
+            if child_schema is not None:
+                here = path.child(key) if key in schema.properties else path.key(key)
+                yield from _walk(child, was.get(key), key in was, child_schema, here)
+    elif isinstance(new, list) and schema.items is not None:
+        previous = _correlated(old if has_old else None, schema)
+        for index, item in enumerate(new):
+            key = _map_key(item, schema)
+            known = key is not None and key in previous
+            yield from _walk(
+                item, previous[key] if known and key else None, known, schema.items, path.index(index)
+            )
+
+
+def _map_key(item: Any, schema: Schema) -> bytes | None:
+    """What identifies an element of a map list across updates; other lists cannot be correlated."""
+    if schema.list_type != "map" or not isinstance(item, dict):
+        return None
+    return orjson.dumps([item.get(name) for name in schema.list_map_keys])
+
+
+def _correlated(old: Any, schema: Schema) -> dict[bytes, Any]:
+    found: dict[bytes, Any] = {}
+    for item in old if isinstance(old, list) else ():
+        if (key := _map_key(item, schema)) is not None:
+            found[key] = item
+    return found
+
+
+def _at_node(new: Any, old: Any, has_old: bool, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+    if schema.derive(has_typed_values):
+        new, old = to_cel(new, schema), to_cel(old, schema)
+    for rule in schema.derive(_rules_of):
+        if rule.is_transition and not has_old and not rule.optional_old:
+            continue
+        values = {"self": new, "oldSelf": old}
+        if rule.optional_old:
+            values = {"self": new, "oldSelfValue": old, "hasOldSelf": has_old}
+        shown = schema.type or "object"
+        try:
+            if rule.program.evaluate(values) is True:
+                continue
+        except EvaluationError as error:
+            text = str(error)
+            if text != OUT_OF_BUDGET:
+                text = f"{text} evaluating rule: {rule.message or rule.text}"
+            yield invalid(path, shown, text)
+            continue
+        yield _failure(rule, values, shown, path)
+
+
+def _failure(rule: _Rule, values: JsonObject, shown: str, path: FieldPath) -> FieldError:
+    message = rule.message or f"failed rule: {rule.text}"
+    if rule.message_program is not None:
+        try:
+            text = rule.message_program.evaluate(values)
+        except EvaluationError:
+            text = None
+        if isinstance(text, str) and text.strip() and "\n" not in text:
+            message = text.strip()
+    field = f"{path}{rule.field_path}" if str(path) != "<nil>" else rule.field_path.removeprefix(".")
+    if not rule.field_path:
+        field = str(path)
+    value = "" if rule.reason in (fields.REQUIRED, fields.FORBIDDEN) else shown
+    return FieldError(rule.reason, field, value, message)
+
+
+def check_rules(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    """What is wrong with the rules in a schema: they must compile, and say what they need to."""
+    yield from _check_node(custom_resource_schema(raw), path)
+
+
+def _check_node(schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+    for index, raw in enumerate(schema.validations):
+        yield from _check_rule(raw, schema, path.child(_KEYWORD).index(index))
+    for name, child in schema.properties.items():
+        yield from _check_node(child, path.child("properties").key(name))
+    if schema.items is not None:
+        yield from _check_node(schema.items, path.child("items"))
+    if isinstance(schema.raw.get("additionalProperties"), dict) and schema.additional_properties is not None:
+        yield from _check_node(schema.additional_properties, path.child("additionalProperties"))
+
+
+def _check_rule(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+    text, optional_old = str(raw.get("rule") or ""), bool(raw.get("optionalOldSelf"))
+    if not text.strip():
+        yield required(path.child("rule"), "rule is not specified")
+        return
+    message = raw.get("message")
+    if isinstance(message, str) and message and not message.strip():
+        yield invalid(path.child("message"), message, "message must be non-empty if specified")
+    elif isinstance(message, str) and "\n" in message.strip():
+        yield invalid(path.child("message"), message, "message must not contain line breaks")
+    elif "\n" in text.strip() and not message:
+        yield required(path.child("message"), "message must be specified if rule contains line breaks")
+    reason = raw.get("reason")
+    if reason is not None and reason not in _REASONS:
+        yield not_supported(path.child("reason"), reason, tuple(_REASONS))
+    field_path = str(raw.get("fieldPath") or "")
+    if field_path and not _names_a_field(schema, field_path):
+        yield invalid(
+            path.child("fieldPath"),
+            field_path,
+            "fieldPath must be a valid path: does not refer to a valid field",
+        )
+    if optional_old and "oldSelf" not in text:
+        yield invalid(path.child("optionalOldSelf"), True, "may not be set if oldSelf is not used in rule")
+    yield from _compiles(text, optional_old, "bool", _shown(raw), path.child("rule"), "cel expression")
+    expression = str(raw.get("messageExpression") or "")
+    if expression:
+        yield from _compiles(
+            expression,
+            optional_old,
+            "string",
+            _shown(raw),
+            path.child("messageExpression"),
+            "messageExpression",
+        )
+
+
+def _compiles(
+    text: str, optional_old: bool, wanted: str, shown: Verbatim, path: FieldPath, what: str
+) -> Iterator[FieldError]:
+    try:
+        program = _compile(text, optional_old)
+    except CompileError as error:
+        yield invalid(path, shown, f"compilation failed: {error}")
+        return
+    if program.return_type not in (wanted, "dyn"):
+        yield invalid(path, shown, f"{what} must evaluate to a {wanted}")
+
+
+def _shown(raw: JsonObject) -> Verbatim:
+    """A rule as messages dump it."""
+    return Verbatim(
+        orjson.dumps(
+            {
+                "Rule": raw.get("rule") or "",
+                "Message": raw.get("message") or "",
+                "MessageExpression": raw.get("messageExpression") or "",
+                "Reason": raw.get("reason"),
+                "FieldPath": raw.get("fieldPath") or "",
+                "OptionalOldSelf": raw.get("optionalOldSelf"),
+            }
+        ).decode()
+    )
+
+
+def _names_a_field(schema: Schema, text: str) -> bool:
+    """Whether a path such as ``.spec.list['key']`` leads to a field of the schema."""
+    node: Schema | None = schema
+    for part in text.replace("['", ".").replace("']", "").removeprefix(".").split("."):
+        node = node.child(part) if node is not None else None
+    return node is not None

@@ -1,0 +1,133 @@
+"""CustomResourceDefinition as a stored kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta, times
+from kubecore.objects.fields import FieldError
+from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS
+
+from . import validation
+from .versions import all_versions, storage_version
+
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+"""Holds a deleted definition until its resources are gone."""
+_WEBHOOK_PORT = 443
+
+
+def definition() -> ResourceDefinition:
+    """The kind CustomResourceDefinition."""
+    strategy = DefinitionStrategy()
+    return builtin(
+        CUSTOM_RESOURCE_DEFINITIONS,
+        strategy,
+        short=("crd", "crds"),
+        categories=("api-extensions",),
+        status=BuiltinStatusStrategy(strategy),
+    )
+
+
+class DefinitionStrategy(BuiltinStrategy):
+    """Names are completed, the storage version is remembered, deletion waits for the instances."""
+
+    def default(self, obj: JsonObject) -> None:
+        """The wire form, except for schemas: there ``minimum: 0`` says something, unset does not."""
+        schemas = [version.pop("schema", None) for version in all_versions(obj)]
+        super().default(obj)
+        for version, schema in zip(all_versions(obj), schemas, strict=True):
+            if schema is not None:
+                _drop_null_defaults(schema)
+                version["schema"] = schema
+
+    def complete(self, obj: JsonObject) -> None:
+        """Defaults: names, no conversion, the port of webhooks, the stored versions."""
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        kind = str(names.get("kind") or "")
+        if kind:
+            names.setdefault("singular", kind.lower())
+            names.setdefault("listKind", f"{kind}List")
+        conversion = spec.setdefault("conversion", {})
+        conversion.setdefault("strategy", "None")
+        service = get_object(conversion, "webhook", "clientConfig", "service")
+        if service:
+            service.setdefault("port", _WEBHOOK_PORT)
+        if not spec.get("preserveUnknownFields"):
+            spec.pop("preserveUnknownFields", None)
+        status = obj.get("status")
+        if isinstance(status, dict) and not status.get("storedVersions") and storage_version(obj):
+            status["storedVersions"] = [storage_version(obj)]
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """An empty status that remembers the storage version."""
+        super().prepare_for_create(ctx, obj)
+        obj["status"] = {
+            "conditions": None,
+            "acceptedNames": {"plural": "", "kind": ""},
+            "storedVersions": None,
+        }
+        if storage_version(obj):
+            obj["status"]["storedVersions"] = [storage_version(obj)]
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """The status stays, but remembers a new storage version."""
+        super().prepare_for_update(ctx, new, old)
+        chosen = storage_version(new)
+        stored = get_list(new, "status", "storedVersions")
+        if chosen and chosen not in stored:
+            new["status"] = {**get_object(new, "status"), "storedVersions": [*stored, chosen]}
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``validation``."""
+        return validation.validate(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``validation``."""
+        return validation.validate_update(new, old)
+
+    def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
+        """Instances go first: the definition turns Terminating and waits with a finalizer."""
+        if meta.is_being_deleted(obj):
+            return None
+        metadata = obj["metadata"]
+        metadata["deletionTimestamp"] = times.now_rfc3339()
+        meta.add_finalizer(obj, CLEANUP_FINALIZER)
+        status = obj.setdefault("status", {})
+        conditions = status.get("conditions") or []
+        meta.set_condition(
+            conditions,
+            "Terminating",
+            "True",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        )
+        status["conditions"] = conditions
+        return obj
+
+
+def names_of(crd: JsonObject) -> JsonObject:
+    """spec.names."""
+    return get_object(crd, "spec", "names")
+
+
+def resource_key(crd: JsonObject) -> str:
+    """The bucket of the instances: ``group/plural``."""
+    return f"{get_str(crd, 'spec', 'group')}/{get_str(crd, 'spec', 'names', 'plural')}"
+
+
+def _drop_null_defaults(schema: Any) -> None:
+    """A default of null says nothing; it is not kept."""
+    if isinstance(schema, list):
+        for each in schema:
+            _drop_null_defaults(each)
+    elif isinstance(schema, dict):
+        for key in [key for key, value in schema.items() if value is None]:
+            del schema[key]
+        for key, value in schema.items():
+            if key not in ("default", "enum", "example"):
+                _drop_null_defaults(value)

@@ -1,0 +1,323 @@
+"""What a CustomResourceDefinition may say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta, names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
+from kubecore.schema.structural import check_structural
+
+from ..admission.client_config import validate_client_config
+from . import rules
+from .versions import all_versions, each_setting, internal_form, storage_version
+
+API_APPROVED = "api-approved.kubernetes.io"
+_SPEC = FieldPath("spec")
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+_MAX_SELECTABLE_FIELDS = 8
+
+
+def validate(crd: JsonObject) -> list[FieldError]:
+    """What is wrong with a new definition (apart from its metadata)."""
+    return [*_name(crd), *_spec(crd), *_stored_versions(crd), *_approval(crd)]
+
+
+def validate_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """What is wrong with a changed definition: also what may not change any more."""
+    errors = [*_spec(new), *_stored_versions(new)]
+    immutable = [("group",), ("names", "plural")]
+    if meta.is_condition_true(old, "Established"):
+        immutable += [("scope",), ("names", "kind")]
+    for path in immutable:
+        value = get_str(new, "spec", *path)
+        if value != get_str(old, "spec", *path):
+            errors.append(invalid(_SPEC.child(*path), value, "field is immutable"))
+    if API_APPROVED in meta.annotations(old) or not list(_approval(old)):
+        errors += _approval(new)
+    return errors
+
+
+def _name(crd: JsonObject) -> Iterator[FieldError]:
+    wanted = f"{get_str(crd, 'spec', 'names', 'plural')}.{get_str(crd, 'spec', 'group')}"
+    if meta.name(crd) != wanted:
+        yield invalid(
+            FieldPath("metadata", "name"), meta.name(crd), 'must be spec.names.plural+"."+spec.group'
+        )
+
+
+def _approval(crd: JsonObject) -> Iterator[FieldError]:
+    """Groups of the Kubernetes community need its approval."""
+    group = get_str(crd, "spec", "group")
+    if group not in ("k8s.io", "kubernetes.io") and not group.endswith((".k8s.io", ".kubernetes.io")):
+        return
+    path = FieldPath("metadata", "annotations").key(API_APPROVED)
+    value = meta.annotations(crd).get(API_APPROVED)
+    if not value:
+        yield required(
+            path,
+            f'protected groups must have approval annotation "{API_APPROVED}", '
+            "see https://github.com/kubernetes/enhancements/pull/1111",
+        )
+    elif not (value.startswith("unapproved") or "://" in value):
+        yield invalid(
+            path,
+            value,
+            f'protected groups must have approval annotation "{API_APPROVED}" with either a URL or a reason '
+            'starting with "unapproved", see https://github.com/kubernetes/enhancements/pull/1111',
+        )
+
+
+def _spec(crd: JsonObject) -> Iterator[FieldError]:
+    spec = get_object(crd, "spec")
+    yield from _group(str(spec.get("group") or ""))
+    scope = str(spec.get("scope") or "")
+    if not scope:
+        yield required(_SPEC.child("scope"))
+    elif scope not in ("Cluster", "Namespaced"):
+        yield not_supported(_SPEC.child("scope"), scope, ("Cluster", "Namespaced"))
+    if spec.get("preserveUnknownFields"):
+        yield invalid(
+            _SPEC.child("preserveUnknownFields"),
+            True,
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema "
+            "instead",
+        )
+    yield from _versions(crd)
+    yield from _names(get_object(crd, "spec", "names"))
+    yield from _schemas(crd)
+    for columns, path in each_setting(crd, "additionalPrinterColumns"):
+        yield from _columns(columns, path)
+    for subresources, path in each_setting(crd, "subresources"):
+        yield from _subresources(subresources, path)
+    yield from _selectable_fields(crd)
+    yield from _conversion(get_object(crd, "spec", "conversion"))
+
+
+def _group(group: str) -> Iterator[FieldError]:
+    path = _SPEC.child("group")
+    if not group:
+        yield required(path)
+    elif messages := names.is_dns1123_subdomain(group):
+        yield invalid(path, group, ",".join(messages))
+    elif "." not in group:
+        yield invalid(path, group, "should be a domain with at least one dot")
+
+
+def _versions(crd: JsonObject) -> Iterator[FieldError]:
+    path, versions = _SPEC.child("versions"), all_versions(crd)
+    found = [str(version.get("name") or "") for version in versions]
+    for index, (name, version) in enumerate(zip(found, versions, strict=True)):
+        messages = names.is_dns1035_label(name)
+        if messages:
+            yield invalid(path.index(index).child("name"), name, ",".join(messages))
+        yield from _deprecation(version, path.index(index))
+    if len(set(found)) != len(found):
+        yield invalid(path, internal_form(crd), "must contain unique version names")
+    if sum(1 for version in versions if version.get("storage")) != 1:
+        yield invalid(path, internal_form(crd), "must have exactly one version marked as storage version")
+    if found and (messages := names.is_dns1035_label(found[0])):
+        yield invalid(_SPEC.child("version"), found[0], ",".join(messages))
+
+
+def _deprecation(version: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    warning = version.get("deprecationWarning")
+    if warning is None:
+        return
+    path = path.child("deprecationWarning")
+    if not version.get("deprecated"):
+        yield invalid(path, warning, "can only be set for deprecated versions")
+    elif not warning:
+        yield invalid(path, warning, "must not be empty")
+    elif len(str(warning)) > 256:
+        yield invalid(path, warning, "must be <= 256 characters long")
+    elif not str(warning).isprintable():
+        yield invalid(
+            path, warning, "must only contain printable UTF-8 characters; non-printable character found"
+        )
+
+
+def _names(spec_names: JsonObject) -> Iterator[FieldError]:
+    path = _SPEC.child("names")
+    for field in ("plural", "singular", "kind", "listKind"):
+        value = str(spec_names.get(field) or "")
+        is_kind = field in ("kind", "listKind")
+        if not value:
+            yield required(path.child(field))
+        elif messages := names.is_dns1035_label(value.lower() if is_kind else value):
+            prefix = "may have mixed case, but should otherwise match: " if is_kind else ""
+            yield invalid(path.child(field), value, prefix + ",".join(messages))
+    kind, list_kind = spec_names.get("kind"), spec_names.get("listKind")
+    if kind and kind == list_kind:
+        yield invalid(path.child("listKind"), list_kind, "kind and listKind may not be the same")
+    for field in ("shortNames", "categories"):
+        for index, value in enumerate(spec_names.get(field) or ()):
+            if messages := names.is_dns1035_label(str(value)):
+                yield invalid(path.child(field).index(index), value, ",".join(messages))
+
+
+def _schemas(crd: JsonObject) -> Iterator[FieldError]:
+    for index, version in enumerate(all_versions(crd)):
+        if not get_object(version, "schema").get("openAPIV3Schema"):
+            path = _SPEC.child("versions").index(index).child("schema", "openAPIV3Schema")
+            yield required(path)
+    for schema, path in each_setting(crd, "schema"):
+        raw = schema.get("openAPIV3Schema")
+        if not isinstance(raw, dict):
+            continue
+        here = path.child("openAPIV3Schema")
+        errors = check_structural(raw, here)
+        yield from errors
+        if not errors:
+            yield from rules.check_rules(raw, here)
+
+
+def _columns(columns: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+    for index, column in enumerate(columns):
+        here = path.index(index)
+        if not column.get("name"):
+            yield required(here.child("name"))
+        kind, format_name = column.get("type"), column.get("format")
+        if not kind:
+            yield required(here.child("type"), f"must be one of {','.join(_COLUMN_TYPES)}")
+        elif kind not in _COLUMN_TYPES:
+            yield invalid(here.child("type"), kind, f"must be one of {','.join(_COLUMN_TYPES)}")
+        if format_name and format_name not in _COLUMN_FORMATS:
+            yield invalid(here.child("format"), format_name, f"must be one of {','.join(_COLUMN_FORMATS)}")
+        yield from _simple_path(column.get("jsonPath"), here.child("JSONPath"))
+
+
+def _simple_path(value: Any, path: FieldPath) -> Iterator[FieldError]:
+    if not value:
+        yield required(path)
+    elif not str(value).startswith("."):
+        yield invalid(path, value, "must be a simple json path starting with .")
+
+
+def _subresources(subresources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    scale = subresources.get("scale")
+    if not isinstance(scale, dict):
+        return
+    path = path.child("scale")
+    for field, roots in (
+        ("specReplicasPath", (".spec",)),
+        ("statusReplicasPath", (".status",)),
+        ("labelSelectorPath", (".status", ".spec")),
+    ):
+        value = scale.get(field)
+        if not value and field == "labelSelectorPath":
+            continue
+        wrong = list(_simple_path(value, path.child(field)))
+        if not wrong and not any(str(value).startswith(f"{root}.") for root in roots):
+            where = " or ".join(roots)
+            message = f"should be a json path under {'either ' if len(roots) > 1 else ''}{where}"
+            wrong = [invalid(path.child(field), value, message)]
+        yield from wrong
+
+
+def _selectable_fields(crd: JsonObject) -> Iterator[FieldError]:
+    for selectable, path in each_setting(crd, "selectableFields"):
+        version = next(each for each in all_versions(crd) if each.get("selectableFields") == selectable)
+        schema = get_object(version, "schema", "openAPIV3Schema")
+        seen: set[str] = set()
+        for index, field in enumerate(selectable):
+            here, text = path.index(index).child("jsonPath"), str(field.get("jsonPath") or "")
+            if not text:
+                yield required(here)
+            elif text in seen:
+                yield duplicate(here, text)
+            elif message := _selectable_complaint(schema, text):
+                yield invalid(here, text, message)
+            seen.add(text)
+        if len(selectable) > _MAX_SELECTABLE_FIELDS:
+            yield invalid(path, len(selectable), f"must have at most {_MAX_SELECTABLE_FIELDS} items")
+
+
+def _selectable_complaint(schema: JsonObject, text: str) -> str:
+    if not text.startswith((".", "[")):
+        return f"is an invalid path: expected [ or . but got: {text}"
+    node: Any = schema
+    parts = text[1:].split(".")
+    for part in parts:
+        node = (node.get("properties") or {}).get(part) if isinstance(node, dict) else None
+    if not isinstance(node, dict) or parts[0] in ("metadata", "apiVersion", "kind"):
+        return "is an invalid path: does not refer to a valid field"
+    if node.get("type") not in ("string", "boolean", "integer"):
+        return (
+            "must point to a field of type string, boolean or integer. "
+            "Enum string fields and strings with formats are allowed."
+        )
+    return ""
+
+
+def _conversion(conversion: JsonObject) -> Iterator[FieldError]:
+    path = _SPEC.child("conversion")
+    strategy = conversion.get("strategy")
+    if not strategy:
+        yield required(path.child("strategy"))
+    elif strategy not in ("None", "Webhook"):
+        yield not_supported(path.child("strategy"), strategy, ("None", "Webhook"))
+    webhook = get_object(conversion, "webhook")
+    reviews = get_list(webhook, "conversionReviewVersions")
+    client, client_path = webhook.get("clientConfig"), path.child("webhookClientConfig")
+    reviews_path = path.child("conversionReviewVersions")
+    if strategy != "Webhook":
+        message = "should not be set when strategy is not set to Webhook"
+        if client is not None:
+            yield forbidden(client_path, message)
+        if reviews:
+            yield forbidden(reviews_path, message)
+        return
+    if client is None:
+        yield required(client_path, "required when strategy is set to Webhook")
+    else:
+        yield from validate_client_config(client, client_path)
+    yield from _review_versions(reviews, reviews_path)
+
+
+def _review_versions(reviews: list[Any], path: FieldPath) -> Iterator[FieldError]:
+    if not reviews:
+        yield required(path)
+        return
+    for index, version in enumerate(reviews):
+        if version in reviews[:index]:
+            yield invalid(path.index(index), version, "duplicate version")
+        elif messages := names.is_dns1035_label(str(version)):
+            yield invalid(path.index(index), version, ",".join(messages))
+    if not {"v1", "v1beta1"} & set(reviews):
+        yield invalid(path, reviews, "must include at least one of v1, v1beta1")
+
+
+def _stored_versions(crd: JsonObject) -> Iterator[FieldError]:
+    path, stored = FieldPath("status", "storedVersions"), get_list(crd, "status", "storedVersions")
+    if not stored:
+        yield invalid(path, None, "must have at least one stored version")
+        return
+    known = {str(version.get("name")) for version in all_versions(crd)}
+    for index, version in enumerate(stored):
+        if version not in known:
+            yield invalid(
+                path.index(index),
+                version,
+                f"missing from spec.versions; {version} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {version} and "
+                f"removes {version} from status.storedVersions",
+            )
+    for version in all_versions(crd):
+        name = str(version.get("name"))
+        if version.get("storage") and name not in stored:
+            yield invalid(path, stored, f"must have the storage version {name}")
+
+
+__all__ = ["API_APPROVED", "storage_version", "validate", "validate_update"]

@@ -1,0 +1,164 @@
+"""Compiling and evaluating expressions.
+
+Evaluation is bounded: the interpreter gives up after a fixed number of loop steps, and expressions longer
+than ``MAX_EXPRESSION_BYTES`` are refused, so that no rule can stall the server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cel_expr_python import cel
+
+from .authorization import ASKING, Authorize
+from .library import extensions
+from .opaque import pool
+
+MAX_EXPRESSION_BYTES = 64 * 1024
+OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+_STATUS = re.compile(r"\A[A-Z_]+: (.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
+
+_VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
+
+TYPES: Mapping[str, Any] = {
+    "bool": cel.Type.BOOL,
+    "bytes": cel.Type.BYTES,
+    "double": cel.Type.DOUBLE,
+    "duration": cel.Type.DURATION,
+    "dyn": cel.Type.DYN,
+    "int": cel.Type.INT,
+    "list": cel.Type.List(cel.Type.DYN),
+    "map": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
+    "string": cel.Type.STRING,
+    "timestamp": cel.Type.TIMESTAMP,
+}
+"""Types of variables by name; other names are those of opaque types."""
+
+
+class CompileError(ValueError):
+    """The text is no expression of this environment; the message points at the place."""
+
+
+class EvaluationError(ValueError):
+    """The expression has no value for these variables (a missing field, division by zero, too long)."""
+
+
+class Program:
+    """A compiled expression."""
+
+    def __init__(self, text: str, compiled: Any) -> None:
+        self.text = text
+        self._compiled = compiled
+        self.return_type = _type_name(compiled.return_type().name())
+
+    def evaluate(self, values: Mapping[str, Any], authorize: Authorize | None = None) -> Any:
+        """The value as JSON (with datetime and timedelta where the expression makes them).
+
+        `authorize` answers what the expression asks of ``authorizer``. Raises EvaluationError.
+        """
+        token = ASKING.set(authorize) if authorize is not None else None
+        try:
+            result = self._compiled.eval(data=dict(values))
+        except RuntimeError as error:
+            raise EvaluationError(_runtime_words(str(error))) from None
+        finally:
+            if token is not None:
+                ASKING.reset(token)
+        if result.type() == cel.Type.ERROR:
+            raise EvaluationError(_runtime_words(str(result.plain_value())))
+        return result.plain_value()
+
+
+class Environment:
+    """The variables that expressions may name, with their types (see ``TYPES``)."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        declared = {name: TYPES.get(kind) or cel.Type(kind) for name, kind in variables.items()}
+        self._env = cel.NewEnv(descriptor_pool=pool(), variables=declared, extensions=list(extensions()))
+
+    def compile(self, text: str) -> Program:
+        """Parse and check `text`. Raises CompileError."""
+        if len(text.encode()) > MAX_EXPRESSION_BYTES:
+            raise CompileError(f"expression is longer than {MAX_EXPRESSION_BYTES} bytes")
+        try:
+            return Program(text, self._env.compile(_rewritten(text)))
+        except RuntimeError as error:
+            raise CompileError(_plain(str(error))) from None
+
+
+def _rewritten(text: str) -> str:
+    """A format's ``validate`` gives an optional list, which only an expression can make, no function."""
+    done = 0
+    while found := _VALIDATE.search(text, done):
+        end = _closing(text, found.end())
+        inner = text[found.end() : end]
+        made = f"optional.ofNonZeroValue({found[1]}.validateFormat({inner}))"
+        text = text[: found.start()] + made + text[end + 1 :]
+        done = found.start() + len(made)
+    return text
+
+
+def _closing(text: str, start: int) -> int:
+    """The position of the parenthesis that closes one opened before `start`."""
+    depth, quote = 1, ""
+    for position in range(start, len(text)):
+        char = text[position]
+        if quote:
+            quote = "" if char == quote and text[position - 1] != "\\" else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += (char == "(") - (char == ")")
+            if depth == 0:
+                return position
+    return len(text)
+
+
+def _plain(message: str) -> str:
+    found = _STATUS.match(message)
+    return found[1] if found else message
+
+
+def _runtime_words(message: str) -> str:
+    """An error of evaluation in the words of Kubernetes."""
+    text = _plain(message)
+    if found := re.search(r'Key not found in map : "?(.*?)"?\Z', text, re.DOTALL):
+        return f"no such key: {found[1]}"
+    if found := re.search(r"Index error: index=(-?\d+)", text):
+        return f"index out of bounds: {found[1]}"
+    if "Iteration budget exceeded" in text:
+        return OUT_OF_BUDGET
+    if text.startswith("divide by zero"):
+        return "division by zero"
+    if text.startswith("modulus by zero"):
+        return "modulus by zero"
+    if text.startswith("No matching overloads found"):
+        return "no such overload"
+    return text
+
+
+def _type_name(name: str) -> str:
+    """``LIST<STRING>`` as ``list(string)``; names of opaque types stay as they are."""
+    simple = {
+        "LIST",
+        "MAP",
+        "STRING",
+        "INT",
+        "UINT",
+        "BOOL",
+        "BYTES",
+        "DOUBLE",
+        "DYN",
+        "NULL",
+        "TYPE",
+        "ERROR",
+    }
+    special = {"TIMESTAMP": "timestamp", "DURATION": "duration", "NULL": "null_type"}
+    text = name.replace("<", "(").replace(">", ")")
+    return re.sub(
+        r"\b[A-Z]+\b",
+        lambda found: special.get(found[0]) or (found[0].lower() if found[0] in simple else found[0]),
+        text,
+    )

@@ -1,0 +1,152 @@
+"""Functions of quantities (``quantity('1Gi').isGreaterThan(...)``) and semantic versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kubecore.objects.quantity import Quantity
+
+from .declare import T, function, method
+from .opaque import opaque
+
+_QUANTITY = opaque("kubernetes.Quantity")
+_SEMVER = opaque("kubernetes.Semver")
+_VERSION = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?\Z", re.ASCII
+)
+
+
+def _quantity(text: str) -> Any:
+    return _QUANTITY.make(text=str(Quantity.parse(text)))
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(value: Any) -> Quantity:
+    return Quantity.parse(value.text)
+
+
+def _compare(left: Any, right: Any) -> int:
+    a, b = _parsed(left), _parsed(right)
+    return (a > b) - (a < b)
+
+
+def _is_integer(value: Any) -> bool:
+    try:
+        _as_integer(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _as_integer(value: Any) -> int:
+    quantity = _parsed(value)
+    if quantity.milli_value != quantity.value * 1000 or abs(quantity.value) >= 2**63:
+        raise ValueError("cannot convert value to integer")
+    return quantity.value
+
+
+def _as_float(value: Any) -> float:
+    return _parsed(value).milli_value / 1000
+
+
+def _sign(value: Any) -> int:
+    milli = _parsed(value).milli_value
+    return (milli > 0) - (milli < 0)
+
+
+def _add(left: Any, right: Any) -> Any:
+    return _QUANTITY.make(text=str(_parsed(left) + _other(right)))
+
+
+def _sub(left: Any, right: Any) -> Any:
+    return _QUANTITY.make(text=str(_parsed(left) - _other(right)))
+
+
+def _other(value: Any) -> Quantity:
+    return Quantity.parse(value) if isinstance(value, int) else _parsed(value)
+
+
+def _semver(text: str, normalize: bool = False) -> Any:
+    if normalize:
+        text = _normalized(text)
+    if not _VERSION.match(text):
+        raise ValueError(f"Invalid semantic version: {text}")
+    return _SEMVER.make(text=text)
+
+
+def _normalized(text: str) -> str:
+    """Without a leading v and leading zeros, filled up to three parts."""
+    core, separator, rest = text.removeprefix("v"), "", ""
+    if found := re.search(r"[-+]", core):
+        core, separator, rest = core[: found.start()], found[0], core[found.end() :]
+    parts = [part.lstrip("0") or "0" for part in core.split(".")]
+    return ".".join(parts + ["0"] * (3 - len(parts))) + separator + rest
+
+
+def _is_semver(text: str, normalize: bool = False) -> bool:
+    try:
+        _semver(text, normalize)
+    except ValueError:
+        return False
+    return True
+
+
+def _rank(value: Any) -> tuple[Any, ...]:
+    """A sort key: a pre-release comes before its release, numbers before words."""
+    found = _VERSION.match(value.text)
+    if found is None:
+        return ()
+    numbers = tuple(int(found[index]) for index in (1, 2, 3))
+    if not found[4]:
+        return (*numbers, 1)
+    words = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in found[4].split("."))
+    return (*numbers, 0, words)
+
+
+def _compare_versions(left: Any, right: Any) -> int:
+    a, b = _rank(left), _rank(right)
+    return (a > b) - (a < b)
+
+
+def _part(index: int) -> Callable[[Any], int]:
+    def part(value: Any) -> int:
+        return int(_rank(value)[index])
+
+    return part
+
+
+_Q, _S = _QUANTITY.type, _SEMVER.type
+FUNCTIONS = (
+    function("quantity", T.STRING, returns=_Q, run=_quantity),
+    function("isQuantity", T.STRING, returns=T.BOOL, run=_is_quantity),
+    method("isGreaterThan", _Q, _Q, returns=T.BOOL, run=lambda a, b: _compare(a, b) > 0),
+    method("isLessThan", _Q, _Q, returns=T.BOOL, run=lambda a, b: _compare(a, b) < 0),
+    method("compareTo", _Q, _Q, returns=T.INT, run=_compare),
+    method("isInteger", _Q, returns=T.BOOL, run=_is_integer),
+    method("asInteger", _Q, returns=T.INT, run=_as_integer),
+    method("asApproximateFloat", _Q, returns=T.DOUBLE, run=_as_float),
+    method("sign", _Q, returns=T.INT, run=_sign),
+    method("add", _Q, _Q, returns=_Q, run=_add),
+    method("add", _Q, T.INT, returns=_Q, run=_add),
+    method("sub", _Q, _Q, returns=_Q, run=_sub),
+    method("sub", _Q, T.INT, returns=_Q, run=_sub),
+    function("semver", T.STRING, returns=_S, run=_semver),
+    function("semver", T.STRING, T.BOOL, returns=_S, run=_semver),
+    function("isSemver", T.STRING, returns=T.BOOL, run=_is_semver),
+    function("isSemver", T.STRING, T.BOOL, returns=T.BOOL, run=_is_semver),
+    method("isGreaterThan", _S, _S, returns=T.BOOL, run=lambda a, b: _compare_versions(a, b) > 0),
+    method("isLessThan", _S, _S, returns=T.BOOL, run=lambda a, b: _compare_versions(a, b) < 0),
+    method("compareTo", _S, _S, returns=T.INT, run=_compare_versions),
+    method("major", _S, returns=T.INT, run=_part(0)),
+    method("minor", _S, returns=T.INT, run=_part(1)),
+    method("patch", _S, returns=T.INT, run=_part(2)),
+)

@@ -1,0 +1,84 @@
+"""Functions of texts: ``find``, ``findAll``, named formats (``format.dns1123Label().validate(...)``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from kubecore.objects import names
+from kubecore.schema.formats import STRING_FORMATS
+from kubecore.schema.regexes import compile_pattern
+
+from .declare import STRINGS, T, function, method
+from .opaque import opaque
+
+_FORMAT = opaque("kubernetes.NamedFormat")
+_MAX_TEXT = 16 * 1024
+"""Longer texts are refused: unlike ``matches``, searching is not done by an engine with linear time."""
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    compile_pattern(pattern)
+    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern).replace(r"\z", r"\Z"))
+
+
+def _search(text: str) -> str:
+    if len(text) > _MAX_TEXT:
+        raise ValueError(f"text is longer than {_MAX_TEXT} characters")
+    return text
+
+
+def _find(text: str, pattern: str) -> str:
+    found = _compiled(pattern).search(_search(text))
+    return found[0] if found else ""
+
+
+def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    found = [each[0] for each in _compiled(pattern).finditer(_search(text))]
+    return found if limit < 0 else found[:limit]
+
+
+def _prefixed(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    return names.as_prefix(check)
+
+
+def _by_schema(format_name: str, message: str) -> Callable[[str], list[str]]:
+    accepts = STRING_FORMATS[format_name]
+    return lambda text: [] if accepts(text) else [message]
+
+
+_FORMATS: dict[str, Callable[[str], list[str]]] = {
+    "dns1123Label": names.is_dns1123_label,
+    "dns1123Subdomain": names.is_dns1123_subdomain,
+    "dns1035Label": names.is_dns1035_label,
+    "qualifiedName": names.is_qualified_name,
+    "dns1123LabelPrefix": _prefixed(names.is_dns1123_label),
+    "dns1123SubdomainPrefix": _prefixed(names.is_dns1123_subdomain),
+    "dns1035LabelPrefix": _prefixed(names.is_dns1035_label),
+    "labelValue": names.is_label_value,
+    "uri": _by_schema("uri", "invalid URI"),
+    "uuid": _by_schema("uuid", "does not match the UUID format"),
+    "byte": _by_schema("byte", "invalid base64"),
+    "date": _by_schema("date", "invalid date"),
+    "datetime": _by_schema("date-time", "invalid datetime"),
+}
+
+
+def _validate(named: Any, text: str) -> list[str]:
+    return _FORMATS[named.name](text)
+
+
+def _maker(name: str) -> Callable[[], Any]:
+    return lambda: _FORMAT.make(name=name)
+
+
+FUNCTIONS = (
+    method("find", T.STRING, T.STRING, returns=T.STRING, run=_find),
+    method("findAll", T.STRING, T.STRING, returns=STRINGS, run=_find_all),
+    method("findAll", T.STRING, T.STRING, T.INT, returns=STRINGS, run=_find_all),
+    *(function(f"format.{name}", returns=_FORMAT.type, run=_maker(name)) for name in _FORMATS),
+    method("validateFormat", _FORMAT.type, T.STRING, returns=STRINGS, run=_validate),
+)
