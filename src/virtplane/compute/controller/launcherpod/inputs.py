@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.settings import ClusterSettings
+from virtplane.api.config import ClusterConfig
 
 QEMU_USER = 107
 """User and group that guests run as."""
@@ -29,7 +29,7 @@ class RenderInputs:
     """The instance and everything it refers to; absent objects are simply not in the mappings."""
 
     vmi: JsonObject
-    settings: ClusterSettings
+    settings: ClusterConfig
     images: Images
     claims: Mapping[str, JsonObject] = field(default_factory=dict)
     """PersistentVolumeClaims of the instance's namespace by name."""

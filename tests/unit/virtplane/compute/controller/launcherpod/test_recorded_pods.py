@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject, get_str
+from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
-from virtplane.compute.settings import ClusterSettings
 
 _FOLDER = os.environ.get("VIRTPLANE_RECORDED_CASES", "")
 _CASES = sorted(Path(_FOLDER, "launcher-pod").glob("*.json")) if _FOLDER else []
@@ -34,7 +34,7 @@ def _merge(base: Any, patch: Any) -> Any:
     }
 
 
-def _admitted(vmi: JsonObject, settings: ClusterSettings) -> JsonObject:
+def _admitted(vmi: JsonObject, settings: ClusterConfig) -> JsonObject:
     """The few defaults of admission that show in the pod."""
     spec = vmi["spec"]
     vmi["metadata"]["uid"] = "${vmi_uid}"
@@ -80,11 +80,11 @@ def _load(path: Path) -> tuple[RenderInputs, JsonObject]:
             state_claim = "${claim}"
     if not vmi:
         vmi = _admitted(
-            next(b for b in bodies if b.get("kind") == "VirtualMachineInstance"), ClusterSettings(kubevirt)
+            next(b for b in bodies if b.get("kind") == "VirtualMachineInstance"), ClusterConfig(kubevirt)
         )
     inputs = RenderInputs(
         vmi=vmi,
-        settings=ClusterSettings(kubevirt),
+        settings=ClusterConfig(kubevirt),
         images=_IMAGES,
         claims=claims,
         quotas=quotas,

@@ -1,0 +1,203 @@
+"""What all controllers of virt-controller share: client, caches, settings, events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from kubecore import resources
+from kubecore.client import Client
+from kubecore.errors import is_not_found
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
+from kubecore.runtime import EventRecorder, Informer, Key, Manager
+from virtplane.api import resources as kinds
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.launcherpod.inputs import Images, claim_name
+
+OBSERVED_VERSION = "v1"
+OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
+
+OPTIONAL_KINDS: tuple[ResourceType, ...] = (
+    kinds.DATA_VOLUMES,
+    kinds.DATA_SOURCES,
+    kinds.CDI_CONFIGS,
+    kinds.STORAGE_PROFILES,
+    kinds.VOLUME_SNAPSHOTS,
+    kinds.VOLUME_SNAPSHOT_CLASSES,
+)
+"""Kinds of other products: used when the cluster serves them."""
+
+
+def by_controller(obj: JsonObject) -> Iterable[str]:
+    """Index function: the uid of the controlling owner."""
+    owner = meta.controller_of(obj)
+    return (get_str(owner, "uid"),) if owner else ()
+
+
+def by_vmi_name(obj: JsonObject) -> Iterable[str]:
+    """Index function of migrations: namespace and name of the instance."""
+    return (f"{meta.namespace(obj)}/{get_str(obj, 'spec', 'vmiName')}",)
+
+
+def by_node(obj: JsonObject) -> Iterable[str]:
+    """Index function of instances: the node they run on."""
+    node = get_str(obj, "status", "nodeName")
+    return (node,) if node else ()
+
+
+def by_claim(obj: JsonObject) -> Iterable[str]:
+    """Index function of instances and VMs: namespaced names of the claims that their volumes use."""
+    spec = get_object(obj, "spec")
+    spec = get_object(spec, "template", "spec") or spec
+    for volume in get_list(spec, "volumes"):
+        name = claim_name(volume)
+        if name:
+            yield f"{meta.namespace(obj)}/{name}"
+
+
+async def served_optional_kinds(client: Client) -> frozenset[ResourceType]:
+    """Those of `OPTIONAL_KINDS` that the cluster serves now."""
+    served = set()
+    for kind in OPTIONAL_KINDS:
+        try:
+            await client.get(resources.CUSTOM_RESOURCE_DEFINITIONS, kind.group_resource)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
+        else:
+            served.add(kind)
+    return frozenset(served)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The caches and the client behind them. Objects from caches must be copied before they are changed."""
+
+    client: Client
+    manager: Manager
+    recorder: EventRecorder
+    images: Images
+    served: frozenset[ResourceType] = frozenset()
+    namespace: str = "kubevirt"
+
+    def informer(
+        self,
+        resource: ResourceType,
+        indexers: Mapping[str, Callable[[JsonObject], Iterable[str]]] | None = None,
+    ) -> Informer:
+        """The shared cache of all objects of a kind."""
+        return self.manager.informer(resource, indexers=indexers)
+
+    def optional(self, resource: ResourceType) -> Informer | None:
+        """The cache of a kind of another product, None where the cluster does not serve it."""
+        return self.informer(resource) if resource in self.served else None
+
+    @property
+    def vmis(self) -> Informer:
+        """Virtual machine instances by controller, node and claim."""
+        indexers = {"controller": by_controller, "node": by_node, "claim": by_claim}
+        return self.informer(kinds.VIRTUAL_MACHINE_INSTANCES, indexers)
+
+    @property
+    def vms(self) -> Informer:
+        """Virtual machines by claim."""
+        return self.informer(kinds.VIRTUAL_MACHINES, {"claim": by_claim, "controller": by_controller})
+
+    @property
+    def migrations(self) -> Informer:
+        """Migrations by instance."""
+        return self.informer(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, {"vmi": by_vmi_name})
+
+    @property
+    def pods(self) -> Informer:
+        """The product's pods (those with the label ``kubevirt.io``) by controller."""
+        return self.manager.informer(
+            resources.PODS, label_selector="kubevirt.io", indexers={"controller": by_controller}
+        )
+
+    @property
+    def claims(self) -> Informer:
+        """All PersistentVolumeClaims."""
+        return self.informer(resources.PERSISTENT_VOLUME_CLAIMS)
+
+    @property
+    def nodes(self) -> Informer:
+        """All nodes."""
+        return self.informer(resources.NODES)
+
+    @property
+    def namespaces(self) -> Informer:
+        """All namespaces."""
+        return self.informer(resources.NAMESPACES)
+
+    @property
+    def quotas(self) -> Informer:
+        """All resource quotas."""
+        return self.informer(resources.RESOURCE_QUOTAS)
+
+    @property
+    def revisions(self) -> Informer:
+        """All ControllerRevisions by controller."""
+        return self.informer(resources.CONTROLLER_REVISIONS, {"controller": by_controller})
+
+    @property
+    def kubevirts(self) -> Informer:
+        """The KubeVirt objects, normally one."""
+        return self.informer(kinds.KUBEVIRTS)
+
+    @property
+    def data_volumes(self) -> Informer | None:
+        """CDI's DataVolumes, where CDI is installed."""
+        return self.optional(kinds.DATA_VOLUMES)
+
+    @property
+    def cdi_config(self) -> JsonObject | None:
+        """CDI's effective settings, where CDI is installed."""
+        informer = self.optional(kinds.CDI_CONFIGS)
+        return informer.get(None, "config") if informer else None
+
+    def kubevirt(self) -> JsonObject | None:
+        """The KubeVirt object of the install namespace, or the only one."""
+        found = self.kubevirts.list()
+        own = [item for item in found if meta.namespace(item) == self.namespace]
+        return next(iter([*own, *found]), None)
+
+    def settings(self) -> ClusterConfig:
+        """The install-wide settings now."""
+        return ClusterConfig(self.kubevirt())
+
+    def claims_of(self, namespace: str) -> dict[str, JsonObject]:
+        """The claims of a namespace by name."""
+        return {meta.name(item): item for item in self.claims.list(namespace)}
+
+    def data_volumes_of(self, namespace: str) -> dict[str, JsonObject]:
+        """The DataVolumes of a namespace by name."""
+        informer = self.data_volumes
+        return {meta.name(item): item for item in informer.list(namespace)} if informer else {}
+
+    def pods_of(self, vmi: JsonObject) -> list[JsonObject]:
+        """The pods that an instance controls."""
+        return self.pods.by_index("controller", meta.uid(vmi))
+
+    async def mark_observed(self, resource: ResourceType, obj: JsonObject) -> bool:
+        """Writes on first contact which API version the controllers work with. Says whether it had to."""
+        present = meta.annotations(obj)
+        if all(present.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):
+            return False
+        patch = {"metadata": {"annotations": dict.fromkeys(OBSERVED_ANNOTATIONS, OBSERVED_VERSION)}}
+        await self.client.patch(resource, meta.name(obj), patch, meta.namespace(obj), type="merge")
+        return True
+
+
+def owner_key(kind: str) -> Callable[[JsonObject], Iterable[Key]]:
+    """A mapper from an object to the key of its controlling owner of `kind`."""
+
+    def mapper(obj: JsonObject) -> Iterable[Key]:
+        owner = meta.controller_of(obj)
+        if owner is not None and owner.get("kind") == kind:
+            return ((meta.namespace(obj), get_str(owner, "name")),)
+        return ()
+
+    return mapper

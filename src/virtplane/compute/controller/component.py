@@ -1,0 +1,83 @@
+"""virt-controller: all cluster-wide controllers of virtual machines, run by the replica that leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
+from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
+from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.vm.reconciler import VmController
+from virtplane.compute.controller.vmi.reconciler import VmiController
+
+logger = logging.getLogger(__name__)
+
+EVENT_SOURCE = "virtualmachine-controller"
+_RETRY_SECONDS = 2.0
+
+
+class _KindsChanged(Exception):
+    """The cluster began or ceased to serve a kind of another product."""
+
+
+class VirtController:
+    """The component ``virt-controller``."""
+
+    name = "virt-controller"
+
+    async def run(self, context: Context) -> None:
+        """Run the controllers while this replica leads; begin anew when optional kinds come or go."""
+        client = context.client(self.name)
+        image = str(context.settings.get("image") or "")
+        images = Images(
+            launcher=str(context.settings.get("launcher_image") or image),
+            sidecar=str(context.settings.get("sidecar_image") or image),
+            exporter=str(context.settings.get("exporter_image") or image),
+        )
+        elector = LeaderElector(client, self.name, context.namespace, context.identity)
+
+        async def lead() -> None:
+            while True:
+                served = await served_optional_kinds(client)
+                async with EventRecorder(client, EVENT_SOURCE) as recorder:
+                    manager = Manager(client)
+                    cluster = Cluster(client, manager, recorder, images, served, context.namespace)
+                    add_controllers(cluster)
+                    manager.add_runnable("optional-kinds", _watch_kinds(cluster))
+                    try:
+                        await manager.run()
+                    except* _KindsChanged:
+                        logger.info("The set of served kinds changed: starting controllers anew")
+                await asyncio.sleep(_RETRY_SECONDS)
+
+        await elector.run(lead)
+
+
+def add_controllers(cluster: Cluster) -> None:
+    """Adds every controller to the cluster's manager."""
+    cluster.manager.add(VmiController(cluster).controller)
+    cluster.manager.add(VmController(cluster).controller)
+
+
+def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:
+    names = {kind.group_resource for kind in OPTIONAL_KINDS}
+    served = {kind.group_resource for kind in cluster.served}
+    changed = asyncio.Event()
+
+    def observe(event: str, old: JsonObject | None, new: JsonObject) -> None:
+        name = meta.name(new)
+        if name in names and (event != "DELETED") != (name in served):
+            changed.set()
+
+    cluster.informer(resources.CUSTOM_RESOURCE_DEFINITIONS).add_handler(observe)
+
+    async def wait() -> None:
+        await changed.wait()
+        raise _KindsChanged
+
+    return wait

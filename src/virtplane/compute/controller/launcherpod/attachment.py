@@ -1,0 +1,104 @@
+"""The pod that brings hotplugged volumes to the node of a running guest.
+
+One pod carries all volumes that are ready; it is owned by the launcher, so that it goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.objects import meta
+from virtplane.compute.controller.launcherpod import resources
+from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs, claim_name
+from virtplane.compute.controller.launcherpod.volumes import is_block
+
+_TOLERATED = ("disk-pressure", "memory-pressure", "network-unavailable", "pid-pressure", "unschedulable")
+
+
+def render_attachment_pod(
+    inputs: RenderInputs,
+    launcher: JsonObject,
+    volumes: Sequence[JsonObject],
+    mounted: frozenset[str] = frozenset(),
+) -> JsonObject:
+    """The pod for `volumes` beside `launcher`. Filesystem volumes in `mounted` are not mounted again."""
+    node = get_str(launcher, "spec", "nodeName")
+    hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    terms = [{"matchExpressions": [hostname]}]
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    }
+    pod_volumes: list[JsonObject] = [{"name": "hotplug-disks", "emptyDir": {}}]
+    container = _container(inputs)
+    for volume in volumes:
+        name, claim = get_str(volume, "name"), claim_name(volume)
+        pod_volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+        if is_block(inputs, claim):
+            path = f"/path/{name}/{meta.uid(inputs.claims[claim])}"
+            container.setdefault("volumeDevices", []).append({"name": name, "devicePath": path})
+        elif name not in mounted:
+            container["volumeMounts"].append({"name": name, "mountPath": f"/{name}"})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "hp-volume-",
+            "namespace": inputs.namespace_name,
+            "labels": {"kubevirt.io": "hotplug-disk"},
+            "annotations": {
+                "kubevirt.io/owner-vmi-name": inputs.name,
+                "kubevirt.io/owner-vmi-uid": inputs.uid,
+            },
+            "ownerReferences": [_owner(launcher)],
+        },
+        "spec": {
+            "containers": [container],
+            "affinity": affinity,
+            "tolerations": _tolerations(launcher),
+            "volumes": pod_volumes,
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
+def _owner(launcher: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": meta.name(launcher),
+        "uid": meta.uid(launcher),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _container(inputs: RenderInputs) -> JsonObject:
+    level = get_str(inputs.vmi, "status", "selinuxContext").partition(":")[2]
+    parts = level.split(":")
+    return {
+        "name": "hotplug-disk",
+        "image": inputs.images.launcher,
+        "command": ["/bin/sh", "-c", "/usr/bin/container-disk --copy-path /path/hp"],
+        "resources": resources.support_resources(inputs, "hotplug-disk"),
+        "securityContext": {
+            "runAsUser": QEMU_USER,
+            "runAsNonRoot": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+            "seLinuxOptions": {"level": ":".join(parts[2:]) if len(parts) > 2 else "s0"},
+        },
+        "volumeMounts": [
+            {"name": "hotplug-disks", "mountPath": "/path", "mountPropagation": "HostToContainer"}
+        ],
+    }
+
+
+def _tolerations(launcher: JsonObject) -> list[JsonObject]:
+    own = deep_copy({"items": get_list(launcher, "spec", "tolerations")})["items"]
+    pressure = [
+        {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": "NoSchedule"}
+        for name in _TOLERATED
+    ]
+    return [*own, *(item for item in pressure if item not in own)]

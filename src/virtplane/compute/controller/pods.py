@@ -1,0 +1,90 @@
+"""Facts about launcher pods, read from the pod alone."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+
+EPHEMERAL_ANNOTATION = "kubevirt.io/ephemeral-provisioning"
+MIGRATION_JOB_LABEL = "kubevirt.io/migrationJobUID"
+_LENIENT_CONTAINERS = ("compute", "istio-proxy")
+"""Containers that need only run, as their readiness speaks of the guest."""
+_PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff")
+
+
+def is_temporary(pod: JsonObject) -> bool:
+    """Whether the pod only makes volumes bind."""
+    return meta.annotations(pod).get(EPHEMERAL_ANNOTATION) == "true"
+
+
+def is_attachment(pod: JsonObject) -> bool:
+    """Whether the pod brings hotplugged volumes to the node."""
+    return meta.labels(pod).get("kubevirt.io") == "hotplug-disk"
+
+
+def is_finished(pod: JsonObject) -> bool:
+    """Whether all its containers have ended for good."""
+    return get_str(pod, "status", "phase") in ("Succeeded", "Failed")
+
+
+def is_down(pod: JsonObject | None) -> bool:
+    """Whether the pod is gone or about to be."""
+    return pod is None or meta.is_being_deleted(pod) or is_finished(pod)
+
+
+def is_ready(pod: JsonObject) -> bool:
+    """Whether the guest can be started in the pod: the compute container runs, others are ready."""
+    if meta.is_being_deleted(pod):
+        return False
+    if get_str(pod, "status", "phase") != "Running":
+        return False
+    statuses = get_list(pod, "status", "containerStatuses")
+    if not statuses:
+        return False
+    for status in statuses:
+        if status.get("name") in _LENIENT_CONTAINERS:
+            if "running" not in get_object(status, "state"):
+                return False
+        elif status.get("ready") is not True:
+            return False
+    return True
+
+
+def image_failure(pod: JsonObject) -> tuple[str, str] | None:
+    """Reason and message of a container that waits for an image that cannot be pulled."""
+    status = get_object(pod, "status")
+    for container in [*get_list(status, "initContainerStatuses"), *get_list(status, "containerStatuses")]:
+        waiting = get_object(container, "state", "waiting")
+        if waiting.get("reason") in _PULL_FAILURES:
+            return get_str(waiting, "reason"), get_str(waiting, "message")
+    return None
+
+
+def compute_image(pod: JsonObject) -> str:
+    """The image of the container that runs the guest."""
+    for container in get_list(pod, "spec", "containers"):
+        if container.get("name") == "compute":
+            return get_str(container, "image")
+    return ""
+
+
+def node_of(pod: JsonObject) -> str:
+    """The node that the pod is bound to; empty when it has none."""
+    return get_str(pod, "spec", "nodeName")
+
+
+def current_pod(vmi: JsonObject, pods: list[JsonObject]) -> JsonObject | None:
+    """The pod that runs, or is to run, the guest: on the instance's node once it has one, else the newest
+    that is no migration's target."""
+    launchers = [pod for pod in pods if not is_temporary(pod) and not is_attachment(pod)]
+    node = get_str(vmi, "status", "nodeName")
+    if node:
+        launchers = [pod for pod in launchers if node_of(pod) == node]
+        migration = get_str(vmi, "status", "migrationState", "migrationUid")
+        others = [
+            pod for pod in launchers if meta.labels(pod).get(MIGRATION_JOB_LABEL, migration) == migration
+        ]
+        launchers = others or launchers
+    else:
+        launchers = [pod for pod in launchers if MIGRATION_JOB_LABEL not in meta.labels(pod)]
+    return max(launchers, key=meta.creation_timestamp, default=None)

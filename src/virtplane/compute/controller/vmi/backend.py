@@ -1,0 +1,84 @@
+"""The claim that keeps a guest's firmware variables, TPM state and block tracking."""
+
+from __future__ import annotations
+
+from kubecore import resources
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
+from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.launcherpod.render import owner_reference
+from virtplane.compute.controller.vmi.errors import SyncError
+
+STATE_LABEL = "persistent-state-for"
+_VIRT_DEFAULT = "storageclass.kubevirt.io/is-default-virt-class"
+_CLUSTER_DEFAULT = "storageclass.kubernetes.io/is-default-class"
+_SIZE = "10Mi"
+
+
+def state_claim_of(claims: list[JsonObject], vmi: JsonObject) -> JsonObject | None:
+    """The state claim of an instance, not one made for the target of a migration."""
+    for claim in claims:
+        labels = meta.labels(claim)
+        if labels.get(STATE_LABEL) == meta.name(vmi) and "kubevirt.io/migrationName" not in labels:
+            return claim
+    return None
+
+
+def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
+    """The storage class for state claims: configured, else the default for VMs, else the cluster's."""
+    if configured:
+        return configured
+    for annotation in (_VIRT_DEFAULT, _CLUSTER_DEFAULT):
+        for candidate in classes:
+            if meta.annotations(candidate).get(annotation) == "true":
+                return meta.name(candidate)
+    return ""
+
+
+def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> JsonObject:
+    """The claim to create for an instance."""
+    name = meta.name(vmi)
+    owner = meta.controller_of(vmi)
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "generateName": f"persistent-state-for-{name}-",
+            "namespace": meta.namespace(vmi),
+            "labels": {STATE_LABEL: name, "cdi.kubevirt.io/applyStorageProfile": "true"},
+            "ownerReferences": [dict(owner) if owner else owner_reference(vmi)],
+        },
+        "spec": {
+            "accessModes": [access_mode],
+            "resources": {"requests": {"storage": _SIZE}},
+            "storageClassName": storage_class,
+            "volumeMode": "Filesystem",
+        },
+    }
+
+
+async def ensure_state_claim(cluster: Cluster, vmi: JsonObject) -> str | SyncError:
+    """The name of a usable state claim, created where there is none."""
+    claim = state_claim_of(cluster.claims.list(meta.namespace(vmi)), vmi)
+    classes = cluster.informer(resources.STORAGE_CLASSES)
+    if claim is None:
+        configured = get_str(cluster.settings().raw, "vmStateStorageClass")
+        storage_class = choose_storage_class(configured, classes.list())
+        if not storage_class:
+            text = "no default storage class found and no storage class is set for backend storage"
+            return SyncError("FailedBackendStorageCreate", text)
+        mode = "ReadWriteMany" if configured else "ReadWriteOnce"
+        await cluster.client.create(
+            resources.PERSISTENT_VOLUME_CLAIMS, new_state_claim(vmi, storage_class, mode)
+        )
+        return SyncError("BackendStorageNotReady", "backend storage PVC not ready", retries=False)
+    if is_usable(claim, classes.get(None, get_str(claim, "spec", "storageClassName"))):
+        return meta.name(claim)
+    return SyncError("BackendStorageNotReady", "backend storage PVC not ready", retries=False)
+
+
+def is_usable(claim: JsonObject, storage_class: JsonObject | None) -> bool:
+    """Whether a pod may use the claim: it is bound, or will be once the pod is scheduled."""
+    if get_str(claim, "status", "phase") == "Bound":
+        return True
+    return get_str(storage_class, "volumeBindingMode") == "WaitForFirstConsumer"

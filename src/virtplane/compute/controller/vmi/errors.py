@@ -1,0 +1,17 @@
+"""Why synchronizing an instance did not get where it should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SyncError:
+    """A problem that shows as condition Synchronized=False with its reason and message."""
+
+    reason: str
+    message: str
+    shows_unschedulable: bool = False
+    """Whether users should see the instance as one that cannot be scheduled (a missing claim)."""
+    retries: bool = True
+    """Whether to look again although nothing changed."""

@@ -1,0 +1,291 @@
+"""The controller of instances: makes their pods and keeps their status until the node agent takes over."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from kubecore import resources
+from kubecore.errors import StatusError, is_forbidden, is_not_found
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.objects import meta
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from virtplane.api import resources as kinds
+from virtplane.compute.controller import changes, conditions, pods
+from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
+from virtplane.compute.controller.vmi.errors import SyncError
+from virtplane.compute.controller.vmi.phases import Surroundings
+from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
+
+logger = logging.getLogger(__name__)
+
+_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
+_SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
+_EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+_RETRY_SECONDS = 5.0
+_QEMU_TIMEOUT_SECONDS = (240, 359)
+
+
+class VmiController:
+    """Reconciles VirtualMachineInstances."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._expected = Expectations()
+        self.controller = Controller("virt-controller-vmi", self._reconcile, workers=4)
+        self.controller.watch(cluster.vmis)
+        self.controller.watch(cluster.pods, self._pod_keys)
+        self.controller.watch(cluster.claims, self._claim_keys)
+        if cluster.data_volumes is not None:
+            self.controller.watch(cluster.data_volumes, self._claim_keys)
+        for informer in (
+            cluster.namespaces,
+            cluster.quotas,
+            cluster.nodes,
+            cluster.kubevirts,
+            cluster.migrations,
+        ):
+            self.controller.depend(informer)
+        cluster.pods.add_handler(self._observe_pod)
+
+    def _observe_pod(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
+        for key in owner_key("VirtualMachineInstance")(new):
+            if event == "ADDED":
+                self._expected.creation_observed(key)
+            elif event == "DELETED" or meta.is_being_deleted(new):
+                self._expected.deletion_observed(key, meta.uid(new))
+
+    def _pod_keys(self, pod: JsonObject) -> list[Key]:
+        if pods.is_attachment(pod):
+            name = meta.annotations(pod).get("kubevirt.io/owner-vmi-name", "")
+            return [(meta.namespace(pod), name)] if name else []
+        return list(owner_key("VirtualMachineInstance")(pod))
+
+    def _claim_keys(self, claim: JsonObject) -> list[Key]:
+        users = self._cluster.vmis.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
+        return [meta.key(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
+
+    async def _reconcile(self, key: Key) -> Result:
+        vmi = self._cluster.vmis.get(*key)
+        if vmi is None:
+            self._expected.forget(key)
+            return DONE
+        if await self._cluster.mark_observed(kinds.VIRTUAL_MACHINE_INSTANCES, vmi):
+            return DONE
+        claims = self._cluster.claims_of(key[0])
+        storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
+        own = self._pods(vmi)
+        error: SyncError | None = None
+        if self._expected.satisfied(key):
+            try:
+                error = await self._sync(key, vmi, own, storage)
+            except StatusError as failure:
+                error = SyncError("FailedCreate", failure.message)
+                if not is_forbidden(failure):
+                    logger.warning("instance %s/%s: %s", *key, failure.message)
+        await self._update_status(vmi, self._surroundings(vmi, own, storage, error))
+        if error is not None and error.retries:
+            return RequeueAfter(_RETRY_SECONDS)
+        return DONE
+
+    def _pods(self, vmi: JsonObject) -> list[JsonObject]:
+        own = self._cluster.pods_of(vmi)
+        attachments = [
+            item for pod in own for item in self._cluster.pods.by_index("controller", meta.uid(pod))
+        ]
+        return [*own, *attachments]
+
+    def _surroundings(
+        self, vmi: JsonObject, own: list[JsonObject], storage: StorageState, error: SyncError | None
+    ) -> Surroundings:
+        owner = meta.controller_of(vmi)
+        vm = self._cluster.vms.get(meta.namespace(vmi), get_str(owner, "name")) if owner else None
+        return Surroundings(
+            pod=pods.current_pod(vmi, own),
+            pods=tuple(own),
+            storage=storage,
+            claims=self._cluster.claims_of(meta.namespace(vmi)),
+            cdi_config=self._cluster.cdi_config,
+            launcher_image=self._cluster.images.launcher,
+            error=error,
+            has_owner_vm=vm is not None and get_str(owner, "uid") == meta.uid(vm),
+        )
+
+    async def _sync(
+        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+    ) -> SyncError | None:
+        if meta.is_being_deleted(vmi):
+            await self._delete_pods(key, vmi, [pod for pod in own if not pods.is_attachment(pod)])
+            return None
+        if phases.is_final(vmi):
+            await self._delete_pods(key, vmi, [pod for pod in own if pods.is_attachment(pod)])
+            return None
+        pod = pods.current_pod(vmi, own)
+        if pod is not None:
+            await self._sync_pod(vmi, pod)
+            return await hotplug.sync(self._cluster, vmi, pod, own)
+        if phases.phase_of(vmi) not in phases.UNPROCESSED_PHASES:
+            return None
+        return await self._create_launcher(key, vmi, own, storage)
+
+    async def _create_launcher(
+        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+    ) -> SyncError | None:
+        if storage.failed_data_volume:
+            return None
+        if storage.missing_claim:
+            return self._missing_claim(vmi, storage.missing_claim)
+        hints = topology.missing_hints(vmi, self._cluster.settings(), self._cluster.nodes.list())
+        if isinstance(hints, SyncError):
+            return hints
+        if hints is not None:
+            vmi = await self._set_hints(vmi, hints)
+        state_claim = ""
+        if needs_state_claim(vmi):
+            found = await backend.ensure_state_claim(self._cluster, vmi)
+            if isinstance(found, SyncError):
+                return found
+            state_claim = found
+        if storage.waits_for_consumer or storage.unready:
+            return await self._provision(key, vmi, own, storage)
+        await self._delete_pods(key, vmi, [pod for pod in own if pods.is_temporary(pod)], grace=0)
+        try:
+            rendered = render_launcher_pod(self.render_inputs(vmi, state_claim))
+        except ValueError as error:
+            self._event(vmi, "Warning", "FailedCreate", f"failed to render launch manifest: {error}")
+            return SyncError("FailedCreate", f"failed to render launch manifest: {error}", retries=False)
+        return await self._create(key, vmi, rendered)
+
+    def _missing_claim(self, vmi: JsonObject, claim: str) -> SyncError:
+        text = f"PVC {meta.namespace(vmi)}/{claim} does not exist, waiting for it to appear"
+        known = get_list(vmi, "status", "conditions")
+        if not conditions.has_status(known, "Synchronized", "False"):
+            self._event(vmi, "Normal", "FailedPvcNotFound", text)
+        return SyncError("FailedPvcNotFound", text, shows_unschedulable=True, retries=False)
+
+    async def _set_hints(self, vmi: JsonObject, hints: JsonObject) -> JsonObject:
+        operation = {"op": "add", "path": "/status/topologyHints", "value": hints}
+        name, namespace = meta.name(vmi), meta.namespace(vmi)
+        return await self._client.patch(
+            kinds.VIRTUAL_MACHINE_INSTANCES, name, [operation], namespace, type="json"
+        )
+
+    async def _provision(
+        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+    ) -> SyncError | None:
+        """Makes claims bind that wait for a first consumer, by a pod that ends at once."""
+        if not storage.waits_for_consumer or any(pods.is_temporary(pod) for pod in own):
+            return None
+        rendered = provisioning.consumer_pod(render_launcher_pod(self.render_inputs(vmi, "")))
+        return await self._create(key, vmi, rendered)
+
+    def render_inputs(self, vmi: JsonObject, state_claim: str) -> RenderInputs:
+        """Everything that the launcher of `vmi` is rendered from."""
+        namespace = meta.namespace(vmi)
+        return RenderInputs(
+            vmi=vmi,
+            settings=self._cluster.settings(),
+            images=self._cluster.images,
+            claims=self._cluster.claims_of(namespace),
+            namespace=self._cluster.namespaces.get(None, namespace) or {},
+            quotas=self._cluster.quotas.list(namespace),
+            state_claim=state_claim,
+            qemu_timeout_seconds=random.randint(*_QEMU_TIMEOUT_SECONDS),
+        )
+
+    async def _create(self, key: Key, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
+        self._expected.expect_creations(key, 1)
+        try:
+            created = await self._client.create(resources.PODS, pod)
+        except StatusError as error:
+            self._expected.creation_observed(key)
+            self._event(vmi, "Warning", "FailedCreate", f"Error creating pod: {error.message}")
+            if "violates PodSecurity" in error.message:
+                text = (
+                    f"failed to create pod for vmi {key[0]}/{key[1]}, it needs a privileged namespace to run"
+                )
+                return SyncError("FailedCreate", f"{text}: {error.message}")
+            return SyncError("FailedCreate", f"failed to create virtual machine pod: {error.message}")
+        self._event(vmi, "Normal", "SuccessfulCreate", f"Created virtual machine pod {meta.name(created)}")
+        return None
+
+    async def _delete_pods(
+        self, key: Key, vmi: JsonObject, doomed: list[JsonObject], grace: int | None = None
+    ) -> None:
+        for pod in doomed:
+            if meta.is_being_deleted(pod):
+                continue
+            self._expected.expect_deletions(key, [meta.uid(pod)])
+            try:
+                await self._client.delete(
+                    resources.PODS,
+                    meta.name(pod),
+                    meta.namespace(pod),
+                    uid=meta.uid(pod),
+                    grace_period_seconds=grace,
+                )
+            except StatusError as error:
+                self._expected.deletion_observed(key, meta.uid(pod))
+                if not is_not_found(error) and error.code != 409:
+                    text = f"Failed to delete virtual machine pod {meta.name(pod)}"
+                    self._event(vmi, "Warning", "FailedDelete", text)
+                    raise
+            else:
+                text = f"Deleted virtual machine pod {meta.name(pod)}"
+                self._event(vmi, "Normal", "SuccessfulDelete", text)
+
+    async def _sync_pod(self, vmi: JsonObject, pod: JsonObject) -> None:
+        """Keeps labels, annotations and the unpaused condition of the launcher in step with the instance."""
+        if meta.is_being_deleted(pod) or pods.is_finished(pod):
+            return
+        new = deep_copy(pod)
+        for label in _SYNCED_LABELS:
+            if label == phases.OUTDATED_LABEL or label in meta.labels(vmi):
+                meta.set_label(new, label, meta.labels(vmi).get(label))
+        is_evacuating = bool(get_str(vmi, "status", "evacuationNodeName"))
+        meta.set_annotation(new, _EVICTION_ANNOTATION, "kubevirt" if is_evacuating else None)
+        patch = changes.guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))
+        name, namespace = meta.name(pod), meta.namespace(pod)
+        if patch:
+            await self._client.patch(resources.PODS, name, patch, namespace, type="json")
+        await self._sync_unpaused(vmi, pod)
+
+    async def _sync_unpaused(self, vmi: JsonObject, pod: JsonObject) -> None:
+        is_paused = meta.is_condition_true(vmi, "Paused")
+        status, reason, text = ("False", "Paused", "the virtual machine is paused")
+        if not is_paused:
+            status, reason, text = ("True", "NotPaused", "the virtual machine is not paused")
+        present = meta.get_condition(pod, _UNPAUSED)
+        if present is not None and present.get("status") == status:
+            return
+        wanted = conditions.new_condition(_UNPAUSED, status, reason, text, probed=True)
+        await self._client.patch(
+            resources.PODS,
+            meta.name(pod),
+            {"status": {"conditions": [wanted]}},
+            meta.namespace(pod),
+            type="strategic",
+            subresource="status",
+        )
+
+    async def _update_status(self, vmi: JsonObject, around: Surroundings) -> None:
+        new = phases.next_state(vmi, around)
+        if new == vmi:
+            return
+        name, namespace = meta.name(vmi), meta.namespace(vmi)
+        try:
+            if phases.phase_of(vmi) in ("Scheduled", "Running") and not phases.is_final(new):
+                patch = changes.guarded_patch(vmi, new, ("metadata", "labels"), ("status",))
+                await self._client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, patch, namespace, type="json")
+            else:
+                await self._client.update(kinds.VIRTUAL_MACHINE_INSTANCES, new)
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+
+    def _event(self, vmi: JsonObject, kind: str, reason: str, message: str) -> None:
+        self._cluster.recorder.event(vmi, "Warning" if kind == "Warning" else "Normal", reason, message)
