@@ -27,10 +27,10 @@ qemu:x:107:107:qemu:/var/lib/qemu:/usr/sbin/nologin
 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
 """
 _GROUP = "root:x:0:\ndaemon:x:1:\ntty:x:5:\ndisk:x:6:\nkvm:x:36:qemu\nqemu:x:107:\nnogroup:x:65534:\n"
-_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
-_DIRECTORIES = (
-    "dev etc etc/libvirt home mnt opt proc root run run/lock srv sys usr var var/cache var/lib var/lib/qemu var/log"
+_NSSWITCH = (
+    "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
+_DIRECTORIES = "dev etc etc/libvirt home mnt opt proc root run run/lock srv sys usr var var/cache var/lib var/lib/qemu var/log"
 
 
 def build_images(directory: Path, *, host_image: bool = True) -> list[Path]:

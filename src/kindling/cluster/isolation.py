@@ -113,7 +113,9 @@ def destroy(node: NodeLayout) -> None:
     """Let go of the namespaces; they end when their last process has ended."""
     for kind in _KINDS:
         while _is_namespace(node.namespaces / kind):
-            machine.run(["umount", "-l", str(node.namespaces / kind)], what=f"unmounting {kind} of {node.name}")
+            machine.run(
+                ["umount", "-l", str(node.namespaces / kind)], what=f"unmounting {kind} of {node.name}"
+            )
     while node.namespaces.is_dir() and os.path.ismount(node.namespaces):
         machine.run(["umount", "-l", str(node.namespaces)], what=f"unmounting {node.namespaces}")
     for mount in _mounts_below(node.namespaces):

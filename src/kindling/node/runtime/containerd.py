@@ -54,13 +54,17 @@ class Containerd:
         await self._channel.close()
 
     async def _call(
-        self, method: str, request: Mapping[str, Any] | None = None, timeout: float = _SHORT, images: bool = False
+        self,
+        method: str,
+        request: Mapping[str, Any] | None = None,
+        timeout: float = _SHORT,
+        images: bool = False,
     ) -> Message:
         service = "ImageService" if images else "RuntimeService"
         stub = (self._images if images else self._runtime)[method]
         message = self._cri.methods[service][method].request(**(request or {}))
         try:
-            return await stub(message, timeout=timeout, wait_for_ready=True)
+            return await stub(message, timeout=seconds, wait_for_ready=True)
         except grpc.aio.AioRpcError as error:
             raise RuntimeFailure(error.details() or method, error.code().name) from error
 
@@ -174,7 +178,9 @@ class Containerd:
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_seconds: int) -> ExecResult:
         """Run a command to its end."""
         request = {"container_id": container_id, "cmd": list(command), "timeout": timeout_seconds}
-        answer = await self._call("ExecSync", request, timeout_seconds + _SHORT if timeout_seconds else 24 * 3600)
+        answer = await self._call(
+            "ExecSync", request, timeout_seconds + _SHORT if timeout_seconds else 24 * 3600
+        )
         return ExecResult(answer.exit_code, answer.stdout, answer.stderr)
 
     async def exec_url(self, container_id: str, command: Sequence[str], streams: Mapping[str, bool]) -> str:
@@ -232,9 +238,9 @@ class Containerd:
             except grpc.aio.AioRpcError:
                 await asyncio.sleep(0.5)
 
-    async def _tolerant(self, method: str, request: Mapping[str, Any], timeout: float = _LONG) -> None:
+    async def _tolerant(self, method: str, request: Mapping[str, Any], seconds: float = _LONG) -> None:
         try:
-            await self._call(method, request, timeout)
+            await self._call(method, request, seconds)
         except RuntimeFailure as error:
             if not error.is_not_found:
                 raise

@@ -80,8 +80,8 @@ class Interface:
             )
             calls[name] = getattr(channel, kind)(
                 method.path,
-                request_serializer=method.request.SerializeToString,  # type: ignore[attr-defined]
-                response_deserializer=method.response.FromString,  # type: ignore[attr-defined]
+                request_serializer=method.request.SerializeToString,
+                response_deserializer=method.response.FromString,
             )
         return calls
 
@@ -96,8 +96,8 @@ class Interface:
             make = make or grpc.unary_unary_rpc_method_handler
             handlers[name] = make(
                 function,
-                request_deserializer=method.request.FromString,  # type: ignore[attr-defined]
-                response_serializer=method.response.SerializeToString,  # type: ignore[attr-defined]
+                request_deserializer=method.request.FromString,
+                response_serializer=method.response.SerializeToString,
             )
         return grpc.method_handlers_generic_handler(f"{self.package}.{service}", handlers)
 
@@ -129,7 +129,8 @@ def build_interface(name: str, table: Mapping[str, Any]) -> Interface:
     }
     methods = {
         service: {
-            method: _method(f"/{package}.{service}/{method}", ends, messages) for method, ends in entries.items()
+            method: _method(f"/{package}.{service}/{method}", ends, messages)
+            for method, ends in entries.items()
         }
         for service, entries in table["services"].items()
     }

@@ -1,0 +1,143 @@
+"""What must happen next for a pod that should run: a pure decision over what is observed.
+
+Init containers run one after the other; sidecars among them only have to start; containers follow once all
+are through. A lost sandbox is replaced, unless the pod has run and may not run again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kindling.node.pods.container import is_restartable
+from kindling.node.pods.observed import Memory, Observation, ProbeResult
+from kindling.node.runtime.interface import Container, ContainerState
+from kubecore.json import JsonObject, get_list, get_str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A running container to stop and why; it is started again if its policy says so."""
+
+    container: Container
+    message: str
+
+
+class SandboxAction(Enum):
+    """What to do about the sandbox before anything else."""
+
+    KEEP = "keep"
+    CREATE = "create"
+    KILL = "kill"
+    """The pod has ended: stop everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The next steps. `start` is in order."""
+
+    sandbox: SandboxAction = SandboxAction.KEEP
+    attempt: int = 0
+    kill: Sequence[Kill] = field(default_factory=tuple)
+    start: Sequence[str] = field(default_factory=tuple)
+
+
+def decide(pod: JsonObject, observed: Observation, memory: Memory) -> Plan:
+    """The next steps for a pod that is not being deleted and whose phase is not final."""
+    policy = get_str(pod, "spec", "restartPolicy", default="Always")
+    if observed.sandbox is None or not observed.sandbox.ready:
+        return _without_sandbox(pod, observed, policy)
+    kills: list[Kill] = []
+    starts: list[str] = []
+    initialized = _initialize(pod, observed, memory, policy, kills, starts)
+    if initialized is None:
+        return Plan(SandboxAction.KILL)
+    if initialized:
+        mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
+        finished = [_consider(name, observed, memory, policy, kills, starts) for name in mains]
+        if mains and all(finished):
+            return Plan(SandboxAction.KILL)
+    return Plan(kill=tuple(kills), start=tuple(starts))
+
+
+def should_restart(policy: str, exit_code: int) -> bool:
+    """Whether a container that ended runs again."""
+    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def _without_sandbox(pod: JsonObject, observed: Observation, policy: str) -> Plan:
+    mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
+    newest = {name: observed.newest(name) for name in mains}
+    ended = [item for item in newest.values() if item is not None]
+    if policy == "Never" and any(True for _ in observed.all_containers()):
+        return Plan(SandboxAction.KILL)
+    if len(ended) == len(mains) and all(
+        item.state is ContainerState.EXITED and not should_restart(policy, item.exit_code) for item in ended
+    ):
+        return Plan(SandboxAction.KILL)
+    attempt = max((sandbox.attempt for sandbox in observed.sandboxes), default=-1) + 1
+    return Plan(SandboxAction.CREATE, attempt=attempt)
+
+
+def _initialize(
+    pod: JsonObject,
+    observed: Observation,
+    memory: Memory,
+    policy: str,
+    kills: list[Kill],
+    starts: list[str],
+) -> bool | None:
+    """Take the next step of initialization: True when through, None when it failed for good."""
+    mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
+    main_started = any(observed.current(name) is not None for name in mains)
+    for container in get_list(pod, "spec", "initContainers"):
+        name = get_str(container, "name")
+        found = observed.current(name)
+        if is_restartable(container):
+            _consider(name, observed, memory, "Always", kills, starts)
+            running = found is not None and found.state is ContainerState.RUNNING
+            started = running and found is not None and memory.verdict(found).has_started
+            started = started and found is not None and found.id not in memory.starting
+            if not started and not main_started:
+                return False
+            continue
+        if main_started:
+            continue
+        if found is None or found.state in (ContainerState.CREATED, ContainerState.UNKNOWN):
+            starts.append(name)
+            return False
+        if found.state is ContainerState.RUNNING:
+            return False
+        if found.exit_code != 0:
+            if policy == "Never":
+                return None
+            starts.append(name)
+            return False
+    return True
+
+
+def _consider(
+    name: str, observed: Observation, memory: Memory, policy: str, kills: list[Kill], starts: list[str]
+) -> bool:
+    """Start, restart or kill one container as needed; True when it has ended and stays so."""
+    found = observed.current(name)
+    if found is None:
+        previous = observed.newest(name)
+        if previous is not None and previous.state is ContainerState.EXITED:
+            if not should_restart(policy, previous.exit_code):
+                return True
+        starts.append(name)
+        return False
+    if found.state is ContainerState.RUNNING:
+        verdict = memory.verdict(found)
+        for kind, result in (("startup", verdict.startup), ("liveness", verdict.liveness)):
+            if result is ProbeResult.FAILURE:
+                ending = "will be restarted" if policy != "Never" else "will be killed"
+                kills.append(Kill(found, f"Container {name} failed {kind} probe, {ending}"))
+                break
+        return False
+    if found.state is ContainerState.EXITED and not should_restart(policy, found.exit_code):
+        return True
+    starts.append(name)
+    return False

@@ -1,0 +1,101 @@
+"""What the runtime has of one pod, and what the agent remembers beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from kindling.node.runtime.interface import Container, ContainerState, Sandbox
+
+
+class ProbeResult(Enum):
+    """The latest verdict of a probe on one container."""
+
+    UNKNOWN = "unknown"
+    SUCCESS = "success"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a container is not running."""
+
+    reason: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Probe results of one container; None where it has no such probe."""
+
+    startup: ProbeResult | None = None
+    readiness: ProbeResult | None = None
+    liveness: ProbeResult | None = None
+    message: str = ""
+
+    @property
+    def has_started(self) -> bool:
+        """Whether nothing speaks against it having started."""
+        return self.startup in (None, ProbeResult.SUCCESS)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has started and its readiness probe, if any, succeeds."""
+        return self.has_started and self.readiness in (None, ProbeResult.SUCCESS)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Sandboxes and containers of one pod, newest first."""
+
+    sandboxes: tuple[Sandbox, ...] = ()
+    containers: Mapping[str, tuple[Container, ...]] = field(default_factory=dict)
+
+    @property
+    def sandbox(self) -> Sandbox | None:
+        """The newest sandbox."""
+        return self.sandboxes[0] if self.sandboxes else None
+
+    @property
+    def ips(self) -> tuple[str, ...]:
+        """The pod's addresses while its sandbox is ready."""
+        return self.sandbox.ips if self.sandbox is not None and self.sandbox.ready else ()
+
+    def newest(self, name: str) -> Container | None:
+        """The newest container `name`, whatever sandbox it is in."""
+        found = self.containers.get(name, ())
+        return found[0] if found else None
+
+    def current(self, name: str) -> Container | None:
+        """The newest container `name` in the newest sandbox."""
+        if self.sandbox is None:
+            return None
+        found = (item for item in self.containers.get(name, ()) if item.sandbox_id == self.sandbox.id)
+        return next(found, None)
+
+    def all_containers(self) -> Iterable[Container]:
+        """Every container."""
+        for group in self.containers.values():
+            yield from group
+
+    @property
+    def has_running(self) -> bool:
+        """Whether any container runs (or its state cannot be known)."""
+        alive = (ContainerState.RUNNING, ContainerState.UNKNOWN)
+        return any(item.state in alive for item in self.all_containers())
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the agent knows of a pod beyond the runtime; rebuilt after a restart."""
+
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdicts] = field(default_factory=dict)
+    """By container id."""
+    starting: frozenset[str] = frozenset()
+    """Ids of containers whose postStart hook has not returned."""
+
+    def verdict(self, container: Container) -> Verdicts:
+        """The probes' verdicts on `container`."""
+        return self.verdicts.get(container.id, Verdicts())

@@ -1,0 +1,155 @@
+"""Watching the runtime: what every pod has, kept current by the runtime's events and regular relisting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from kindling.node.pods import identity
+from kindling.node.pods.observed import Observation
+from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
+
+_log = logging.getLogger(__name__)
+
+RELIST_SECONDS = 10.0
+"""Relisting without any event; events make it immediate."""
+_MAX_MESSAGE = 4096
+_FALLBACK_LINES = 80
+_FALLBACK_BYTES = 2048
+
+
+class Observer:
+    """The observation of every pod, by uid. `changed` hears the uids of pods that changed."""
+
+    def __init__(self, runtime: Runtime, changed: Callable[[str], None]) -> None:
+        self._runtime = runtime
+        self._changed = changed
+        self._pods: dict[str, Observation] = {}
+        self._containers: dict[str, Container] = {}
+        self._sandboxes: dict[str, Sandbox] = {}
+        self._lock = asyncio.Lock()
+        self.last_relist = 0.0
+        """Loop time of the last successful relist; the node is healthy while it is recent."""
+
+    def observation(self, uid: str) -> Observation:
+        """The latest observation of a pod."""
+        return self._pods.get(uid, Observation())
+
+    def uids(self) -> set[str]:
+        """Pods that the runtime has anything of."""
+        return set(self._pods)
+
+    async def run(self) -> None:
+        """Relist on every event of the runtime, and every `RELIST_SECONDS`."""
+        wake = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(wake), name="runtime-events")
+            while True:
+                try:
+                    await asyncio.wait_for(wake.wait(), RELIST_SECONDS)
+                except TimeoutError:
+                    _log.debug("relisting without an event")
+                wake.clear()
+                try:
+                    await self.relist()
+                except RuntimeFailure as error:
+                    _log.warning("the container runtime does not answer: %s", error)
+                    await asyncio.sleep(0.5)
+                    wake.set()
+
+    async def _listen(self, wake: asyncio.Event) -> None:
+        async for _ in self._runtime.changes():
+            wake.set()
+
+    async def relist(self) -> None:
+        """Look at everything now. Raises RuntimeFailure."""
+        async with self._lock:
+            sandboxes = await self._runtime.list_sandboxes()
+            containers = await self._runtime.list_containers()
+            before = self._pods
+            self._sandboxes = {item.id: await self._with_ips(item) for item in sandboxes}
+            self._containers = {item.id: await self._with_details(item) for item in containers}
+            self._pods = self._group()
+            self.last_relist = asyncio.get_running_loop().time()
+        for uid in set(before) | set(self._pods):
+            if before.get(uid) != self._pods.get(uid):
+                self._changed(uid)
+
+    async def _with_ips(self, item: Sandbox) -> Sandbox:
+        known = self._sandboxes.get(item.id)
+        if known is not None and known.ready == item.ready:
+            return known
+        if not item.ready:
+            return item
+        try:
+            return await self._runtime.sandbox_status(item.id)
+        except RuntimeFailure as error:
+            if error.is_not_found:
+                return item
+            raise
+
+    async def _with_details(self, item: Container) -> Container:
+        known = self._containers.get(item.id)
+        if known is not None and known.state is item.state:
+            return known
+        try:
+            status = await self._runtime.container_status(item.id)
+        except RuntimeFailure as error:
+            if error.is_not_found:
+                return replace(item, state=ContainerState.UNKNOWN)
+            raise
+        detailed = replace(status, sandbox_id=item.sandbox_id)
+        if detailed.state is ContainerState.EXITED:
+            return replace(detailed, message=await asyncio.to_thread(termination_message, detailed))
+        return detailed
+
+    def _group(self) -> dict[str, Observation]:
+        sandboxes: dict[str, list[Sandbox]] = {}
+        containers: dict[str, dict[str, list[Container]]] = {}
+        for sandbox in self._sandboxes.values():
+            sandboxes.setdefault(sandbox.uid, []).append(sandbox)
+        for container in self._containers.values():
+            uid = container.labels.get(identity.LABEL_UID, "")
+            containers.setdefault(uid, {}).setdefault(container.name, []).append(container)
+        return {
+            uid: Observation(
+                tuple(sorted(sandboxes.get(uid, ()), key=lambda item: item.created_at, reverse=True)),
+                {
+                    name: tuple(sorted(group, key=lambda item: item.created_at, reverse=True))
+                    for name, group in containers.get(uid, {}).items()
+                },
+            )
+            for uid in set(sandboxes) | set(containers)
+        }
+
+
+def termination_message(container: Container) -> str:
+    """What an ended container left in its termination file, or the end of its log where that is wanted."""
+    message = container.message
+    name = container.annotations.get(identity.ANNOTATION_TERMINATION_FILE, "")
+    if name:
+        try:
+            written = Path(name).read_bytes()[:_MAX_MESSAGE].decode("utf-8", "replace")
+        except OSError:
+            written = ""
+        if written:
+            return f"{message}: {written}" if message else written
+    policy = container.annotations.get(identity.ANNOTATION_TERMINATION_POLICY)
+    if policy == "FallbackToLogsOnError" and container.exit_code != 0 and container.log_path:
+        return _log_tail(Path(container.log_path)) or message
+    return message
+
+
+def _log_tail(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - 4 * _FALLBACK_BYTES))
+            lines = stream.read().splitlines()[-_FALLBACK_LINES:]
+    except OSError:
+        return ""
+    texts = [line.split(b" ", 3)[3] for line in lines if line.count(b" ") >= 3]
+    return b"\n".join(texts)[-_FALLBACK_BYTES:].decode("utf-8", "replace") + ("\n" if texts else "")

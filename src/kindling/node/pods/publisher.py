@@ -1,0 +1,115 @@
+"""Writing pods' statuses to the API, only what changed, and confirming deletions."""
+
+from __future__ import annotations
+
+import logging
+
+from kindling.node.pods.status import OWNED_CONDITIONS
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.resources import PODS
+
+_log = logging.getLogger(__name__)
+
+
+class StatusPublisher:
+    """Publishes statuses of the node's pods. Remembers what it wrote last, by uid."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._written: dict[str, JsonObject] = {}
+
+    async def publish(self, pod: JsonObject, status: JsonObject) -> None:
+        """Make the API say `status`, unless it does. Raises StatusError but for a pod that is gone."""
+        uid = get_str(pod, "metadata", "uid")
+        known = self._written.get(uid) or get_object(pod, "status")
+        change = status_patch(known, status)
+        if not change:
+            return
+        patch = {"metadata": {"uid": uid}, "status": change}
+        metadata = get_object(pod, "metadata")
+        try:
+            await self._client.patch(
+                PODS,
+                get_str(metadata, "name"),
+                patch,
+                get_str(metadata, "namespace"),
+                type="strategic",
+                subresource="status",
+            )
+        except StatusError as error:
+            if error.code not in (404, 409):
+                raise
+            _log.debug("status of a pod that is gone: %s", error)
+        self._written[uid] = status
+
+    async def confirm_deletion(self, pod: JsonObject) -> None:
+        """Delete the API's object now that nothing of the pod runs."""
+        metadata = get_object(pod, "metadata")
+        try:
+            await self._client.delete(
+                PODS,
+                get_str(metadata, "name"),
+                get_str(metadata, "namespace"),
+                grace_period_seconds=0,
+                uid=get_str(metadata, "uid"),
+            )
+        except StatusError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._written.pop(uid, None)
+
+
+def status_patch(old: JsonObject, new: JsonObject) -> JsonObject:
+    """The strategic merge patch of ``status`` from `old` to `new`; conditions of others are left alone."""
+    patch: JsonObject = {}
+    for field in sorted(set(old) | set(new)):
+        before, after = old.get(field), new.get(field)
+        if field == "conditions":
+            known = {get_str(item, "type"): item for item in get_list(old, "conditions")}
+            changed = [
+                item
+                for item in get_list(new, "conditions")
+                if item["type"] in OWNED_CONDITIONS and not _same(known.get(item["type"]), item)
+            ]
+            if changed:
+                patch["conditions"] = [_complete(known.get(item["type"]), item) for item in changed]
+        elif field in ("podIPs", "hostIPs"):
+            if before != after:
+                patch[field] = [{"$patch": "replace"}, *(after or [])]
+        elif field in ("phase", "reason", "message", "qosClass", "startTime") and after is None:
+            continue
+        elif field in _WRITTEN and before != after:
+            patch[field] = after
+    return patch
+
+
+_WRITTEN = frozenset(
+    (
+        "observedGeneration",
+        "phase",
+        "reason",
+        "message",
+        "startTime",
+        "qosClass",
+        "hostIP",
+        "podIP",
+        "initContainerStatuses",
+        "containerStatuses",
+        "resources",
+    )
+)
+
+
+def _same(old: JsonObject | None, new: JsonObject) -> bool:
+    fields = ("status", "reason", "message", "observedGeneration", "lastTransitionTime")
+    return old is not None and all(old.get(field) == new.get(field) for field in fields)
+
+
+def _complete(old: JsonObject | None, new: JsonObject) -> JsonObject:
+    """`new` with explicit nulls for what `old` had and it has not, since a patch merges."""
+    return {field: None for field in old or {} if field not in new} | new

@@ -1,0 +1,105 @@
+"""Requests and limits as cgroup settings, and the quality of service they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
+
+_MIN_SHARES = 2
+_MAX_SHARES = 262144
+_PERIOD = 100_000
+_MIN_QUOTA = 1000
+_COMPUTE = ("cpu", "memory")
+
+
+def all_containers(pod: JsonObject) -> list[JsonObject]:
+    """Init containers first, then containers."""
+    return get_list(pod, "spec", "initContainers") + get_list(pod, "spec", "containers")
+
+
+def qos_class(pod: JsonObject) -> str:
+    """Guaranteed, Burstable or BestEffort, by Kubernetes' rules."""
+    named = get_str(pod, "status", "qosClass")
+    if named:
+        return named
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    guaranteed = True
+    for container in all_containers(pod):
+        wanted, allowed = (_compute(container, kind) for kind in ("requests", "limits"))
+        for name, quantity in wanted.items():
+            requests[name] = requests[name] + quantity if name in requests else quantity
+        for name, quantity in allowed.items():
+            limits[name] = limits[name] + quantity if name in limits else quantity
+        guaranteed = guaranteed and set(allowed) == set(_COMPUTE)
+    if not requests and not limits:
+        return "BestEffort"
+    if guaranteed and all(
+        name in limits and limits[name] == requests.get(name, limits[name]) for name in _COMPUTE
+    ):
+        return "Guaranteed"
+    return "Burstable"
+
+
+def _compute(container: JsonObject, kind: str) -> dict[str, Quantity]:
+    found = {}
+    for name in _COMPUTE:
+        text = get_object(container, "resources", kind).get(name)
+        if text is not None and (quantity := Quantity.parse(text)).milli_value > 0:
+            found[name] = quantity
+    return found
+
+
+def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> dict[str, Any]:
+    """CRI's LinuxContainerResources of a container."""
+    requests = get_object(container, "resources", "requests")
+    limits = get_object(container, "resources", "limits")
+    cpu_limit = _milli(limits.get("cpu"))
+    cpu_request = _milli(requests.get("cpu")) if "cpu" in requests else cpu_limit
+    resources: dict[str, Any] = {
+        "cpu_shares": max(_MIN_SHARES, min(_MAX_SHARES, cpu_request * 1024 // 1000)),
+        "oom_score_adj": oom_score(pod, container, node_memory_bytes),
+    }
+    if cpu_limit:
+        resources |= {"cpu_period": _PERIOD, "cpu_quota": max(_MIN_QUOTA, cpu_limit * _PERIOD // 1000)}
+    if "memory" in limits:
+        resources["memory_limit_in_bytes"] = Quantity.parse(limits["memory"]).value
+    return resources
+
+
+def oom_score(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> int:
+    """How eagerly the kernel kills the container when memory runs out."""
+    quality = qos_class(pod)
+    if get_str(pod, "spec", "priorityClassName") == "system-node-critical" or quality == "Guaranteed":
+        return -997
+    if quality == "BestEffort":
+        return 1000
+    request = get_object(container, "resources", "requests").get("memory")
+    share = 1000 * Quantity.parse(request or "0").value // max(1, node_memory_bytes)
+    score = 1000 - share
+    return 3 if score < 3 else min(score, 999)
+
+
+def cgroup_parent(root: str, pod: JsonObject) -> str:
+    """The pod's cgroup below `root`, named as a kubelet with the cgroupfs driver names it."""
+    quality = qos_class(pod).lower()
+    uid = get_str(pod, "metadata", "uid")
+    middle = "" if quality == "guaranteed" else f"/{quality}"
+    return f"{root}/kubepods{middle}/pod{uid}"
+
+
+def extended_resources(container: JsonObject) -> Mapping[str, int]:
+    """Amounts of device plugins' resources that a container asks for."""
+    limits = get_object(container, "resources", "limits")
+    return {
+        name: Quantity.parse(amount).value
+        for name, amount in limits.items()
+        if "/" in name and not name.startswith("hugepages-") and "kubernetes.io/" not in name
+    }
+
+
+def _milli(value: str | None) -> int:
+    return Quantity.parse(value).milli_value if value is not None else 0

@@ -1,0 +1,255 @@
+"""Creating sandboxes and starting containers: image, configuration, devices, hooks, back-off."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kindling.node.backoff import Backoff
+from kindling.node.images import host_image
+from kindling.node.images.manager import ImageManager, ImageProblem
+from kindling.node.pods import environment, identity, sandbox
+from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
+from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.pods.observed import Observation, Waiting
+from kindling.node.pods.security import SecurityProblem
+from kindling.node.probes.handlers import Target, handler_of, perform
+from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes.manager import Prepared, VolumeManager
+from kubecore.json import JsonObject, get_bool, get_str
+
+_RETRY_SECONDS = 5.0
+
+
+class StartFailure(Exception):
+    """A container did not start; `reason` is what its status waits for."""
+
+    def __init__(self, reason: str, message: str, retry_seconds: float, *, created: bool = False) -> None:
+        super().__init__(message)
+        self.reason, self.retry_seconds, self.created = reason, retry_seconds, created
+
+
+@dataclass
+class PodSession:
+    """What the agent remembers of a pod between rounds; lost without harm in a restart."""
+
+    pod: JsonObject
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    waiting: dict[str, Waiting] = field(default_factory=dict)
+    starting: set[str] = field(default_factory=set)
+    """Ids of containers whose postStart hook runs."""
+
+
+@dataclass
+class StarterServices:
+    """What starting containers needs from the rest of the node."""
+
+    runtime: Runtime
+    images: ImageManager
+    volumes: VolumeManager
+    announce: Callable[[JsonObject, str, str, str, str], None]
+    sources: Callable[[JsonObject], Awaitable[Sources]]
+    pull_secrets: Callable[[JsonObject], Awaitable[list[JsonObject]]]
+    devices: Callable[[JsonObject, JsonObject], Awaitable[DeviceGrant]]
+    node: Callable[[], NodeFacts]
+    resolver: sandbox.ResolverSettings
+    cgroup_root: str
+    node_memory_bytes: int
+    default_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class ContainerStarter:
+    """Starts sandboxes and containers of all pods of a node."""
+
+    def __init__(self, services: StarterServices) -> None:
+        self._services = services
+        self._backoff = Backoff()
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone."""
+        self._backoff.forget_prefix(uid)
+
+    async def create_sandbox(self, session: PodSession, attempt: int) -> str:
+        """Run a new sandbox. Raises RuntimeFailure."""
+        services = self._services
+        config = sandbox.sandbox_config(session.pod, attempt, services.resolver, services.cgroup_root)
+        identity.log_directory(session.pod).mkdir(parents=True, exist_ok=True, mode=0o755)
+        return await services.runtime.run_sandbox(config)
+
+    async def start(self, session: PodSession, observed: Observation, name: str) -> None:
+        """Start container `name` in the newest sandbox. Raises StartFailure or RuntimeFailure."""
+        pod, current = session.pod, observed.sandbox
+        if current is None:
+            raise RuntimeFailure(f"no sandbox for container {name}", "FAILED_PRECONDITION")
+        container = find_container(pod, name)
+        previous = observed.newest(name)
+        self._check_backoff(pod, name, previous)
+        image = await self._image(pod, container)
+        values = await self._configure(session, container, image, current.ips, previous)
+        sandbox_config = sandbox.sandbox_config(
+            pod, current.attempt, self._services.resolver, self._services.cgroup_root
+        )
+        container_id = await self._create(pod, current.id, name, values, sandbox_config)
+        await self._launch(pod, container_id, name)
+        session.waiting.pop(name, None)
+        _link_log(pod, name, values["log_path"], container_id)
+        await self._after_start(session, container, container_id, current.ips)
+        for old in observed.containers.get(name, ())[1:]:
+            await self._services.runtime.remove_container(old.id)
+            if old.log_path:
+                Path(old.log_path).unlink(missing_ok=True)
+
+    def _check_backoff(self, pod: JsonObject, name: str, previous: Container | None) -> None:
+        if previous is None or previous.state is not ContainerState.EXITED:
+            return
+        key, now = f"{get_str(pod, 'metadata', 'uid')}/{name}", time.time()
+        left = self._backoff.remaining(key, now, previous.finished_at / 1e9)
+        if left > 0:
+            shown = identity.display_name(pod)
+            delay = _go_duration(self._backoff.delay(key))
+            text = f"Back-off restarting failed container {name} in pod {shown}"
+            self._services.announce(pod, "Warning", "BackOff", text, name)
+            message = f"back-off {delay} restarting failed container={name} pod={shown}"
+            raise StartFailure("CrashLoopBackOff", message, left)
+        self._backoff.failed(key, now)
+
+    async def _image(self, pod: JsonObject, container: JsonObject) -> Image:
+        from kindling.node.images.manager import credentials_of  # noqa: PLC0415
+
+        name = get_str(container, "name")
+        credentials = [
+            login for secret in await self._services.pull_secrets(pod) for login in credentials_of(secret)
+        ]
+
+        def announce(kind: str, reason: str, message: str) -> None:
+            self._services.announce(pod, kind, reason, message, name)
+
+        try:
+            return await self._services.images.ensure(container, announce, credentials)
+        except ImageProblem as problem:
+            announce("Warning", "Failed", f"Error: {problem.reason}")
+            raise StartFailure(problem.reason, str(problem), _RETRY_SECONDS) from problem
+
+    async def _configure(
+        self,
+        session: PodSession,
+        container: JsonObject,
+        image: Image,
+        ips: tuple[str, ...],
+        previous: Container | None,
+    ) -> dict[str, Any]:
+        pod, services, name = session.pod, self._services, get_str(container, "name")
+        attempt = 0
+        if previous is not None:
+            attempt = int(previous.annotations.get(identity.ANNOTATION_RESTARTS, previous.attempt)) + 1
+        try:
+            context = EnvironmentContext(
+                pod, services.node(), await services.sources(pod), ips or services.node().ips
+            )
+            values = environment.build_environment(container, context)
+            mounts, block = services.volumes.container_mounts(pod, container, session.prepared, values)
+            taken = {mount["container_path"] for mount in mounts}
+            if "/etc/hosts" not in taken:
+                mounts.append(self._hosts(pod, ips))
+            if host_image.is_host_image(get_str(container, "image")):
+                mounts = host_image.mounts(taken) + mounts
+            grant = await services.devices(pod, container)
+            inputs = ContainerInputs(
+                context=context,
+                image=image,
+                attempt=attempt,
+                mounts=mounts,
+                block_devices=block,
+                grant=grant,
+                termination_file=_termination_file(pod, name, attempt),
+                node_memory_bytes=services.node_memory_bytes,
+                default_environment=services.default_environment,
+            )
+            (identity.log_directory(pod) / name).mkdir(parents=True, exist_ok=True, mode=0o755)
+            return container_config(pod, container, inputs)
+        except (ConfigProblem, SecurityProblem, ContentProblem) as problem:
+            services.announce(pod, "Warning", "Failed", f"Error: {problem}", name)
+            raise StartFailure("CreateContainerConfigError", str(problem), _RETRY_SECONDS) from problem
+
+    def _hosts(self, pod: JsonObject, ips: tuple[str, ...]) -> dict[str, Any]:
+        path = identity.pod_directory(get_str(pod, "metadata", "uid")) / "etc-hosts"
+        node_hosts = Path("/etc/hosts").read_text() if get_bool(pod, "spec", "hostNetwork") else ""
+        path.write_text(sandbox.hosts_file(pod, ips, self._services.resolver, node_hosts))
+        path.chmod(0o644)
+        return {"container_path": "/etc/hosts", "host_path": str(path), "propagation": 0}
+
+    async def _create(
+        self,
+        pod: JsonObject,
+        sandbox_id: str,
+        name: str,
+        config: Mapping[str, Any],
+        sandbox_config: Mapping[str, Any],
+    ) -> str:
+        try:
+            container_id = await self._services.runtime.create_container(sandbox_id, config, sandbox_config)
+        except RuntimeFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise
+            self._services.announce(pod, "Warning", "Failed", f"Error: {error}", name)
+            raise StartFailure("CreateContainerError", str(error), _RETRY_SECONDS) from error
+        self._services.announce(pod, "Normal", "Created", "Container created", name)
+        return container_id
+
+    async def _launch(self, pod: JsonObject, container_id: str, name: str) -> None:
+        try:
+            await self._services.runtime.start_container(container_id)
+        except RuntimeFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise
+            self._services.announce(pod, "Warning", "Failed", f"Error: {error}", name)
+            raise StartFailure("RunContainerError", str(error), _RETRY_SECONDS, created=True) from error
+        self._services.announce(pod, "Normal", "Started", "Container started", name)
+
+    async def _after_start(
+        self, session: PodSession, container: JsonObject, container_id: str, ips: tuple[str, ...]
+    ) -> None:
+        """The postStart hook; the container is killed when it fails."""
+        hook = handler_of(container, "lifecycle", "postStart")
+        if hook is None:
+            return
+        session.starting.add(container_id)
+        try:
+            target = Target(container_id, container, (ips or self._services.node().ips or ("",))[0])
+            outcome = await perform(self._services.runtime, hook, target, 0 if "exec" in hook else 3600)
+            if not outcome.success:
+                name = get_str(container, "name")
+                text = f"PostStartHook failed: {outcome.output}"
+                self._services.announce(session.pod, "Warning", "FailedPostStartHook", text, name)
+                await self._services.runtime.stop_container(container_id, 2)
+                raise StartFailure("PostStartHookError", outcome.output, _RETRY_SECONDS, created=True)
+        finally:
+            session.starting.discard(container_id)
+
+
+def _termination_file(pod: JsonObject, name: str, attempt: int) -> Path:
+    directory = identity.pod_directory(get_str(pod, "metadata", "uid")) / "containers" / name
+    directory.mkdir(parents=True, exist_ok=True, mode=0o750)
+    path = directory / f"{attempt:08x}"
+    path.write_bytes(b"")
+    # Containers of any user may leave their last words here.
+    path.chmod(0o666)
+    return path
+
+
+def _link_log(pod: JsonObject, name: str, log_path: str, container_id: str) -> None:
+    target = identity.log_directory(pod) / log_path
+    pod_name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
+    link = identity.CONTAINER_LOGS / f"{pod_name}_{namespace}_{name}-{container_id}.log"
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def _go_duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -1,0 +1,344 @@
+"""A pod's status as a kubelet reports it: a pure function of the pod, the runtime and what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kindling.node.pods import identity
+from kindling.node.pods.actions import should_restart
+from kindling.node.pods.container import is_restartable
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.pods.observed import Memory, Observation, Waiting
+from kindling.node.pods.resources import qos_class
+from kindling.node.runtime.interface import Container, ContainerState
+from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from kubecore.objects.times import format_time
+
+OWNED_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+_FINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """What a status is made from. `now` is an RFC 3339 time, `ending` says that the pod has been stopped
+    for good, `reason` and `message` explain an end that did not come from the containers."""
+
+    observed: Observation
+    memory: Memory
+    node: NodeFacts
+    now: str
+    ending: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
+    """The new status. Conditions that others own are carried over from `pod`."""
+    old = get_object(pod, "status")
+    init = [
+        _container_status(pod, container, inputs, init=True)
+        for container in get_list(pod, "spec", "initContainers")
+    ]
+    main = [
+        _container_status(pod, container, inputs, init=False)
+        for container in get_list(pod, "spec", "containers")
+    ]
+    phase = _phase(pod, init, main, inputs)
+    if get_str(old, "phase") in _FINAL:
+        phase = get_str(old, "phase")
+    status: JsonObject = {
+        "observedGeneration": get_int(pod, "metadata", "generation", default=1),
+        "phase": phase,
+        "conditions": _conditions(pod, phase, init, main, inputs),
+        "startTime": get_str(old, "startTime") or inputs.now,
+        "qosClass": qos_class(pod),
+    }
+    if inputs.node.ips:
+        status["hostIP"] = inputs.node.ips[0]
+        status["hostIPs"] = [{"ip": ip} for ip in inputs.node.ips]
+    ips = _pod_ips(pod, phase, inputs)
+    if ips:
+        status["podIP"] = ips[0]
+        status["podIPs"] = [{"ip": ip} for ip in ips]
+    if init:
+        status["initContainerStatuses"] = init
+    if main:
+        status["containerStatuses"] = main
+    reason = inputs.reason or get_str(old, "reason")
+    if reason:
+        status |= {"reason": reason, "message": inputs.message or get_str(old, "message")}
+    if phase not in _FINAL:
+        status["resources"] = {}
+    return status
+
+
+def _pod_ips(pod: JsonObject, phase: str, inputs: StatusInputs) -> tuple[str, ...]:
+    if get_bool(pod, "spec", "hostNetwork"):
+        return inputs.node.ips
+    if inputs.observed.ips:
+        return inputs.observed.ips
+    if phase in _FINAL or inputs.ending:
+        # An ended pod keeps the address it had, for whoever reads about it afterwards.
+        return tuple(get_str(entry, "ip") for entry in get_list(pod, "status", "podIPs"))
+    return ()
+
+
+def timestamp(nanoseconds: int) -> str:
+    """RFC 3339 with second precision, as API times are."""
+    return format_time(datetime.fromtimestamp(nanoseconds / 1e9, UTC))
+
+
+def _container_status(
+    pod: JsonObject, container: JsonObject, inputs: StatusInputs, *, init: bool
+) -> JsonObject:
+    name = get_str(container, "name")
+    history = inputs.observed.containers.get(name, ())
+    found = history[0] if history else None
+    verdict = inputs.memory.verdict(found) if found is not None else None
+    running = found is not None and found.state is ContainerState.RUNNING
+    hooked = found is not None and found.id not in inputs.memory.starting
+    started = running and hooked and verdict is not None and verdict.has_started
+    ready = started and verdict is not None and verdict.is_ready
+    if init and not is_restartable(container):
+        ready = found is not None and found.state is ContainerState.EXITED and found.exit_code == 0
+        started = started and running
+    state, last = _states(pod, container, inputs, init=init)
+    status: JsonObject = {
+        "name": name,
+        "state": state,
+        "lastState": last,
+        "ready": ready,
+        "restartCount": _restarts(found),
+        "image": get_str(container, "image"),
+        "imageID": found.image_ref if found is not None else "",
+        "started": started,
+    }
+    if found is not None:
+        status["containerID"] = f"containerd://{found.id}"
+        status["resources"] = {
+            kind: values
+            for kind in ("limits", "requests")
+            if (values := get_object(container, "resources", kind))
+        }
+        if running and get_object(container, "resources", "requests"):
+            status["allocatedResources"] = get_object(container, "resources", "requests")
+    mounts = [_mount_status(mount) for mount in get_list(container, "volumeMounts")]
+    if mounts:
+        status["volumeMounts"] = mounts
+    return status
+
+
+def _mount_status(mount: JsonObject) -> JsonObject:
+    status = {"name": get_str(mount, "name"), "mountPath": get_str(mount, "mountPath")}
+    if get_bool(mount, "readOnly"):
+        return status | {"readOnly": True, "recursiveReadOnly": "Disabled"}
+    return status
+
+
+def _states(
+    pod: JsonObject, container: JsonObject, inputs: StatusInputs, *, init: bool
+) -> tuple[JsonObject, JsonObject]:
+    """The current and the last state."""
+    name = get_str(container, "name")
+    history = inputs.observed.containers.get(name, ())
+    default = _default_waiting(pod, init=init)
+    waiting = inputs.memory.waiting.get(name)
+    if not history:
+        if inputs.ending:
+            return _lost(), {}
+        return _waiting(waiting or default), {}
+    newest = history[0]
+    last = _terminated(history[1]) if len(history) > 1 else {}
+    if newest.state is ContainerState.RUNNING:
+        return {"running": {"startedAt": timestamp(newest.started_at)}}, last
+    if newest.state is ContainerState.EXITED:
+        policy = "Always" if init and is_restartable(container) else _policy(pod)
+        again = should_restart(policy, newest.exit_code)
+        if init and not is_restartable(container) and newest.exit_code == 0:
+            again = False
+        if waiting is not None and again and not inputs.ending:
+            return _waiting(waiting), _terminated(newest)
+        return _terminated(newest), last
+    if inputs.ending:
+        return _lost(), last
+    return _waiting(waiting or default), last
+
+
+def _policy(pod: JsonObject) -> str:
+    return get_str(pod, "spec", "restartPolicy", default="Always")
+
+
+def _default_waiting(pod: JsonObject, *, init: bool) -> Waiting:
+    return Waiting("PodInitializing" if get_list(pod, "spec", "initContainers") else "ContainerCreating")
+
+
+def _waiting(waiting: Waiting) -> JsonObject:
+    details = {"reason": waiting.reason}
+    return {"waiting": details | ({"message": waiting.message} if waiting.message else {})}
+
+
+def _lost() -> JsonObject:
+    return {
+        "terminated": {
+            "exitCode": 137,
+            "reason": "ContainerStatusUnknown",
+            "message": "The container could not be located when the pod was terminated",
+            "startedAt": None,
+            "finishedAt": None,
+        }
+    }
+
+
+def _terminated(container: Container) -> JsonObject:
+    details: JsonObject = {
+        "exitCode": container.exit_code,
+        "reason": container.reason or ("Completed" if container.exit_code == 0 else "Error"),
+        "startedAt": timestamp(container.started_at) if container.started_at else None,
+        "finishedAt": timestamp(container.finished_at) if container.finished_at else None,
+        "containerID": f"containerd://{container.id}",
+    }
+    if container.message:
+        details["message"] = container.message
+    return {"terminated": details}
+
+
+def _restarts(container: Container | None) -> int:
+    if container is None:
+        return 0
+    return int(container.annotations.get(identity.ANNOTATION_RESTARTS, container.attempt))
+
+
+def _phase(pod: JsonObject, init: list[JsonObject], main: list[JsonObject], inputs: StatusInputs) -> str:
+    if inputs.reason and inputs.ending:
+        return "Failed"
+    policy = _policy(pod)
+    if not inputs.ending:
+        for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
+            ended = get_object(status, "state", "terminated")
+            if is_restartable(container):
+                if not any(get_object(item, "state", "running") for item in main) and not status["started"]:
+                    if not any("terminated" in item["state"] or item["lastState"] for item in main):
+                        return "Pending"
+                continue
+            if ended and ended["exitCode"] == 0:
+                continue
+            if ended and policy == "Never":
+                return "Failed"
+            return "Pending"
+    running = sum("running" in item["state"] for item in main)
+    stopped = [
+        get_object(item["state"], "terminated") or get_object(item["lastState"], "terminated")
+        for item in main
+        if "running" not in item["state"]
+    ]
+    if any(not item for item in stopped):
+        return "Failed" if inputs.ending else "Pending"
+    if running:
+        return "Running"
+    succeeded = all(item["exitCode"] == 0 for item in stopped)
+    if inputs.ending:
+        return "Succeeded" if succeeded else "Failed"
+    if policy == "Always":
+        return "Running"
+    if succeeded:
+        return "Succeeded"
+    return "Failed" if policy == "Never" else "Running"
+
+
+def _conditions(
+    pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject], inputs: StatusInputs
+) -> list[JsonObject]:
+    observed = inputs.observed
+    network = observed.sandbox is not None and observed.sandbox.ready
+    network = network and (bool(observed.ips) or get_bool(pod, "spec", "hostNetwork"))
+    sidecars = [
+        status
+        for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True)
+        if is_restartable(container)
+    ]
+    own = {
+        "PodReadyToStartContainers": _condition(network),
+        "Initialized": _initialized(pod, phase, init, main),
+        "ContainersReady": _containers_ready(phase, sidecars + main),
+        "PodScheduled": _condition(True),
+    }
+    own["Ready"] = _ready(pod, own["ContainersReady"])
+    old = {get_str(item, "type"): item for item in get_list(pod, "status", "conditions")}
+    result = []
+    for kind in OWNED_CONDITIONS:
+        previous = old.get(kind)
+        unchanged = previous is not None and previous.get("status") == own[kind]["status"]
+        result.append(
+            {
+                "type": kind,
+                "observedGeneration": get_int(pod, "metadata", "generation", default=1),
+                **own[kind],
+                "lastProbeTime": None,
+                "lastTransitionTime": previous["lastTransitionTime"]
+                if unchanged and previous is not None and previous.get("lastTransitionTime")
+                else inputs.now,
+            }
+        )
+    return result + [item for kind, item in old.items() if kind not in OWNED_CONDITIONS]
+
+
+def _condition(value: bool, reason: str = "", message: str = "") -> JsonObject:
+    condition: JsonObject = {"status": "True" if value else "False"}
+    if reason:
+        condition["reason"] = reason
+    if message:
+        condition["message"] = message
+    return condition
+
+
+def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject]) -> JsonObject:
+    if phase == "Succeeded":
+        return _condition(True, "PodCompleted")
+    begun = any(
+        "running" in item["state"] or "terminated" in item["state"] or item["lastState"] for item in main
+    )
+    incomplete = []
+    for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
+        done = status["started"] if is_restartable(container) else status["ready"]
+        if not done and not (is_restartable(container) and begun):
+            incomplete.append(status["name"])
+    if incomplete:
+        message = f"containers with incomplete status: {_names(incomplete)}"
+        return _condition(False, "ContainersNotInitialized", message)
+    return _condition(True)
+
+
+def _containers_ready(phase: str, statuses: list[JsonObject]) -> JsonObject:
+    if phase == "Succeeded":
+        return _condition(False, "PodCompleted")
+    if phase == "Failed":
+        return _condition(False, "PodFailed")
+    unready = [status["name"] for status in statuses if not status["ready"]]
+    if unready:
+        return _condition(False, "ContainersNotReady", f"containers with unready status: {_names(unready)}")
+    return _condition(True)
+
+
+def _ready(pod: JsonObject, containers: Mapping[str, Any]) -> JsonObject:
+    if containers["status"] != "True":
+        return dict(containers)
+    messages = []
+    for gate in get_list(pod, "spec", "readinessGates"):
+        kind = get_str(gate, "conditionType")
+        found = next((i for i in get_list(pod, "status", "conditions") if i.get("type") == kind), None)
+        if found is None:
+            messages.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif found.get("status") != "True":
+            messages.append(
+                f'the status of pod readiness gate "{kind}" is not "True", but {get_str(found, "status")}'
+            )
+    if messages:
+        return _condition(False, "ReadinessGatesNotReady", ", ".join(messages))
+    return _condition(True)
+
+
+def _names(names: Iterable[str]) -> str:
+    return "[" + " ".join(names) + "]"

@@ -1,0 +1,101 @@
+"""Stopping pods and containers: hooks, grace, order, and taking away what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kindling.node.pods import identity
+from kindling.node.pods.container import find_container, is_restartable
+from kindling.node.pods.observed import Observation
+from kindling.node.probes.handlers import Target, handler_of, perform
+from kindling.node.runtime.interface import Container, ContainerState, Runtime
+from kubecore.json import JsonObject, get_list, get_str
+
+_log = logging.getLogger(__name__)
+
+Announce = Callable[[JsonObject, str, str, str, str], None]
+"""Records an event: pod, type, reason, message, container."""
+
+
+class PodStopper:
+    """Stops what runs."""
+
+    def __init__(self, runtime: Runtime, announce: Announce) -> None:
+        self._runtime = runtime
+        self._announce = announce
+
+    async def stop_all(
+        self, pod: JsonObject, observed: Observation, grace_seconds: int, message: str
+    ) -> None:
+        """Stop all containers (sidecars after the others, last one first) and the sandboxes.
+
+        `message`, with the container's name in place of ``{}``, becomes a Killing event each; empty: none.
+        """
+        deadline = time.monotonic() + grace_seconds
+        sidecars = [
+            get_str(item, "name")
+            for item in reversed(get_list(pod, "spec", "initContainers"))
+            if is_restartable(item)
+        ]
+        running = [item for item in observed.all_containers() if item.state is not ContainerState.EXITED]
+        async with asyncio.TaskGroup() as group:
+            for item in running:
+                if item.name not in sidecars:
+                    group.create_task(self._stop_one(pod, item, grace_seconds, message))
+        for name in sidecars:
+            for item in running:
+                if item.name == name:
+                    left = max(0, int(deadline - time.monotonic()))
+                    await self._stop_one(pod, item, min(left, grace_seconds), message)
+        for sandbox in observed.sandboxes:
+            await self._runtime.stop_sandbox(sandbox.id)
+
+    async def _stop_one(
+        self, pod: JsonObject, container: Container, grace_seconds: int, message: str
+    ) -> None:
+        if message:
+            self._announce(pod, "Normal", "Killing", message.format(container.name), container.name)
+        await self.stop_container(pod, container, grace_seconds)
+
+    async def stop_container(self, pod: JsonObject, container: Container, grace_seconds: int) -> None:
+        """Run the preStop hook and stop the container, all within the grace period."""
+        begun = time.monotonic()
+        definition = find_container(pod, container.name)
+        hook = handler_of(definition, "lifecycle", "preStop")
+        if hook and grace_seconds > 0 and container.state is ContainerState.RUNNING:
+            status = (
+                await self._runtime.sandbox_status(container.sandbox_id) if container.sandbox_id else None
+            )
+            address = (status.ips if status else ()) or ("127.0.0.1",)
+            target = Target(container.id, definition, address[0])
+            try:
+                async with asyncio.timeout(grace_seconds):
+                    outcome = await perform(self._runtime, hook, target, grace_seconds)
+            except TimeoutError:
+                _log.warning("preStop hook of %s did not end in time", container.name)
+            else:
+                if not outcome.success:
+                    text = f"PreStopHook failed: {outcome.output}"
+                    self._announce(pod, "Warning", "FailedPreStopHook", text, container.name)
+        left = max(0, grace_seconds - int(time.monotonic() - begun))
+        await self._runtime.stop_container(container.id, left)
+
+    async def remove_all(self, pod: JsonObject, observed: Observation) -> None:
+        """Remove stopped containers, sandboxes and logs."""
+        for container in observed.all_containers():
+            await self._runtime.remove_container(container.id)
+            for link in _log_links(pod, container):
+                link.unlink(missing_ok=True)
+        for sandbox in observed.sandboxes:
+            await self._runtime.remove_sandbox(sandbox.id)
+        await asyncio.to_thread(shutil.rmtree, identity.log_directory(pod), True)
+
+
+def _log_links(pod: JsonObject, container: Container) -> list[Path]:
+    name, namespace = get_str(pod, "metadata", "name"), get_str(pod, "metadata", "namespace")
+    return [identity.CONTAINER_LOGS / f"{name}_{namespace}_{container.name}-{container.id}.log"]

@@ -1,0 +1,361 @@
+"""One pod's worker: brings the pod to where the API wants it, step by step, as long as it exists.
+
+Each round observes, decides (`actions`), acts and publishes. A worker starts from what the runtime has, so a
+new agent carries on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kindling.node.pods import identity, status
+from kindling.node.pods.actions import Plan, SandboxAction, decide
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.pods.observed import Memory, Observation, Waiting
+from kindling.node.pods.observer import Observer
+from kindling.node.pods.publisher import StatusPublisher
+from kindling.node.pods.starter import ContainerStarter, PodSession, StartFailure
+from kindling.node.pods.stopper import PodStopper
+from kindling.node.probes.handlers import Target
+from kindling.node.probes.manager import Listener, ProbeManager
+from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
+from kindling.node.volumes.manager import VolumeManager, VolumeProblem
+from kubecore.client import ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.objects import times
+from kubecore.runtime import EventRecorder
+
+_log = logging.getLogger(__name__)
+
+_FINAL = ("Succeeded", "Failed")
+_REFRESH_SECONDS = 30.0
+_FIRST_RETRY = 0.5
+_MAX_RETRY = 15.0
+
+
+@dataclass
+class PodServices:
+    """What workers share."""
+
+    runtime: Runtime
+    observer: Observer
+    publisher: StatusPublisher
+    volumes: VolumeManager
+    probes: ProbeManager
+    starter: ContainerStarter
+    stopper: PodStopper
+    recorder: EventRecorder
+    node: Callable[[], NodeFacts]
+    release: Callable[[str], Awaitable[None]]
+    """Frees what a pod held outside its containers (devices, cgroups), by uid."""
+
+
+class PodWorker:
+    """Runs one pod until nothing of it is left."""
+
+    def __init__(self, pod: JsonObject, services: PodServices) -> None:
+        self.pod = pod
+        self.uid = get_str(pod, "metadata", "uid")
+        self._services = services
+        self._wake = asyncio.Event()
+        self._session = PodSession(pod)
+        self._step: asyncio.Task[float | None] | None = None
+        self._failures = 0
+        self._gone = False
+        self._ended = False
+        self._eviction = ("", "")
+        self._refreshed = time.monotonic()
+
+    def update(self, pod: JsonObject) -> None:
+        """The API's object changed."""
+        ending = self._is_ending()
+        grace = self._grace()
+        self.pod = pod
+        self._session.pod = pod
+        if self._is_ending() and not ending:
+            # Whatever is being waited for (an image, a hook) no longer matters.
+            self._interrupt()
+        elif ending and self._grace() < grace:
+            self._interrupt()
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Something about the pod changed in the runtime."""
+        self._wake.set()
+
+    def vanish(self) -> None:
+        """The API's object is gone: stop and remove everything."""
+        if not self._gone:
+            self._gone = True
+            self._interrupt()
+            self._wake.set()
+
+    def evict(self, reason: str, message: str) -> None:
+        """End the pod as Failed."""
+        self._eviction = (reason, message)
+        self._interrupt()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Work until nothing is left of the pod."""
+        while True:
+            self._wake.clear()
+            delay = await self._guarded_step()
+            if delay is None and self._gone:
+                return
+            if delay == 0:
+                continue
+            try:
+                await asyncio.wait_for(self._wake.wait(), delay)
+            except TimeoutError:
+                continue
+
+    def _interrupt(self) -> None:
+        if self._step is not None:
+            self._step.cancel()
+
+    async def _guarded_step(self) -> float | None:
+        """One round; the seconds until the next, 0 for at once, None for when something changes."""
+        self._step = asyncio.create_task(self._round(), name=f"pod-{identity.display_name(self.pod)}")
+        try:
+            delay = await self._step
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                self._step.cancel()
+                raise
+            return 0
+        except (RuntimeFailure, StatusError, ConnectionFailed, OSError) as error:
+            self._failures += 1
+            _log.warning("pod %s: %s", identity.display_name(self.pod), error)
+            if isinstance(error, RuntimeFailure):
+                await self._look_again()
+            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 10)))
+        finally:
+            self._step = None
+        self._failures = 0
+        return delay
+
+    async def _look_again(self) -> None:
+        try:
+            await self._services.observer.relist()
+        except RuntimeFailure as error:
+            _log.debug("relisting failed as well: %s", error)
+
+    async def _round(self) -> float | None:
+        if self._gone:
+            await self._remove()
+            return None
+        if self._is_ending():
+            return await self._end()
+        return await self._sync()
+
+    def _is_ending(self) -> bool:
+        metadata = get_object(self.pod, "metadata")
+        final = get_str(self.pod, "status", "phase") in _FINAL
+        return (
+            bool(metadata.get("deletionTimestamp")) or final or bool(self._eviction[0]) or self._is_overdue()
+        )
+
+    def _is_overdue(self) -> bool:
+        deadline = get_object(self.pod, "spec").get("activeDeadlineSeconds")
+        started = get_str(self.pod, "status", "startTime")
+        if not isinstance(deadline, int) or not started:
+            return False
+        if times.seconds_between(started, times.now_rfc3339()) < deadline:
+            return False
+        self._eviction = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+        return True
+
+    def _grace(self) -> int:
+        metadata = get_object(self.pod, "metadata")
+        if "deletionGracePeriodSeconds" in metadata:
+            return get_int(metadata, "deletionGracePeriodSeconds")
+        return get_int(self.pod, "spec", "terminationGracePeriodSeconds", default=30)
+
+    @property
+    def _observed(self) -> Observation:
+        return self._services.observer.observation(self.uid)
+
+    async def _sync(self) -> float | None:
+        """Bring the pod a step further."""
+        observed = self._observed
+        self._watch_probes(observed)
+        plan = decide(self.pod, observed, self._memory(observed))
+        await self._publish()
+        if plan.sandbox is SandboxAction.KILL:
+            await self._services.stopper.stop_all(self.pod, observed, self._grace(), "")
+            await self._services.observer.relist()
+            self._ended = True
+            await self._publish()
+            # A final phase that is published brings the rest of the end.
+            return 0 if self._eviction[0] else 1.0
+        if plan.sandbox is SandboxAction.CREATE:
+            return await self._create_sandbox(plan, observed)
+        acted, delay = await self._act(plan, observed)
+        if acted:
+            await self._services.observer.relist()
+            return 0
+        await self._publish()
+        return min(delay, await self._refresh())
+
+    async def _create_sandbox(self, plan: Plan, observed: Observation) -> float:
+        if observed.sandbox is not None:
+            self._event("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+            await self._services.stopper.stop_all(self.pod, observed, 0, "")
+        try:
+            self._session.prepared = await self._services.volumes.prepare(self.pod)
+        except VolumeProblem as problem:
+            self._event("Warning", "FailedMount", problem.event_message)
+            self._failures += 1
+            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 5)))
+        try:
+            await self._services.starter.create_sandbox(self._session, plan.attempt)
+        except RuntimeFailure as error:
+            message = f"Failed to create pod sandbox: rpc error: code = {error.code} desc = {error}"
+            self._event("Warning", "FailedCreatePodSandBox", message)
+            raise
+        for old in observed.sandboxes:
+            await self._services.runtime.stop_sandbox(old.id)
+        await self._services.observer.relist()
+        return 0
+
+    async def _act(self, plan: Plan, observed: Observation) -> tuple[bool, float]:
+        """Kill and start; whether anything was done, and when to look again."""
+        acted = False
+        delay = _REFRESH_SECONDS
+        for kill in plan.kill:
+            self._event("Normal", "Killing", kill.message, kill.container.name)
+            self._services.probes.forget(kill.container.id)
+            await self._services.stopper.stop_container(self.pod, kill.container, self._grace())
+            acted = True
+        if plan.start and not self._session.prepared:
+            try:
+                self._session.prepared = await self._services.volumes.prepare(self.pod)
+            except VolumeProblem as problem:
+                self._event("Warning", "FailedMount", problem.event_message)
+                return acted, 5.0
+        for name in plan.start:
+            try:
+                await self._services.starter.start(self._session, observed, name)
+                acted = True
+            except StartFailure as failure:
+                self._session.waiting[name] = Waiting(failure.reason, str(failure))
+                delay = min(delay, failure.retry_seconds)
+                acted = acted or failure.created
+        return acted, delay
+
+    async def _refresh(self) -> float:
+        """Bring rendered volumes up to date from time to time."""
+        now = time.monotonic()
+        if now - self._refreshed >= _REFRESH_SECONDS:
+            self._refreshed = now
+            await self._services.volumes.refresh(self.pod)
+        return _REFRESH_SECONDS - (now - self._refreshed)
+
+    def _watch_probes(self, observed: Observation) -> None:
+        for container in _probed(self.pod):
+            name = get_str(container, "name")
+            found = observed.current(name)
+            if (
+                found is None
+                or found.state is not ContainerState.RUNNING
+                or found.id in self._session.starting
+            ):
+                continue
+            known = _known_status(self.pod, found)
+            address = (observed.ips or self._services.node().ips or ("",))[0]
+            listener = Listener(self.wake, lambda n, text: self._event("Warning", "Unhealthy", text, n))
+            self._services.probes.watch(
+                Target(found.id, container, address),
+                listener,
+                was_started=known.get("started") is True,
+                was_ready=known.get("ready") is True,
+            )
+        for found in observed.all_containers():
+            if found.state is ContainerState.EXITED:
+                self._services.probes.forget(found.id)
+
+    def _memory(self, observed: Observation) -> Memory:
+        for name in list(self._session.waiting):
+            current = observed.current(name)
+            if current is not None and current.state is ContainerState.RUNNING:
+                del self._session.waiting[name]
+        verdicts = {item.id: self._services.probes.verdicts(item.id) for item in observed.all_containers()}
+        return Memory(dict(self._session.waiting), verdicts, frozenset(self._session.starting))
+
+    async def _publish(self, *, ending: bool = False) -> None:
+        observed = self._observed
+        inputs = status.StatusInputs(
+            observed,
+            self._memory(observed),
+            self._services.node(),
+            times.now_rfc3339(),
+            ending=ending,
+            reason=self._eviction[0],
+            message=self._eviction[1],
+        )
+        await self._services.publisher.publish(self.pod, status.pod_status(self.pod, inputs))
+
+    async def _end(self) -> float | None:
+        """Stop the pod for good; confirm its deletion when it is being deleted."""
+        observed = self._observed
+        deleting = bool(get_object(self.pod, "metadata").get("deletionTimestamp"))
+        if observed.has_running or (observed.sandbox is not None and observed.sandbox.ready):
+            for item in observed.all_containers():
+                self._services.probes.stop_liveness(item.id)
+            await self._publish()
+            await self._services.stopper.stop_all(self.pod, observed, self._grace(), "Stopping container {}")
+            await self._services.observer.relist()
+        for item in self._observed.all_containers():
+            self._services.probes.forget(item.id)
+        final = get_str(self.pod, "status", "phase") in _FINAL
+        if not final or not self._ended:
+            if not final or self._observed.containers:
+                await self._publish(ending=True)
+            self._ended = True
+        await self._services.volumes.clean_up(self.uid)
+        await self._services.release(self.uid)
+        if deleting:
+            await self._services.publisher.confirm_deletion(self.pod)
+        return None
+
+    async def _remove(self) -> None:
+        """Take away everything that is left."""
+        observed = self._observed
+        for item in observed.all_containers():
+            self._services.probes.forget(item.id)
+        await self._services.stopper.stop_all(self.pod, observed, 0, "")
+        await self._services.stopper.remove_all(self.pod, observed)
+        await self._services.volumes.clean_up(self.uid)
+        await self._services.release(self.uid)
+        self._services.starter.forget(self.uid)
+        self._services.publisher.forget(self.uid)
+        await self._services.observer.relist()
+
+    def _event(self, kind: str, reason: str, message: str, container: str = "") -> None:
+        where = identity.field_path(self.pod, container) if container else ""
+        subject = {"apiVersion": "v1", "kind": "Pod", **self.pod}
+        self._services.recorder.event(
+            subject, "Warning" if kind == "Warning" else "Normal", reason, message, where
+        )
+
+
+def _probed(pod: JsonObject) -> list[JsonObject]:
+    """Containers that may have probes: all but plain init containers."""
+    sidecars = [
+        item for item in get_list(pod, "spec", "initContainers") if get_str(item, "restartPolicy") == "Always"
+    ]
+    return sidecars + get_list(pod, "spec", "containers")
+
+
+def _known_status(pod: JsonObject, container: Container) -> JsonObject:
+    """What the API says of exactly this container."""
+    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    wanted = f"containerd://{container.id}"
+    return next((item for item in listed if item.get("containerID") == wanted), {})

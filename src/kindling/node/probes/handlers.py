@@ -1,0 +1,173 @@
+"""Carrying out what probes and hooks ask: commands, HTTP requests, TCP connections, gRPC health checks."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.wire.interface import build_interface
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+
+_MAX_OUTPUT = 10 * 1024
+_HEALTH = {
+    "package": "grpc.health.v1",
+    "services": {"Health": {"Check": ["HealthCheckRequest", "HealthCheckResponse"]}},
+    "enums": {"ServingStatus": {"UNKNOWN": 0, "SERVING": 1, "NOT_SERVING": 2, "SERVICE_UNKNOWN": 3}},
+    "messages": {
+        "HealthCheckRequest": {"service": [1, "string"]},
+        "HealthCheckResponse": {"status": [1, "ServingStatus"]},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The container that a handler is about; `address` is the pod's."""
+
+    container_id: str
+    container: JsonObject
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether it went well, and what to tell."""
+
+    success: bool
+    output: str = ""
+
+
+async def perform(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+    """Carry out the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep)."""
+    if "exec" in action:
+        return await _exec(runtime, action["exec"], target, timeout_seconds)
+    if "httpGet" in action:
+        return await _http(action["httpGet"], target, timeout_seconds)
+    if "tcpSocket" in action:
+        return await _tcp(action["tcpSocket"], target, timeout_seconds)
+    if "grpc" in action:
+        return await _grpc(action["grpc"], target, timeout_seconds)
+    if "sleep" in action:
+        await asyncio.sleep(get_int(action, "sleep", "seconds"))
+        return Outcome(True)
+    return Outcome(False, "missing probe handler")
+
+
+def resolve_port(port: object, container: JsonObject) -> int | None:
+    """A port number, or that of the container's port of this name."""
+    if isinstance(port, int):
+        return port
+    for item in get_list(container, "ports"):
+        if item.get("name") == port:
+            return get_int(item, "containerPort")
+    return int(port) if isinstance(port, str) and port.isdigit() else None
+
+
+async def _exec(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+    command = get_list(action, "command")
+    try:
+        done = await runtime.exec_sync(target.container_id, command, timeout_seconds)
+    except RuntimeFailure as error:
+        if error.code == "DEADLINE_EXCEEDED":
+            return Outcome(
+                False, f"command timed out: {' '.join(command)!r} timed out after {timeout_seconds}s"
+            )
+        return Outcome(False, str(error))
+    output = (done.stdout + done.stderr)[:_MAX_OUTPUT].decode("utf-8", "replace")
+    return Outcome(done.exit_code == 0, output)
+
+
+async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+    port = resolve_port(action.get("port"), target.container)
+    if port is None:
+        return Outcome(False, f"couldn't find port: {action.get('port')}")
+    host = get_str(action, "host") or target.address
+    scheme = get_str(action, "scheme", default="HTTP").lower()
+    path = get_str(action, "path", default="/")
+    path = path if path.startswith("/") else f"/{path}"
+    url = f"{scheme}://{host}:{port}{path}"
+    headers = {
+        "Host": f"{host}:{port}",
+        "User-Agent": "kube-probe/1.36",
+        "Accept": "*/*",
+        "Connection": "close",
+    }
+    headers |= {get_str(item, "name"): get_str(item, "value") for item in get_list(action, "httpHeaders")}
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            code, body = await _get(scheme == "https", host, port, path, headers)
+    except TimeoutError:
+        waiting = "(Client.Timeout exceeded while awaiting headers)"
+        return Outcome(False, f'Get "{url}": context deadline exceeded {waiting}')
+    except OSError as error:
+        reason = "connection refused" if isinstance(error, ConnectionRefusedError) else str(error)
+        return Outcome(False, f'Get "{url}": dial tcp {host}:{port}: connect: {reason}')
+    except ValueError as error:
+        return Outcome(False, f'Get "{url}": net/http: HTTP/1.x transport connection broken: {error}')
+    if 200 <= code < 400:
+        return Outcome(True, body)
+    return Outcome(False, f"HTTP probe failed with statuscode: {code}")
+
+
+async def _get(secure: bool, host: str, port: int, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
+    context = None
+    if secure:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        writer.write(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
+        await writer.drain()
+        first = (await reader.readline()).split()
+        if len(first) < 2 or not first[0].startswith(b"HTTP/") or not first[1].isdigit():
+            raise ValueError("malformed HTTP response")
+        rest = await reader.read(_MAX_OUTPUT)
+        return int(first[1]), rest.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
+    finally:
+        writer.close()
+
+
+async def _tcp(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+    port = resolve_port(action.get("port"), target.container)
+    if port is None:
+        return Outcome(False, f"couldn't find port: {action.get('port')}")
+    host = get_str(action, "host") or target.address
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            _, writer = await asyncio.open_connection(host, port)
+            writer.close()
+    except TimeoutError:
+        return Outcome(False, f"dial tcp {host}:{port}: i/o timeout")
+    except OSError as error:
+        reason = "connection refused" if isinstance(error, ConnectionRefusedError) else str(error)
+        return Outcome(False, f"dial tcp {host}:{port}: connect: {reason}")
+    return Outcome(True)
+
+
+async def _grpc(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
+    import grpc  # noqa: PLC0415 - loaded already by the runtime's client; keeps pure tests light
+    import grpc.aio  # noqa: PLC0415
+
+    address = f"{target.address}:{get_int(action, 'port')}"
+    health = build_interface("grpc-health-v1", _HEALTH)
+    async with grpc.aio.insecure_channel(address) as channel:
+        check = health.stub(channel, "Health")["Check"]
+        request = health.message("HealthCheckRequest", {"service": get_str(action, "service")})
+        try:
+            answer = await check(request, timeout=timeout_seconds)
+        except grpc.aio.AioRpcError as error:
+            return Outcome(False, f"error: health rpc probe failed: {error.details()}")
+    if answer.status == 1:
+        return Outcome(True)
+    return Outcome(False, f"service unhealthy (responded with {answer.status})")
+
+
+def handler_of(container: JsonObject, *path: str) -> JsonObject | None:
+    """The handler at `path` of a container, None when there is none."""
+    found = get_object(container, *path)
+    return found or None

@@ -1,0 +1,140 @@
+"""One task per probe of each running container; verdicts for the pods' workers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from kindling.node.pods.observed import ProbeResult, Verdicts
+from kindling.node.probes.handlers import Outcome, Target, perform
+from kindling.node.runtime.interface import Runtime
+from kubecore.json import JsonObject, get_int, get_object, get_str
+
+_KINDS = ("startup", "readiness", "liveness")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Who hears of changes: `wake` after a verdict changed, `unhealthy` with each failure's text."""
+
+    wake: Callable[[], None]
+    unhealthy: Callable[[str, str], None]
+    """container name, message"""
+
+
+@dataclass
+class _Watched:
+    container_id: str
+    verdicts: Verdicts
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class ProbeManager:
+    """Probes of all containers of a node, keyed by container id."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._watched: dict[str, _Watched] = {}
+
+    def verdicts(self, container_id: str) -> Verdicts:
+        """What is known about a container (no probes: nothing speaks against it)."""
+        watched = self._watched.get(container_id)
+        return watched.verdicts if watched else Verdicts()
+
+    def watch(self, target: Target, listener: Listener, *, was_started: bool, was_ready: bool) -> None:
+        """Probe a running container from now on; watching twice changes nothing.
+
+        `was_started` and `was_ready` carry over what the API says of a container adopted after a restart.
+        """
+        if target.container_id in self._watched:
+            return
+        probes = {kind: get_object(target.container, f"{kind}Probe") for kind in _KINDS}
+        startup = ProbeResult.SUCCESS if was_started else ProbeResult.UNKNOWN
+        readiness = ProbeResult.SUCCESS if was_ready else ProbeResult.UNKNOWN
+        watched = _Watched(
+            target.container_id,
+            Verdicts(
+                startup=startup if probes["startup"] else None,
+                readiness=readiness if probes["readiness"] else None,
+                liveness=ProbeResult.UNKNOWN if probes["liveness"] else None,
+            ),
+        )
+        self._watched[target.container_id] = watched
+        if watched.verdicts.has_started:
+            watched.started.set()
+        for kind, probe in probes.items():
+            if probe and not (kind == "startup" and was_started):
+                name = f"probe-{kind}-{get_str(target.container, 'name')}"
+                task = asyncio.create_task(self._run(kind, probe, target, watched, listener), name=name)
+                watched.tasks.append(task)
+
+    def forget(self, container_id: str) -> None:
+        """Stop probing a container."""
+        watched = self._watched.pop(container_id, None)
+        for task in watched.tasks if watched else ():
+            task.cancel()
+
+    def stop_liveness(self, container_id: str) -> None:
+        """Stop startup and liveness probes of a container that is being stopped; readiness goes on."""
+        watched = self._watched.get(container_id)
+        for task in watched.tasks if watched else ():
+            if not task.get_name().startswith("probe-readiness-"):
+                task.cancel()
+
+    async def close(self) -> None:
+        """Stop everything."""
+        tasks = [task for watched in self._watched.values() for task in watched.tasks]
+        for container_id in list(self._watched):
+            self.forget(container_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(
+        self, kind: str, probe: JsonObject, target: Target, watched: _Watched, listener: Listener
+    ) -> None:
+        if kind != "startup":
+            await watched.started.wait()
+        period = get_int(probe, "periodSeconds", default=10)
+        await asyncio.sleep(get_int(probe, "initialDelaySeconds") or random.uniform(0, min(0.2, period)))
+        counter = 0
+        last: bool | None = None
+        while True:
+            outcome = await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
+            counter = counter + 1 if outcome.success == last else 1
+            last = outcome.success
+            if not outcome.success:
+                name = get_str(target.container, "name")
+                listener.unhealthy(name, f"{kind.capitalize()} probe failed: {outcome.output}")
+            self._judge(kind, probe, outcome, counter, watched, listener)
+            if kind == "startup" and watched.started.is_set():
+                return
+            await asyncio.sleep(period)
+
+    def _judge(
+        self,
+        kind: str,
+        probe: JsonObject,
+        outcome: Outcome,
+        counter: int,
+        watched: _Watched,
+        listener: Listener,
+    ) -> None:
+        threshold = get_int(probe, "successThreshold", default=1)
+        if not outcome.success:
+            threshold = get_int(probe, "failureThreshold", default=3)
+        if counter < threshold:
+            return
+        result = ProbeResult.SUCCESS if outcome.success else ProbeResult.FAILURE
+        before = watched.verdicts
+        if kind == "startup":
+            watched.verdicts = replace(before, startup=result)
+            if outcome.success:
+                watched.started.set()
+        elif kind == "readiness":
+            watched.verdicts = replace(before, readiness=result)
+        else:
+            watched.verdicts = replace(before, liveness=result)
+        if watched.verdicts != before:
+            listener.wake()

@@ -1,0 +1,252 @@
+"""Setting up and taking down the volumes of pods."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from kindling.node.pods import identity
+from kindling.node.pods.container import volume_mount
+from kindling.node.pods.environment import expand
+from kindling.node.volumes import content, host_path, loops, mounts, ownership, subpath
+from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes.writer import write_payload
+from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
+
+_log = logging.getLogger(__name__)
+
+
+class VolumeProblem(Exception):
+    """A volume cannot be set up now; `event_message` is the FailedMount event's text."""
+
+    def __init__(self, volume: str, message: str) -> None:
+        super().__init__(message)
+        self.event_message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A volume ready for use: a directory or file to mount, or a block device."""
+
+    path: Path
+    read_only: bool = False
+    is_block: bool = False
+
+
+class VolumeBackend(Protocol):
+    """What volumes need from the API and the runtime."""
+
+    async def materials(self, pod: JsonObject, volume: JsonObject) -> content.Materials:
+        """Objects and tokens that a rendered volume is made from."""
+
+    async def claim(self, namespace: str, name: str) -> tuple[JsonObject, JsonObject]:
+        """A bound claim and its volume. Raises ContentProblem."""
+
+    async def mount_image(self, reference: str, policy: str, target: Path) -> None:
+        """Mount an image's files read-only at `target`."""
+
+    async def unmount_image(self, target: Path) -> None:
+        """Undo `mount_image`."""
+
+
+class PersistentDriver(Protocol):
+    """Volumes of a storage driver (CSI); `kind` is the field of a PersistentVolume's or pod's source."""
+
+    async def publish(self, pod: JsonObject, persistent: JsonObject, *, read_only: bool) -> Prepared:
+        """Make the volume usable for the pod."""
+
+    async def unpublish(self, pod_uid: str) -> None:
+        """Undo `publish` for all volumes of a pod."""
+
+
+class VolumeManager:
+    """Volumes of all pods of a node. State is what lies on disk and what is mounted."""
+
+    def __init__(self, backend: VolumeBackend, drivers: Mapping[str, PersistentDriver] | None = None) -> None:
+        self._backend = backend
+        self._drivers = dict(drivers or {})
+
+    async def prepare(self, pod: JsonObject) -> dict[str, Prepared]:
+        """Set every volume of `pod` up (again, after a restart). Raises VolumeProblem."""
+        uid = get_str(pod, "metadata", "uid")
+        base = identity.pod_directory(uid)
+        base.mkdir(parents=True, exist_ok=True, mode=0o750)
+        for name in ("containers", "plugins", "volumes"):
+            (base / name).mkdir(exist_ok=True, mode=0o750)
+        prepared = {}
+        for volume in get_list(pod, "spec", "volumes"):
+            name = get_str(volume, "name")
+            try:
+                prepared[name] = await self._prepare_one(pod, uid, volume)
+            except (ContentProblem, OSError, loops.LoopFailure) as error:
+                raise VolumeProblem(name, str(error)) from error
+        return prepared
+
+    async def refresh(self, pod: JsonObject) -> None:
+        """Bring the rendered volumes of a running pod up to date; problems are logged and tried again."""
+        for volume in get_list(pod, "spec", "volumes"):
+            if content.is_content(volume):
+                try:
+                    await self._render(pod, get_str(pod, "metadata", "uid"), volume)
+                except (ContentProblem, OSError) as error:
+                    _log.warning("volume %s of %s: %s", volume["name"], identity.display_name(pod), error)
+
+    async def clean_up(self, uid: str) -> None:
+        """Unmount and remove everything of a pod. Raises OSError when something stays."""
+        base = identity.pod_directory(uid)
+        if not base.exists():
+            return
+        for driver in self._drivers.values():
+            await driver.unpublish(uid)
+        images = base / "volumes" / "kubernetes.io~image"
+        if images.is_dir():
+            for target in images.iterdir():
+                await self._backend.unmount_image(target)
+        devices = base / "volumeDevices"
+        for link in devices.rglob("*") if devices.is_dir() else ():
+            if link.is_symlink() and str(link.readlink()).startswith("/dev/loop"):
+                await loops.detach(link.readlink())
+        for point in mounts.mount_points_below(base):
+            mounts.unmount(point)
+        left = mounts.mount_points_below(base)
+        if left:
+            raise OSError(f"{left[0]} is still mounted")
+        await asyncio.to_thread(shutil.rmtree, base, True)
+
+    def container_mounts(
+        self,
+        pod: JsonObject,
+        container: JsonObject,
+        prepared: Mapping[str, Prepared],
+        values: Mapping[str, str],
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """CRI's mounts and devices of a container; `values` expand subPathExpr. Raises ContentProblem."""
+        uid = get_str(pod, "metadata", "uid")
+        documents = []
+        for index, mount in enumerate(get_list(container, "volumeMounts")):
+            volume = prepared.get(get_str(mount, "name"))
+            if volume is None or volume.is_block:
+                raise ContentProblem(f'volume "{get_str(mount, "name")}" cannot be mounted')
+            source = volume.path
+            relative = get_str(mount, "subPath") or expand(get_str(mount, "subPathExpr"), (values,))
+            if relative:
+                name, owner = get_str(mount, "name"), get_str(container, "name")
+                source = subpath.prepare(uid, name, owner, index, source, relative)
+            documents.append(volume_mount(mount, str(source), read_only=volume.read_only))
+        devices = []
+        for device in get_list(container, "volumeDevices"):
+            volume = prepared.get(get_str(device, "name"))
+            if volume is None or not volume.is_block:
+                raise ContentProblem(f'volume "{get_str(device, "name")}" is no block device')
+            devices.append(
+                {
+                    "container_path": get_str(device, "devicePath"),
+                    "host_path": str(volume.path),
+                    "permissions": "r" if volume.read_only else "mrw",
+                }
+            )
+        return documents, devices
+
+    async def _prepare_one(self, pod: JsonObject, uid: str, volume: JsonObject) -> Prepared:
+        name = get_str(volume, "name")
+        if "emptyDir" in volume:
+            return Prepared(_empty_dir(pod, uid, volume))
+        if "hostPath" in volume:
+            path = Path(get_str(volume, "hostPath", "path"))
+            host_path.check(path, get_str(volume, "hostPath", "type"))
+            return Prepared(path)
+        if content.is_content(volume):
+            return Prepared(await self._render(pod, uid, volume), read_only=True)
+        if "persistentVolumeClaim" in volume or "ephemeral" in volume:
+            return await self._persistent(pod, uid, volume)
+        if "image" in volume:
+            target = identity.volume_directory(uid, "image", name)
+            if not target.is_mount():
+                target.mkdir(parents=True, exist_ok=True)
+                source = volume["image"]
+                await self._backend.mount_image(
+                    get_str(source, "reference"),
+                    get_str(source, "pullPolicy", default="IfNotPresent"),
+                    target,
+                )
+            return Prepared(target, read_only=True)
+        kind = next((key for key in volume if key != "name"), "nothing")
+        raise ContentProblem(f"volume source {kind} is not supported by this node")
+
+    async def _render(self, pod: JsonObject, uid: str, volume: JsonObject) -> Path:
+        kinds = {"configMap": "configmap", "secret": "secret", "downwardAPI": "downward-api"}
+        plugin = next((kinds[key] for key in kinds if key in volume), "projected")
+        target = identity.volume_directory(uid, plugin, get_str(volume, "name"))
+        materials = await self._backend.materials(pod, volume)
+        files = content.payload(volume, materials)
+        target.mkdir(parents=True, exist_ok=True)
+        target.chmod(0o777)
+        if plugin != "configmap" and not target.is_mount():
+            # Secrets and tokens stay in memory.
+            mounts.mount("tmpfs", target, "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, "mode=777")
+        write_payload(target, files, ownership.fs_group(pod))
+        return target
+
+    async def _persistent(self, pod: JsonObject, uid: str, volume: JsonObject) -> Prepared:
+        source = get_object(volume, "persistentVolumeClaim")
+        claim_name = get_str(source, "claimName") or f"{get_str(pod, 'metadata', 'name')}-{volume['name']}"
+        claim, persistent = await self._backend.claim(get_str(pod, "metadata", "namespace"), claim_name)
+        read_only = get_bool(source, "readOnly")
+        spec = get_object(persistent, "spec")
+        for kind, driver in self._drivers.items():
+            if kind in spec:
+                return await driver.publish(pod, persistent, read_only=read_only)
+        plugin = "host-path" if "hostPath" in spec else "local-volume"
+        path = Path(get_str(spec, "hostPath", "path") or get_str(spec, "local", "path"))
+        if not path.is_absolute():
+            raise ContentProblem(
+                f"persistent volume {get_str(persistent, 'metadata', 'name')} has no usable source"
+            )
+        if get_str(claim, "spec", "volumeMode") == "Block":
+            return Prepared(await _block_device(uid, plugin, persistent, path), read_only, is_block=True)
+        if "hostPath" in spec:
+            host_path.check(path, get_str(spec, "hostPath", "type"))
+        if not path.exists():
+            raise ContentProblem(f'path "{path}" does not exist')
+        if "local" in spec:
+            target = identity.volume_directory(uid, plugin, get_str(persistent, "metadata", "name"))
+            target.mkdir(parents=True, exist_ok=True)
+            if not target.is_mount():
+                mounts.bind(str(path), target)
+            ownership.apply(pod, target)
+            return Prepared(target, read_only)
+        return Prepared(path, read_only)
+
+
+def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
+    target = identity.volume_directory(uid, "empty-dir", get_str(volume, "name"))
+    medium = get_str(volume, "emptyDir", "medium")
+    if medium not in ("", "Memory"):
+        raise ContentProblem(f'emptyDir medium "{medium}" is not supported by this node')
+    if not target.exists():
+        target.mkdir(parents=True)
+        target.chmod(0o777)
+    if medium == "Memory" and not target.is_mount():
+        limit = get_object(volume, "emptyDir").get("sizeLimit")
+        size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
+        mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
+    ownership.apply(pod, target)
+    return target
+
+
+async def _block_device(uid: str, plugin: str, persistent: JsonObject, path: Path) -> Path:
+    mode = path.stat().st_mode
+    device = path if stat.S_ISBLK(mode) else await loops.attach(path)
+    link = identity.pod_directory(uid) / "volumeDevices" / f"kubernetes.io~{plugin}"
+    link.mkdir(parents=True, exist_ok=True)
+    named = link / get_str(persistent, "metadata", "name")
+    if not named.is_symlink():
+        named.symlink_to(device)
+    return device

@@ -1,0 +1,52 @@
+"""Mounting, through libc: no program to start for each mount."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+MS_RDONLY = 1
+MS_NOSUID = 2
+MS_NODEV = 4
+MS_REMOUNT = 32
+MS_BIND = 4096
+MS_REC = 16384
+_MNT_DETACH = 2
+_UMOUNT_NOFOLLOW = 8
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount(source: str, target: Path, kind: str = "", flags: int = 0, data: str = "") -> None:
+    """mount(2). Raises OSError."""
+    done = _libc.mount(
+        source.encode(), str(target).encode(), kind.encode() or None, flags, data.encode() or None
+    )
+    if done != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"mounting {source} on {target}: {os.strerror(number)}")
+
+
+def bind(source: str, target: Path, *, read_only: bool = False) -> None:
+    """A recursive bind mount. Raises OSError."""
+    mount(source, target, flags=MS_BIND | MS_REC)
+    if read_only:
+        mount("none", target, flags=MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+
+def unmount(target: Path) -> None:
+    """Detach whatever is mounted at `target`, layer by layer; nothing there is fine."""
+    while _libc.umount2(str(target).encode(), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
+        pass
+
+
+def mount_points_below(directory: Path) -> list[Path]:
+    """Mount points at or below `directory`, deepest first."""
+    prefix = str(directory)
+    points = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = line.split()[4].encode().decode("unicode_escape")
+        if point == prefix or point.startswith(prefix + "/"):
+            points.append(Path(point))
+    return sorted(points, key=lambda item: len(item.parts), reverse=True)
