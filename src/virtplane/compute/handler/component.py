@@ -17,6 +17,7 @@ from virtplane.api.config import effective
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import hypervisor, kvm
 from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.server import ConsoleServer, server_tls
@@ -41,6 +42,7 @@ class VirtHandler:
         hypervisor.use_event_loop()
         verdict = await kvm.probe()
         logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
+        await capabilities.warm(settings.capabilities_cache)
         plugins = [
             DevicePlugin(device, settings.kubelet_root / "device-plugins")
             for device in devices(kvm=verdict.usable)

@@ -181,6 +181,11 @@ class Hypervisor:
             )
         )
 
+    async def domain_capabilities(self, kind: str) -> str:
+        """What domains of `kind` (``kvm``, ``qemu``) can have; libvirt probes QEMU for it."""
+        arguments = (None, "x86_64", "q35", kind, 0)
+        return str(await _call("capabilities", self._connection.getDomainCapabilities, *arguments))
+
     async def close(self) -> None:
         """Hang up; the daemon and its guest go on."""
         if not self.is_open:

@@ -21,6 +21,7 @@ from virtplane.compute.handler.launcher import LauncherGone, LauncherLink, Launc
 from virtplane.compute.handler.netns import run_in_network_namespace
 from virtplane.compute.handler.network import plan as network_plan
 from virtplane.compute.handler.network import setup
+from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.settings import QEMU_USER, HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
 from virtplane.compute.handler.storage.volumes import VolumePreparer
@@ -83,7 +84,6 @@ class Machine:
         paused = get_str(vmi, "spec", "startStrategy") == "Paused"
         await hypervisor.start(render(vmi, context), paused=paused)
         self.domain = await hypervisor.state(self.name)
-        await asyncio.to_thread(self._keep_capabilities)
 
     async def recall(self, vmi: JsonObject) -> None:
         """After a restart of virt-handler: learn again what was prepared, from the pod itself."""
@@ -181,26 +181,12 @@ class Machine:
     def _share_capabilities(self) -> None:
         """Probing QEMU takes libvirt seconds; a launcher that finds the node's answers starts at once."""
         cache = self.paths.libvirt_runtime / "cache/libvirt"
-        if self._settings.capabilities_cache.is_dir() and not cache.exists():
-            shutil.copytree(self._settings.capabilities_cache, cache)
+        warm = capabilities.location(self._settings.capabilities_cache)
+        if warm.is_dir() and not cache.exists():
+            shutil.copytree(warm, cache)
             for folder, _, names in os.walk(cache):
                 for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118
                     os.chown(path, QEMU_USER, QEMU_USER)
-
-    def _keep_capabilities(self) -> None:
-        """The first launcher of the node had to probe: keep what it learned for the next ones."""
-        target = self._settings.capabilities_cache
-        source = self.paths.libvirt_runtime / "cache/libvirt"
-        if target.exists() or not any(source.glob("qemu/**/*.xml")):
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        fresh = target.with_name(f"{target.name}.{self.uid}")
-        shutil.copytree(source, fresh, dirs_exist_ok=True)
-        try:
-            fresh.rename(target)
-        except OSError:
-            # Another guest's copy came first and is as good.
-            shutil.rmtree(fresh)
 
     async def _prepare_network(self, vmi: JsonObject, link: LauncherLink) -> dict[str, InterfaceLink]:
         if network_plan.primary_interface(vmi) is None:

@@ -1,0 +1,118 @@
+"""``up``, ``down``, ``status``, ``reset``, ``kubeconfig`` and ``logs`` of the embedded cluster.
+
+The cluster itself is kindling's, another program: it is started through its command line and used through
+its kubeconfig, like any other Kubernetes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from virtplane.cli.terminal import CommandError, report, require_root
+
+DEFAULT_STATE = Path("/var/lib/virtplane")
+NAMESPACE = "kubevirt"
+HOST_IMAGE = "kindling.local/host:latest"
+"""kindling's name for the image that is this machine itself; everywhere else an ordinary reference."""
+
+
+def kindling(*arguments: str, state: Path) -> int:
+    """Run kindling's command line and return its exit code."""
+    program = Path(sys.executable).with_name("kindling")
+    command, *rest = arguments
+    return subprocess.run([str(program), command, "--state", str(state), *rest], check=False).returncode
+
+
+def start(state: Path, nodes: int) -> None:
+    """Start the cluster and install virtplane on it; nothing changes where both are there.
+
+    Raises CommandError.
+    """
+    require_root("up")
+    if kindling("up", "--nodes", str(nodes), state=state):
+        raise CommandError(
+            "The cluster did not start.", "kindling's message stands above.", f"Logs: {state}/logs"
+        )
+    asyncio.run(_install(state))
+
+
+async def _install(state: Path) -> None:
+    from kubecore.client import Client
+    from kubecore.client.kubeconfig import load_kubeconfig
+    from virtplane.cli.install import install
+    from virtplane.compute.handler import kvm
+
+    verdict = await kvm.probe()
+    async with Client(load_kubeconfig(str(state / "kubeconfig"))) as client:
+        await install(
+            client,
+            namespace=NAMESPACE,
+            image=HOST_IMAGE,
+            layout="compact",
+            use_emulation=not verdict.usable,
+        )
+
+
+def _up(options: argparse.Namespace) -> int:
+    start(options.state, options.nodes)
+    kubeconfig = options.state / "kubeconfig"
+    sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
+    return 0
+
+
+def _pass_on(options: argparse.Namespace) -> int:
+    if options.command in ("down", "reset"):
+        require_root(options.command)
+    return kindling(options.command, *getattr(options, "rest", ()), state=options.state)
+
+
+def _kubeconfig(options: argparse.Namespace) -> int:
+    path = options.state / "kubeconfig"
+    try:
+        sys.stdout.write(path.read_text())
+    except PermissionError as error:
+        raise CommandError(
+            f"{path} cannot be read.", str(error), "Run this as root, or through sudo.", code=3
+        ) from error
+    except FileNotFoundError as error:
+        raise CommandError(
+            "There is no cluster.", f"{path} does not exist.", "Start one: ./virtplane up"
+        ) from error
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="virtplane", description="The embedded cluster.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, run, summary in (
+        ("up", _up, "start the cluster with virtplane on it"),
+        ("down", _pass_on, "stop the cluster; its state stays"),
+        ("status", _pass_on, "say what runs"),
+        ("reset", _pass_on, "stop the cluster and remove every trace of it"),
+        ("kubeconfig", _kubeconfig, "print the administrator's kubeconfig"),
+        ("logs", _pass_on, "show the log of a component"),
+    ):
+        sub = commands.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(run=run)
+        default = Path(os.environ.get("VIRTPLANE_STATE", DEFAULT_STATE))
+        sub.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
+        if name == "up":
+            sub.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (default: 1)")
+        if name == "logs":
+            sub.add_argument("rest", nargs="*", metavar="COMPONENT", help="apiserver, controllers, node, ...")
+    return parser
+
+
+def main(arguments: list[str]) -> int:
+    """Command line; the first argument is the command's name."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except CommandError as error:
+        return report(error)
+    return code
