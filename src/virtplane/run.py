@@ -30,6 +30,7 @@ from virtplane.operator.components import COMPONENTS, UnknownComponent, load_com
 
 logger = logging.getLogger(__name__)
 
+OPERATOR = "virt-operator"
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
@@ -122,9 +123,26 @@ def base_config(options: Options) -> ClientConfig:
     return in_cluster()
 
 
+class Gated:
+    """A component that starts once the operator in the same process has made what it needs."""
+
+    def __init__(self, component: Component, gate: asyncio.Event) -> None:
+        self.name = component.name
+        self._component = component
+        self._gate = gate
+
+    async def run(self, context: Context) -> None:
+        """Wait for the gate, then run the component."""
+        await self._gate.wait()
+        await self._component.run(context)
+
+
 async def run(options: Options) -> None:
     """Run until SIGTERM or SIGINT, or until a component fails."""
+    gate = asyncio.Event()
     components: list[Component] = [load_component(name) for name in options.components]
+    if options.components[0] == OPERATOR:
+        components[1:] = [Gated(component, gate) for component in components[1:]]
     context = Context(
         client_factory=client_factory(options, base_config(options)),
         namespace=options.namespace,
@@ -134,6 +152,7 @@ async def run(options: Options) -> None:
             "layout": options.layout,
             "image": options.image,
             "components": options.components,
+            "components_may_start": gate,
         },
     )
     task = asyncio.current_task()

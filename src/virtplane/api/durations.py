@@ -1,0 +1,25 @@
+"""Lengths of time as Go writes them (`1h30m`, `300ms`)."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> timedelta:
+    """The length that `text` names. Raises ValueError where it names none."""
+    sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if rest == "0":
+        return timedelta()
+    seconds, position = 0.0, 0
+    for part in _PART.finditer(rest):
+        if part.start() != position:
+            break
+        seconds += float(part[1]) * _SECONDS[part[2]]
+        position = part.end()
+    if not rest or position != len(rest):
+        raise ValueError(f'time: invalid duration "{text}"')
+    return timedelta(seconds=sign * seconds)

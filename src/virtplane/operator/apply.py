@@ -1,0 +1,185 @@
+"""Bringing objects to their wanted state: the difference (pure), and writing it.
+
+An object that the operator wrote carries a digest of what was wanted. It is written again when the digest
+differs, or when the object no longer holds everything wanted; what the API server filled in is left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.resources import ResourceType
+from kubecore.runtime.informer import Informer
+from virtplane.api import labels
+from virtplane.api import resources as api
+
+logger = logging.getLogger(__name__)
+
+_KINDS: tuple[ResourceType, ...] = (
+    resources.SERVICE_ACCOUNTS,
+    resources.SERVICES,
+    resources.SECRETS,
+    resources.CONFIG_MAPS,
+    resources.DEPLOYMENTS,
+    resources.DAEMON_SETS,
+    resources.POD_DISRUPTION_BUDGETS,
+    resources.PRIORITY_CLASSES,
+    resources.ROLES,
+    resources.ROLE_BINDINGS,
+    resources.CLUSTER_ROLES,
+    resources.CLUSTER_ROLE_BINDINGS,
+    resources.CUSTOM_RESOURCE_DEFINITIONS,
+    resources.API_SERVICES,
+    resources.MUTATING_WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
+    resources.VALIDATING_ADMISSION_POLICIES,
+    resources.VALIDATING_ADMISSION_POLICY_BINDINGS,
+    api.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES,
+    api.VIRTUAL_MACHINE_CLUSTER_PREFERENCES,
+)
+RESOURCE_OF_KIND: dict[str, ResourceType] = {resource.kind: resource for resource in _KINDS}
+"""The resource of every kind that the operator writes."""
+
+WATCHED: tuple[ResourceType, ...] = tuple(
+    resource for resource in _KINDS if resource.group != "instancetype.kubevirt.io"
+)
+"""What is watched for changes by others. Instance types exist only once the operator defined them."""
+
+_KEPT_SPEC_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+
+
+def digest(desired: JsonObject) -> str:
+    """A short name for the wanted state of one object."""
+    encoded = orjson.dumps(desired, option=orjson.OPT_SORT_KEYS)
+    return hashlib.sha256(encoded).hexdigest()[:40]
+
+
+def contains(live: Any, desired: Any) -> bool:
+    """Whether everything in `desired` is in `live`: objects may have more fields, lists may not differ."""
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(contains(live.get(key), desired[key]) for key in desired)
+    if isinstance(desired, list):
+        if not desired and live is None:
+            return True
+        return (
+            isinstance(live, list)
+            and len(live) == len(desired)
+            and all(contains(one, other) for one, other in zip(live, desired, strict=True))
+        )
+    if desired in ("", False, None) and live is None:
+        return True
+    return bool(live == desired)
+
+
+def marked(desired: JsonObject) -> JsonObject:
+    """A copy of `desired` that carries its own digest."""
+    document = deep_copy(desired)
+    annotations = document["metadata"].setdefault("annotations", {})
+    annotations[labels.INSTALL_STRATEGY_IDENTIFIER] = digest(desired)
+    return document
+
+
+def needs_write(live: JsonObject, wanted: JsonObject) -> bool:
+    """Whether `live` must be written to become `wanted` (which is marked)."""
+    return not contains(live, wanted)
+
+
+def replacement(live: JsonObject, wanted: JsonObject) -> JsonObject:
+    """The object to write over `live`: its metadata with ours on top, and the wanted rest."""
+    document = deep_copy(wanted)
+    metadata = deep_copy(get_object(live, "metadata"))
+    for key in ("labels", "annotations"):
+        metadata[key] = {**(metadata.get(key) or {}), **(wanted["metadata"].get(key) or {})}
+    metadata.pop("managedFields", None)
+    document["metadata"] = metadata
+    if "status" in live:
+        document["status"] = deep_copy({"status": live["status"]})["status"]
+    for key in _KEPT_SPEC_FIELDS:
+        kept = get_object(live, "spec").get(key)
+        if document["kind"] == "Service" and kept is not None:
+            document["spec"].setdefault(key, kept)
+    return document
+
+
+@dataclass(slots=True)
+class Applier:
+    """Writes objects; `informers` spare it from asking for what is watched anyway."""
+
+    client: Client
+    informers: dict[ResourceType, Informer] = field(default_factory=dict)
+    customize: Callable[[JsonObject], JsonObject] = lambda document: document
+
+    async def apply_all(self, objects: Iterable[JsonObject]) -> int:
+        """Bring all objects to their wanted state; gives how many had to be written."""
+        written = 0
+        for desired in objects:
+            written += await self.apply(desired)
+        return written
+
+    async def apply(self, desired: JsonObject) -> bool:
+        """Bring one object to its wanted state; gives whether it had to be written."""
+        wanted = marked(self.customize(desired))
+        resource = RESOURCE_OF_KIND[wanted["kind"]]
+        live = await self._live(resource, wanted)
+        if live is None:
+            try:
+                await self.client.create(resource, wanted)
+            except errors.StatusError as error:
+                if not errors.is_already_exists(error):
+                    raise
+                live = await self._get(resource, wanted)
+            else:
+                logger.info("created %s %s", wanted["kind"], wanted["metadata"]["name"])
+                return True
+        if live is None or not needs_write(live, wanted):
+            return False
+        await self._replace(resource, live, wanted)
+        return True
+
+    async def delete(self, document: JsonObject) -> bool:
+        """Delete an object where it exists; gives whether it did."""
+        resource = RESOURCE_OF_KIND[document["kind"]]
+        metadata = document["metadata"]
+        try:
+            await self.client.delete(resource, metadata["name"], metadata.get("namespace"))
+        except errors.StatusError as error:
+            if not errors.is_not_found(error):
+                raise
+            return False
+        return True
+
+    async def _replace(self, resource: ResourceType, live: JsonObject, wanted: JsonObject) -> None:
+        try:
+            await self.client.update(resource, replacement(live, wanted))
+        except errors.StatusError as error:
+            if not errors.is_conflict(error):
+                raise
+            fresh = await self._get(resource, wanted)
+            if fresh is None or not needs_write(fresh, wanted):
+                return
+            await self.client.update(resource, replacement(fresh, wanted))
+        logger.info("updated %s %s", wanted["kind"], wanted["metadata"]["name"])
+
+    async def _live(self, resource: ResourceType, wanted: JsonObject) -> JsonObject | None:
+        informer = self.informers.get(resource)
+        if informer is not None:
+            return informer.get(get_str(wanted, "metadata", "namespace"), wanted["metadata"]["name"])
+        return await self._get(resource, wanted)
+
+    async def _get(self, resource: ResourceType, wanted: JsonObject) -> JsonObject | None:
+        metadata = wanted["metadata"]
+        try:
+            return await self.client.get(resource, metadata["name"], metadata.get("namespace"))
+        except errors.StatusError as error:
+            if errors.is_not_found(error):
+                return None
+            raise

@@ -1,0 +1,259 @@
+"""What the KubeVirt object may say: pure functions behind the operator's webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import orjson
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api import event_reasons as reasons
+from virtplane.api import feature_gates
+from virtplane.api.config import ClusterConfig
+from virtplane.api.durations import parse_duration
+from virtplane.compute.apiserver.admission.response import (
+    FORBIDDEN,
+    INVALID,
+    NOT_SUPPORTED,
+    Cause,
+    Response,
+)
+
+BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
+_ROTATION = "spec.certificateRotationStrategy.selfSigned"
+_CONFIGURATION = "spec.configuration"
+
+_CIPHERS = frozenset(
+    ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA", "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", "TLS_RSA_WITH_RC4_128_SHA", "TLS_RSA_WITH_3DES_EDE_CBC_SHA", "TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_AES_256_CBC_SHA", "TLS_RSA_WITH_AES_128_CBC_SHA256", "TLS_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA", "TLS_ECDHE_RSA_WITH_RC4_128_SHA", "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA", "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"]
+)
+"""Names of cipher suites as Go's TLS library writes them, those of TLS 1.3 and insecure ones included."""
+
+
+def review_create(existing: int) -> Response:
+    """There is one KubeVirt object at most, whatever its namespace."""
+    return Response.plain("Kubevirt is already created") if existing else Response.allow()
+
+
+def blocks_removal(kubevirt: JsonObject) -> bool:
+    """Whether the object may not go while there are machines."""
+    return (
+        get_str(kubevirt, "spec", "uninstallStrategy") == BLOCK_UNINSTALL
+        and get_str(kubevirt, "status", "phase") == reasons.PHASE_DEPLOYED
+    )
+
+
+def review_delete(kubevirt: JsonObject, present: Sequence[str]) -> Response:
+    """`present` names the kinds of workloads that still exist, the most telling first."""
+    if not blocks_removal(kubevirt) or not present:
+        return Response.allow()
+    return Response.plain(
+        f"Rejecting the uninstall request, since there are still {present[0]} present. Either delete all KubeVirt"
+        " related workloads or change the uninstall strategy before uninstalling KubeVirt."
+    )
+
+
+def review_update(new: JsonObject, old: JsonObject) -> Response:
+    """Every rule on what an update may set, and what it should be warned of."""
+    spec, old_spec = get_object(new, "spec"), get_object(old, "spec")
+    configuration = get_object(spec, "configuration")
+    old_configuration = get_object(old_spec, "configuration")
+    gates = _Gates(configuration)
+    causes = [
+        *_patches(spec),
+        *_rotation(get_object(spec, "certificateRotateStrategy", "selfSigned")),
+        *_overhead(configuration),
+        *_gated(configuration, old_configuration, gates),
+        *_tls(configuration, old_configuration),
+        *_replicas(spec, old_spec),
+        *_seccomp(configuration),
+        *_gate_lists(configuration, old_configuration),
+    ]
+    if causes:
+        return Response.refuse(causes, limit=0)
+    return Response.allow(list(_warnings(configuration, old_configuration)))
+
+
+class _Gates:
+    """Feature gates as the object itself would set them."""
+
+    def __init__(self, configuration: JsonObject) -> None:
+        developer = get_object(configuration, "developerConfiguration")
+        self.enabled = get_list(developer, "featureGates")
+        self.disabled = get_list(developer, "disabledFeatureGates")
+
+    def on(self, name: str) -> bool:
+        return feature_gates.is_enabled(name, self.enabled, self.disabled)
+
+
+def _patches(spec: JsonObject) -> Iterator[Cause]:
+    for patch in get_list(spec, "customizeComponents", "patches"):
+        text = get_str(patch, "patch")
+        try:
+            orjson.loads(text)
+        except orjson.JSONDecodeError:
+            yield Cause(f'patch "{text}" is not valid JSON', type=NOT_SUPPORTED)
+
+
+def _rotation(rotation: JsonObject) -> Iterator[Cause]:
+    old_style = any(
+        rotation.get(key) for key in ("caRotateInterval", "certRotateInterval", "caOverlapInterval")
+    )
+    authority, server = get_object(rotation, "ca"), get_object(rotation, "server")
+    if old_style and (authority or server):
+        yield Cause(
+            "caRotateInterval, certRotateInterval and caOverlapInterval are deprecated"
+            " and conflict with CertConfig defined rotation parameters",
+            type=NOT_SUPPORTED,
+        )
+        return
+    authority_duration, authority_renewal = _lengths(authority, "168h")
+    server_duration, server_renewal = _lengths(server, "24h")
+    if authority_renewal is not None and authority_duration < authority_renewal:
+        yield Cause(
+            f"CA RenewBefore cannot exceed Duration ({_ROTATION}.ca.duration < {_ROTATION}.ca.renewBefore)",
+            type=INVALID,
+        )
+    if server_renewal is not None and server_duration < server_renewal:
+        yield Cause(
+            "Cert RenewBefore cannot exceed Duration"
+            f" ({_ROTATION}.server.duration < {_ROTATION}.server.renewBefore)",
+            type=INVALID,
+        )
+    if server_duration > authority_duration:
+        yield Cause(
+            f"Certificate duration cannot exceed CA ({_ROTATION}.server.duration > {_ROTATION}.ca.duration)",
+            type=INVALID,
+        )
+
+
+def _lengths(config: JsonObject, default: str) -> tuple[timedelta, timedelta | None]:
+    renewal = get_str(config, "renewBefore")
+    return parse_duration(get_str(config, "duration") or default), parse_duration(
+        renewal
+    ) if renewal else None
+
+
+def _overhead(configuration: JsonObject) -> Iterator[Cause]:
+    text = configuration.get("additionalGuestMemoryOverheadRatio")
+    if text is None:
+        return
+    try:
+        ratio = float(text)
+    except ValueError:
+        yield Cause(
+            f"ratio provided, {text}, cannot be parsed into float:"
+            f' strconv.ParseFloat: parsing "{text}": invalid syntax',
+            type=NOT_SUPPORTED,
+        )
+        return
+    if ratio < 1.0:
+        yield Cause(f"ratio provided, {text}, cannot be smaller than 1.0", type=NOT_SUPPORTED)
+
+
+def _gated(configuration: JsonObject, old: JsonObject, gates: _Gates) -> Iterator[Cause]:
+    if get_object(configuration, "virtTemplateDeployment").get("enabled") and not gates.on("Template"):
+        yield Cause(
+            "VirtTemplateDeployment cannot be enabled without enabling the Template feature gate",
+            f"{_CONFIGURATION}.virtTemplateDeployment.enabled",
+        )
+    strategy = get_str(configuration, "roleAggregationStrategy", default="AggregateToDefault")
+    if strategy != "AggregateToDefault" and not gates.on("OptOutRoleAggregation"):
+        yield Cause(
+            "RoleAggregationStrategy cannot be set to Manual"
+            " without enabling the OptOutRoleAggregation feature gate",
+            f"{_CONFIGURATION}.roleAggregationStrategy",
+        )
+    downtime = get_object(configuration, "migrations").get("maxDowntimeMs")
+    changed = downtime is not None and downtime != get_object(old, "migrations").get("maxDowntimeMs")
+    if changed and not (gates.on("MigrationStallDetection") or gates.on("MigrationDowntimeTuning")):
+        yield Cause(
+            "maxDowntimeMs cannot be modified without enabling"
+            " the MigrationStallDetection or MigrationDowntimeTuning feature gate",
+            f"{_CONFIGURATION}.migrationConfiguration.maxDowntimeMs",
+        )
+
+
+def _tls(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    tls = get_object(configuration, "tlsConfiguration")
+    if not tls or tls == get_object(old, "tlsConfiguration"):
+        return
+    path = f"{_CONFIGURATION}.tlsConfiguration"
+    ciphers = get_list(tls, "ciphers")
+    if ciphers and get_str(tls, "minTLSVersion") in ("", "VersionTLS13"):
+        yield Cause(
+            f"You cannot specify ciphers when {path}.minTLSVersion is empty or VersionTLS13",
+            f"{path}.ciphers",
+            NOT_SUPPORTED,
+        )
+    for index, cipher in enumerate(ciphers):
+        if cipher not in _CIPHERS:
+            yield Cause(f"{cipher} is not a valid cipher", f"{path}.ciphers#{index}", NOT_SUPPORTED)
+
+
+def _replicas(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    replicas = get_object(spec, "infra").get("replicas")
+    if replicas == 0 and replicas != get_object(old, "infra").get("replicas"):
+        yield Cause("infra replica count can't be 0", "spec.infra.replicas")
+
+
+def _seccomp(configuration: JsonObject) -> Iterator[Cause]:
+    profile = get_object(configuration, "seccompConfiguration").get("virtualMachineInstanceProfile")
+    if not isinstance(profile, dict):
+        return
+    path = f"{_CONFIGURATION}.seccompConfiguration.virtualMachineInstanceProfile.customProfile"
+    custom = profile.get("customProfile")
+    if not isinstance(custom, dict):
+        yield Cause(f"{path} needs to be set", path)
+        return
+    local, runtime = f"{path}.localhostProfile", f"{path}.runtimeDefaultProfile"
+    if custom.get("localhostProfile") is not None and custom.get("runtimeDefaultProfile"):
+        yield Cause(f"{local} cannot be set when {runtime} is set", local)
+        yield Cause(f"{runtime} cannot be set when {local} is set", runtime)
+
+
+def _gate_lists(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    if not _gates_changed(configuration, old):
+        return
+    gates = _Gates(configuration)
+    for name in gates.enabled:
+        if name in gates.disabled:
+            yield Cause(
+                f'feature gate "{name}" exists on both "FeatureGates" and "DisabledFeatureGates"',
+                f"{_CONFIGURATION}.developerConfiguration.featureGates",
+                FORBIDDEN,
+            )
+
+
+def _gates_changed(configuration: JsonObject, old: JsonObject) -> bool:
+    def lists(document: JsonObject) -> tuple[Any, Any]:
+        developer = get_object(document, "developerConfiguration")
+        return get_list(developer, "featureGates"), get_list(developer, "disabledFeatureGates")
+
+    return lists(configuration) != lists(old)
+
+
+def _warnings(configuration: JsonObject, old: JsonObject) -> Iterator[str]:
+    if _gates_changed(configuration, old):
+        for name in _Gates(configuration).enabled:
+            warning = feature_gates.listing_warning(name)
+            if warning:
+                yield warning
+    mediated = get_object(configuration, "mediatedDevicesConfiguration")
+    path = f"{_CONFIGURATION}.mediatedDevicesConfiguration"
+    if mediated.get("mediatedDevicesTypes"):
+        yield f"{path}.mediatedDevicesTypes is deprecated, use mediatedDeviceTypes"
+    for index, node in enumerate(get_list(mediated, "nodeMediatedDeviceTypes")):
+        if node.get("mediatedDevicesTypes"):
+            yield (
+                f"{path}.nodeMediatedDeviceTypes[{index}].mediatedDevicesTypes is deprecated,"
+                " use mediatedDeviceTypes"
+            )
+    if get_object(configuration, "architectureConfiguration").get("ppc64le") is not None:
+        yield f"{_CONFIGURATION}.architectureConfiguration.ppc64le is deprecated and no longer supported."
+    contradictions = ClusterConfig(
+        {"status": {"phase": "Deployed"}, "spec": {"configuration": configuration}}
+    ).contradictions()
+    for contradiction in contradictions:
+        yield f"the configuration is ignored until this is mended: {contradiction}"
