@@ -70,7 +70,11 @@ class MemoryApi:
     directly, which watchers see like any other write.
     """
 
-    def __init__(self, extra_resources: Iterable[ResourceType] = ()) -> None:
+    def __init__(
+        self, extra_resources: Iterable[ResourceType] = (), *, whole: Iterable[ResourceType] = ()
+    ) -> None:
+        """`whole` are kinds without status subresource: status is written with the rest."""
+        self._whole = {resources.NODES, *whole}
         self.requests: list[Request] = []
         self.reactions: list[Reaction] = []
         self._types = [*built_in_resources(), *extra_resources]
@@ -314,7 +318,7 @@ class MemoryApi:
             new = {**old, "status": new.get("status")}
         elif target.subresource == "scale":
             new = {**old, "spec": {**old["spec"], "replicas": new["spec"]["replicas"]}}
-        elif "status" in old and target.resource.plural != "nodes":
+        elif "status" in old and target.resource not in self._whole:
             new = {**new, "status": old["status"]}
         generation = get_object(old, "metadata").get("generation", 1)
         if new.get("spec") != old.get("spec"):

@@ -23,7 +23,7 @@ _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kind
 
 @pytest.fixture
 async def api() -> AsyncIterator[MemoryApi]:
-    server = MemoryApi(_KINDS)
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     client = server.client()
     async with EventRecorder(client, "virtualmachine-controller") as recorder:
         manager = Manager(client)
@@ -38,7 +38,7 @@ async def api() -> AsyncIterator[MemoryApi]:
 
 async def _until(check: Callable[[], Any]) -> Any:
     async with asyncio.timeout(5):
-        while not (found := check()):
+        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
             await asyncio.sleep(0.01)
     return found
 
