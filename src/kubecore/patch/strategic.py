@@ -127,12 +127,17 @@ def _retained(original: JsonObject, patch: JsonObject) -> JsonObject:
     return {key: value for key, value in original.items() if key in retained}
 
 
+def _is_directive(key: str) -> bool:
+    return key == _RETAIN_KEYS or key.startswith((_ELEMENT_ORDER + "/", _DELETE_FROM_LIST + "/"))
+
+
 def _without_directives(value: Any) -> Any:
     """A patch value that meets nothing in the document: nulls and directives fall away."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _ABSENT
-        kept = {key: _without_directives(child) for key, child in value.items() if child is not None}
+        plain = {key: child for key, child in value.items() if child is not None and not _is_directive(key)}
+        kept = {key: _without_directives(child) for key, child in plain.items()}
         return {key: child for key, child in kept.items() if child is not _ABSENT}
     if isinstance(value, list):
         items = [_without_directives(item) for item in value]
