@@ -1,0 +1,112 @@
+"""The process of the controllers and the scheduler: ``kindling controllers``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kindling.controllers import (
+    deployments,
+    garbage_collector,
+    namespaces,
+    replica_sets,
+    replication_controllers,
+    root_ca,
+    service_accounts,
+)
+from kindling.controllers.environment import Environment
+from kindling.scheduler.loop import Scheduler
+from kubecore.client import Client, ClientConfig, load_kubeconfig
+from kubecore.json import JsonObject
+from kubecore.runtime import ControllerMetrics, Health, Manager, serve_health, set_up_logging
+
+logger = logging.getLogger(__name__)
+
+CONTROLLERS: tuple[Callable[[Environment], None], ...] = (
+    deployments.set_up,
+    garbage_collector.set_up,
+    namespaces.set_up,
+    replica_sets.set_up,
+    replication_controllers.set_up,
+    root_ca.set_up,
+    service_accounts.set_up,
+)
+"""All controllers, in the order of their modules' names."""
+
+CONTROLLER_USER_AGENT = "kube-controller-manager"
+SCHEDULER_USER_AGENT = "kube-scheduler"
+
+
+async def run(
+    config: ClientConfig,
+    *,
+    root_ca: str | None = None,
+    sign_token: Callable[[JsonObject], str] | None = None,
+    health_port: int | None = None,
+) -> None:
+    """Run all controllers and the scheduler against one server until cancelled.
+
+    `root_ca` is the PEM that is published into namespaces (default: the authority of `config`);
+    `sign_token` signs the tokens of account secrets. With `health_port`, health and metrics are served
+    on that port of this machine.
+    """
+    authority = root_ca if root_ca is not None else (config.ca_data or b"").decode()
+    controllers_config = replace(config, user_agent=CONTROLLER_USER_AGENT)
+    scheduler_config = replace(config, user_agent=SCHEDULER_USER_AGENT)
+    async with (
+        Client(controllers_config) as controllers_client,
+        Client(scheduler_config) as scheduler_client,
+    ):
+        controllers = Manager(controllers_client)
+        environment = Environment(controllers, authority, sign_token, metrics=ControllerMetrics())
+        for set_up in CONTROLLERS:
+            set_up(environment)
+        scheduling = Manager(scheduler_client)
+        Scheduler(scheduling)
+        health = Health()
+        for name, manager in (("controllers", controllers), ("scheduler", scheduling)):
+            health.add_ready(name, _started_check(manager))
+        async with contextlib.AsyncExitStack() as stack:
+            if health_port is not None:
+                await stack.enter_async_context(serve_health(health, health_port, host="127.0.0.1"))
+            async with asyncio.TaskGroup() as group:
+                group.create_task(controllers.run(), name="controllers")
+                group.create_task(scheduling.run(), name="scheduler")
+
+
+def _started_check(manager: Manager) -> Callable[[], str]:
+    return lambda: "" if manager.has_started else "caches are not complete"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command line: run until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="kindling controllers", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, help="file that names the server (default: kubectl's)")
+    parser.add_argument("--root-ca", type=Path, help="PEM to publish (default: the kubeconfig's authority)")
+    parser.add_argument("--health-port", type=int, help="port of this machine for health and metrics")
+    parser.add_argument("--log-format", choices=("json", "text"), default="json")
+    options = parser.parse_args(argv)
+    set_up_logging("kindling-controllers", form=options.log_format)
+    config = load_kubeconfig(options.kubeconfig)
+    authority = options.root_ca.read_text() if options.root_ca else None
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(_until_signal(config, authority, options.health_port))
+    return 0
+
+
+async def _until_signal(config: ClientConfig, authority: str | None, health_port: int | None) -> None:
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel if task else loop.stop)
+    await run(config, root_ca=authority, health_port=health_port)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,74 @@
+"""The decision for one pod: a node and what must happen to its claims, or the reasons why there is none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kindling.scheduler.filters import Filters, Refusal
+from kindling.scheduler.scoring import scores
+from kindling.scheduler.snapshot import NodeInfo, Snapshot
+from kindling.scheduler.volume_rules import Binding
+from kubecore.json import JsonObject
+
+NOT_HELPFUL = "Preemption is not helpful for scheduling"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The pod goes to `node`, after `binding` is done."""
+
+    node: str
+    binding: Binding = field(default_factory=Binding)
+
+
+@dataclass(frozen=True, slots=True)
+class Unschedulable:
+    """The pod can go nowhere at present; `message` is what users read."""
+
+    message: str
+
+
+def decide(
+    pod: JsonObject, snapshot: Snapshot, choose: Callable[[Sequence[NodeInfo]], NodeInfo] | None = None
+) -> Placement | Unschedulable:
+    """Where `pod` goes. Of equally good nodes `choose` takes one (default: the first)."""
+    if not snapshot.nodes:
+        return Unschedulable("no nodes available to schedule pods")
+    filters = Filters(pod, snapshot)
+    if filters.volumes.problem:
+        everywhere = Counter({NOT_HELPFUL: len(snapshot.nodes)})
+        return Unschedulable(_message(len(snapshot.nodes), filters.volumes.problem, everywhere))
+    refusals: list[Refusal] = []
+    possible: list[NodeInfo] = []
+    for info in snapshot.nodes:
+        refusal = filters.check(info)
+        if refusal is None:
+            possible.append(info)
+        else:
+            refusals.append(refusal)
+    if not possible:
+        return Unschedulable(explain(refusals))
+    points = scores(pod, possible, snapshot)
+    best = max(points)
+    winners = [info for info, value in zip(possible, points, strict=True) if value == best]
+    chosen = choose(winners) if choose else winners[0]
+    return Placement(chosen.name, filters.volumes.binding(chosen) or Binding())
+
+
+def explain(refusals: Sequence[Refusal]) -> str:
+    """The message over the refusals of all nodes: each reason with the number of nodes that give it."""
+    reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
+    parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    hopes = Counter(NO_VICTIMS if refusal.may_clear else NOT_HELPFUL for refusal in refusals)
+    return _message(len(refusals), ", ".join(parts), hopes)
+
+
+def _message(nodes: int, reasons: str, hopes: Counter[str]) -> str:
+    preemption = ", ".join(sorted(f"{count} {text}" for text, count in hopes.items()))
+    return (
+        f"0/{nodes} nodes are available: {reasons}. no new claims to deallocate, "
+        f"preemption: 0/{nodes} nodes are available: {preemption}."
+    )

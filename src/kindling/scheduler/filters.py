@@ -1,0 +1,99 @@
+"""Which nodes a pod may go to; for the others, why not, in the words of kube-scheduler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kindling.scheduler import node_rules, requests
+from kindling.scheduler.pod_rules import AffinityRules, SpreadRules
+from kindling.scheduler.snapshot import NodeInfo, Snapshot
+from kindling.scheduler.volume_rules import SINGLE_POD_IN_USE, VolumeRules
+from kubecore.json import JsonObject
+
+NODE_NAME = "node(s) didn't match the requested node name"
+CORDONED = "node(s) were unschedulable"
+TAINTED = "node(s) had untolerated taint(s)"
+NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+SPREAD = "node(s) didn't match pod topology spread constraints"
+SPREAD_LABEL = "node(s) didn't match pod topology spread constraints (missing required label)"
+AFFINITY = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a node is no place for the pod; `may_clear` when removing other pods could help."""
+
+    reasons: tuple[str, ...]
+    may_clear: bool
+
+
+class Filters:
+    """All rules of one pod against one snapshot."""
+
+    def __init__(self, pod: JsonObject, snapshot: Snapshot) -> None:
+        self._pod = pod
+        self._requests = requests.of_pod(pod)
+        self._ports = requests.host_ports(pod)
+        self.volumes = VolumeRules(pod, snapshot)
+        self._spread = SpreadRules(pod, snapshot, "DoNotSchedule")
+        self._affinity = AffinityRules(pod, snapshot)
+
+    def check(self, info: NodeInfo) -> Refusal | None:
+        """The first rule that the node breaks, or None."""
+        return (
+            self._check_node(info)
+            or self._check_capacity(info)
+            or self._check_volumes(info)
+            or self._check_pods(info)
+        )
+
+    def _check_node(self, info: NodeInfo) -> Refusal | None:
+        pod = self._pod
+        if info.is_unschedulable and not node_rules.tolerates_unschedulable(pod):
+            return Refusal((CORDONED,), False)
+        if not node_rules.names_node(pod, info.name):
+            return Refusal((NODE_NAME,), False)
+        if node_rules.untolerated(pod, info.taints, ("NoSchedule", "NoExecute")):
+            return Refusal((TAINTED,), False)
+        if not node_rules.matches_affinity(pod, info.node):
+            return Refusal((NODE_AFFINITY,), False)
+        return None
+
+    def _check_capacity(self, info: NodeInfo) -> Refusal | None:
+        if requests.ports_conflict(self._ports, info.ports):
+            return Refusal((PORTS,), True)
+        reasons = []
+        resolvable = True
+        allowed = info.allocatable.get(requests.PODS_RESOURCE)
+        if allowed is not None and len(info.pods) + 1 > allowed:
+            reasons.append(TOO_MANY_PODS)
+        for name, amount in sorted(self._requests.items()):
+            capacity = info.allocatable.get(name, 0)
+            if amount > 0 and amount > capacity - info.requested.get(name, 0):
+                reasons.append(f"Insufficient {name}")
+                # A node that is too small when empty stays so whatever is removed from it.
+                resolvable = resolvable and amount <= capacity
+        return Refusal(tuple(reasons), resolvable) if reasons else None
+
+    def _check_volumes(self, info: NodeInfo) -> Refusal | None:
+        if self.volumes.single_in_use:
+            return Refusal((SINGLE_POD_IN_USE,), True)
+        failure = self.volumes.failure(info)
+        return Refusal((failure,), False) if failure else None
+
+    def _check_pods(self, info: NodeInfo) -> Refusal | None:
+        if self._spread.lacks_label(info):
+            return Refusal((SPREAD_LABEL,), False)
+        if self._spread.skew_fails(info):
+            return Refusal((SPREAD,), True)
+        if self._affinity.affinity_fails(info):
+            return Refusal((AFFINITY,), False)
+        if self._affinity.anti_affinity_fails(info):
+            return Refusal((ANTI_AFFINITY,), True)
+        if self._affinity.refused_by_existing(info):
+            return Refusal((EXISTING_ANTI_AFFINITY,), True)
+        return None

@@ -1,0 +1,260 @@
+"""The scheduler at work: one pod after the other is decided on, bindings run side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from kindling.scheduler import snapshot as snapshots
+from kindling.scheduler import volume_rules
+from kindling.scheduler.decision import Placement, Unschedulable, decide
+from kindling.scheduler.queue import SchedulingQueue, Waiting
+from kubecore.client import ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import (
+    NAMESPACES,
+    NODES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    STORAGE_CLASSES,
+)
+from kubecore.runtime import EventRecorder, Key, Manager, key_of
+from kubecore.runtime.informer import EventType
+
+logger = logging.getLogger(__name__)
+
+NAME = "default-scheduler"
+FLUSH_SECONDS = 60.0
+"""Blocked pods are tried again after so long even if nothing seems to have changed."""
+VOLUME_SECONDS = 600.0
+"""How long a pod's claims may take to be bound."""
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+class VolumesNotBound(Exception):
+    """A pod's claims were not bound in time, or their driver gave the chosen node up."""
+
+
+def needs_node(pod: JsonObject, scheduler: str = NAME) -> bool:
+    """Whether the pod waits for this scheduler."""
+    return (
+        not get_str(pod, "spec", "nodeName")
+        and get_str(pod, "spec", "schedulerName", default=NAME) == scheduler
+        and not meta.is_being_deleted(pod)
+        and not get_list(pod, "spec", "schedulingGates")
+        and get_str(pod, "status", "phase") not in ("Succeeded", "Failed")
+    )
+
+
+class Scheduler:
+    """Keeps the queue by its informers' events and works it off."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._client = manager.client
+        self._recorder = EventRecorder(manager.client, NAME)
+        self._queue = SchedulingQueue()
+        self._changed = asyncio.Event()
+        self._assumed: dict[str, str] = {}
+        self._nodes = manager.informer(NODES)
+        self._pods = manager.informer(PODS)
+        self._namespaces = manager.informer(NAMESPACES)
+        self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS)
+        self._volumes = manager.informer(PERSISTENT_VOLUMES)
+        self._classes = manager.informer(STORAGE_CLASSES)
+        self._pods.add_handler(self._pod_changed)
+        self._nodes.add_handler(self._node_changed)
+        for informer in (self._claims, self._volumes, self._classes):
+            informer.add_handler(self._anything_changed)
+        manager.add_runnable("scheduler", self.run)
+        manager.add_runnable("scheduler-events", self._recorder.run)
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        loop = asyncio.get_running_loop()
+        flushed = loop.time()
+        async with asyncio.TaskGroup() as bindings:
+            while True:
+                waiting = self._queue.next(loop.time())
+                if waiting is not None:
+                    await self._schedule(waiting, bindings)
+                    continue
+                if loop.time() - flushed >= FLUSH_SECONDS:
+                    flushed = loop.time()
+                    self._queue.wake()
+                self._changed.clear()
+                pause = self._queue.seconds_to_next(loop.time())
+                try:
+                    async with asyncio.timeout(FLUSH_SECONDS if pause is None else pause):
+                        await self._changed.wait()
+                except TimeoutError:
+                    continue
+
+    async def _schedule(self, waiting: Waiting, bindings: asyncio.TaskGroup) -> None:
+        key = waiting.key
+        pod = self._pods.get(*key)
+        if pod is None or not needs_node(pod):
+            self._queue.remove(key)
+            return
+        result = decide(pod, self._snapshot(), random.choice)
+        if isinstance(result, Unschedulable):
+            self._queue.failed(key, asyncio.get_running_loop().time())
+            await self._report_failure(pod, result.message)
+            return
+        self._queue.take(key)
+        self._assumed[meta.uid(pod)] = result.node
+        bindings.create_task(self._bind(key, pod, result), name=f"bind-{key[0]}-{key[1]}")
+
+    def _snapshot(self) -> snapshots.Snapshot:
+        return snapshots.take(
+            self._nodes.list(),
+            self._pods.list(),
+            assumed=self._assumed,
+            namespaces=self._namespaces.list(),
+            volumes=snapshots.Volumes(
+                self._claims.get,
+                lambda name: self._volumes.get(None, name),
+                lambda name: self._classes.get(None, name),
+                self._volumes.list,
+            ),
+        )
+
+    async def _bind(self, key: Key, pod: JsonObject, placement: Placement) -> None:
+        try:
+            await self._bind_volumes(pod, placement)
+            await self._client.create(
+                PODS,
+                {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": key[1], "namespace": key[0], "uid": meta.uid(pod)},
+                    "target": {"apiVersion": "v1", "kind": "Node", "name": placement.node},
+                },
+                subresource="binding",
+                name=key[1],
+            )
+        except (StatusError, ConnectionFailed, VolumesNotBound) as error:
+            self._assumed.pop(meta.uid(pod), None)
+            if isinstance(error, StatusError) and error.code == 404:
+                self._queue.remove(key)
+                return
+            logger.warning("binding %s/%s to %s failed: %s", *key, placement.node, error)
+            self._queue.retry(key, asyncio.get_running_loop().time())
+            self._changed.set()
+            self._recorder.event(pod, "Warning", "FailedScheduling", f"binding rejected: {error}")
+            return
+        logger.info("%s/%s goes to %s", *key, placement.node)
+        self._queue.remove(key)
+        message = f"Successfully assigned {key[0]}/{key[1]} to {placement.node}"
+        self._recorder.event(pod, "Normal", "Scheduled", message)
+
+    async def _bind_volumes(self, pod: JsonObject, placement: Placement) -> None:
+        binding = placement.binding
+        for claim, volume in binding.bind:
+            await self._reserve(claim, volume)
+        for claim in binding.provision:
+            await self._client.patch(
+                PERSISTENT_VOLUME_CLAIMS,
+                meta.name(claim),
+                {"metadata": {"annotations": {SELECTED_NODE: placement.node}}},
+                meta.namespace(claim),
+                type="merge",
+            )
+        names = [meta.name(claim) for claim, _ in binding.bind] + [meta.name(c) for c in binding.provision]
+        if not names:
+            return
+        provisioned = {meta.name(claim) for claim in binding.provision}
+        try:
+            async with asyncio.timeout(VOLUME_SECONDS):
+                while not all(self._is_bound(pod, name, placement.node, provisioned) for name in names):
+                    await asyncio.sleep(0.1)
+        except TimeoutError as error:
+            raise VolumesNotBound("timed out waiting for the condition") from error
+
+    async def _reserve(self, claim: JsonObject, volume: JsonObject) -> None:
+        """Point the volume at the claim; the volume controller does the rest."""
+        updated = deep_copy(volume)
+        if not get_object(volume, "spec").get("claimRef"):
+            updated["metadata"]["annotations"] = {**meta.annotations(volume), BOUND_BY_CONTROLLER: "yes"}
+        updated["spec"]["claimRef"] = {
+            "kind": "PersistentVolumeClaim",
+            "apiVersion": "v1",
+            "namespace": meta.namespace(claim),
+            "name": meta.name(claim),
+            "uid": meta.uid(claim),
+            "resourceVersion": meta.resource_version(claim),
+        }
+        await self._client.update(PERSISTENT_VOLUMES, updated)
+
+    def _is_bound(self, pod: JsonObject, name: str, node: str, provisioned: set[str]) -> bool:
+        if self._pods.get(meta.namespace(pod), meta.name(pod)) is None:
+            raise VolumesNotBound("the pod is gone")
+        claim = self._claims.get(meta.namespace(pod), name)
+        if claim is None:
+            raise VolumesNotBound(f'persistentvolumeclaim "{name}" not found')
+        if volume_rules.is_bound(claim):
+            return True
+        selected = meta.annotations(claim).get(SELECTED_NODE)
+        if name in provisioned and selected is not None and selected != node:
+            raise VolumesNotBound(f'the driver of claim "{name}" asks for another node')
+        return False
+
+    async def _report_failure(self, pod: JsonObject, message: str) -> None:
+        self._recorder.event(pod, "Warning", "FailedScheduling", message)
+        current = meta.get_condition(pod, "PodScheduled")
+        if current is not None and (current.get("reason"), current.get("message")) == (
+            "Unschedulable",
+            message,
+        ):
+            return
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": message,
+            "lastProbeTime": None,
+            "lastTransitionTime": now_rfc3339(),
+        }
+        if current is not None and current.get("status") == "False":
+            condition["lastTransitionTime"] = current.get("lastTransitionTime", now_rfc3339())
+        patch = {"status": {"conditions": [condition]}}
+        try:
+            await self._client.patch(
+                PODS, meta.name(pod), patch, meta.namespace(pod), type="strategic", subresource="status"
+            )
+        except (StatusError, ConnectionFailed) as error:
+            logger.debug("condition of %s was not written: %s", meta.name(pod), error)
+
+    def _pod_changed(self, event: EventType, old: JsonObject | None, pod: JsonObject) -> None:
+        key = key_of(pod)
+        if event == "DELETED" or not needs_node(pod):
+            self._queue.remove(key)
+            if event == "DELETED" or get_str(pod, "spec", "nodeName"):
+                self._assumed.pop(meta.uid(pod), None)
+            self._anything_changed(event, old, pod)
+        elif old is None or _scheduling_view(old) != _scheduling_view(pod):
+            now = asyncio.get_running_loop().time()
+            self._queue.add(key, get_int(pod, "spec", "priority"), now)
+            self._changed.set()
+
+    def _node_changed(self, event: EventType, old: JsonObject | None, node: JsonObject) -> None:
+        # Heartbeats are no news.
+        if old is None or _node_view(old) != _node_view(node):
+            self._anything_changed(event, old, node)
+
+    def _anything_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
+        self._queue.wake()
+        self._changed.set()
+
+
+def _scheduling_view(pod: JsonObject) -> tuple[object, ...]:
+    return meta.labels(pod), get_object(pod, "spec")
+
+
+def _node_view(node: JsonObject) -> tuple[object, ...]:
+    return meta.labels(node), get_object(node, "spec"), get_object(node, "status", "allocatable")

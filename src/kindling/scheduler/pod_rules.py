@@ -1,0 +1,213 @@
+"""Rules between pods: affinity, anti-affinity and topology spread."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kindling.scheduler import node_rules
+from kindling.scheduler.snapshot import NodeInfo, Snapshot
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import meta
+from kubecore.objects.selectors import LabelSelector, from_label_selector_object
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One (anti-)affinity term, resolved for the pod that has it."""
+
+    topology_key: str
+    selector: LabelSelector
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    weight: int = 0
+
+    def selects(self, pod: JsonObject, namespace_labels: Mapping[str, Mapping[str, str]]) -> bool:
+        """Whether the term is about that pod."""
+        namespace = meta.namespace(pod)
+        in_scope = namespace in self.namespaces or (
+            self.namespace_selector is not None
+            and self.namespace_selector.matches(namespace_labels.get(namespace, {}))
+        )
+        return in_scope and self.selector.matches(meta.labels(pod))
+
+
+def _term(raw: JsonObject, pod: JsonObject, weight: int = 0) -> Term:
+    namespaces = frozenset(get_list(raw, "namespaces"))
+    raw_selector = raw.get("namespaceSelector")
+    if not namespaces and raw_selector is None:
+        namespaces = frozenset({meta.namespace(pod)})
+    return Term(
+        raw.get("topologyKey", ""),
+        from_label_selector_object(_with_pod_labels(raw, pod)),
+        namespaces,
+        None if raw_selector is None else from_label_selector_object(raw_selector),
+        weight,
+    )
+
+
+def _with_pod_labels(raw: JsonObject, pod: JsonObject) -> JsonObject | None:
+    """The selector, extended by the pod's own values of ``matchLabelKeys`` and ``mismatchLabelKeys``."""
+    selector = raw.get("labelSelector")
+    extra = []
+    for field_name, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
+        for key in get_list(raw, field_name):
+            if key in meta.labels(pod):
+                extra.append({"key": key, "operator": operator, "values": [meta.labels(pod)[key]]})
+    if selector is None or not extra:
+        return selector
+    return {**selector, "matchExpressions": [*get_list(selector, "matchExpressions"), *extra]}
+
+
+def required_terms(pod: JsonObject, kind: str) -> list[Term]:
+    """The required terms of ``podAffinity`` or ``podAntiAffinity``."""
+    return [_term(raw, pod) for raw in get_list(pod, "spec", "affinity", kind, REQUIRED)]
+
+
+def preferred_terms(pod: JsonObject, kind: str) -> list[Term]:
+    """The preferred terms of ``podAffinity`` or ``podAntiAffinity``, with their weights."""
+    return [
+        _term(get_object(raw, "podAffinityTerm"), pod, raw.get("weight", 0))
+        for raw in get_list(pod, "spec", "affinity", kind, PREFERRED)
+    ]
+
+
+class AffinityRules:
+    """The required rules of one pod against all placed pods, counted once for all nodes."""
+
+    def __init__(self, pod: JsonObject, snapshot: Snapshot) -> None:
+        self._pod = pod
+        self._namespaces = snapshot.namespace_labels
+        self._affinity = required_terms(pod, "podAffinity")
+        self._anti = required_terms(pod, "podAntiAffinity")
+        self._near = [self._topologies(term, snapshot) for term in self._affinity]
+        self._far = [self._topologies(term, snapshot) for term in self._anti]
+        self._refused: set[tuple[str, str]] = set()
+        for info, placed in snapshot.pods():
+            for term in required_terms(placed, "podAntiAffinity"):
+                value = info.labels.get(term.topology_key)
+                if value is not None and term.selects(pod, self._namespaces):
+                    self._refused.add((term.topology_key, value))
+
+    def _topologies(self, term: Term, snapshot: Snapshot) -> set[str]:
+        return {
+            info.labels[term.topology_key]
+            for info, placed in snapshot.pods()
+            if term.topology_key in info.labels and term.selects(placed, self._namespaces)
+        }
+
+    def refused_by_existing(self, node: NodeInfo) -> bool:
+        """Whether a placed pod does not want this pod near it."""
+        return any((key, value) in self._refused for key, value in node.labels.items())
+
+    def affinity_fails(self, node: NodeInfo) -> bool:
+        """Whether pods that must be near are not. The first of a group that wants its own kind may start."""
+        if any(term.topology_key not in node.labels for term in self._affinity):
+            return True
+        near = all(
+            node.labels[term.topology_key] in found
+            for term, found in zip(self._affinity, self._near, strict=True)
+        )
+        if near:
+            return False
+        starts_group = not any(self._near) and all(
+            term.selects(self._pod, self._namespaces) for term in self._affinity
+        )
+        return not starts_group
+
+    def anti_affinity_fails(self, node: NodeInfo) -> bool:
+        """Whether pods that must be far are near."""
+        return any(
+            node.labels.get(term.topology_key) in found
+            for term, found in zip(self._anti, self._far, strict=True)
+        )
+
+
+@dataclass(slots=True)
+class _Constraint:
+    topology_key: str
+    max_skew: int
+    selector: LabelSelector
+    min_domains: int
+    honours_affinity: bool
+    honours_taints: bool
+    matches_self: bool
+    counts: Counter[str] = field(default_factory=Counter)
+    domains: set[str] = field(default_factory=set)
+
+
+class SpreadRules:
+    """The topology spread constraints of one pod, of one kind: ``DoNotSchedule`` or ``ScheduleAnyway``."""
+
+    def __init__(self, pod: JsonObject, snapshot: Snapshot, when_unsatisfiable: str) -> None:
+        self._pod = pod
+        self.constraints = [
+            self._constraint(raw)
+            for raw in get_list(pod, "spec", "topologySpreadConstraints")
+            if raw.get("whenUnsatisfiable") == when_unsatisfiable
+        ]
+        for constraint in self.constraints:
+            self._count(constraint, snapshot.nodes)
+
+    def _constraint(self, raw: JsonObject) -> _Constraint:
+        selector = from_label_selector_object(_with_pod_labels(raw, self._pod))
+        return _Constraint(
+            raw.get("topologyKey", ""),
+            raw.get("maxSkew", 1),
+            selector,
+            raw.get("minDomains") or 1,
+            raw.get("nodeAffinityPolicy", "Honor") == "Honor",
+            raw.get("nodeTaintsPolicy", "Ignore") == "Honor",
+            selector.matches(meta.labels(self._pod)),
+        )
+
+    def _count(self, constraint: _Constraint, nodes: Iterable[NodeInfo]) -> None:
+        namespace = meta.namespace(self._pod)
+        for info in nodes:
+            if not self._counts_node(constraint, info):
+                continue
+            value = info.labels[constraint.topology_key]
+            constraint.domains.add(value)
+            constraint.counts[value] += sum(
+                meta.namespace(placed) == namespace
+                and not meta.is_being_deleted(placed)
+                and constraint.selector.matches(meta.labels(placed))
+                for placed in info.pods
+            )
+
+    def _counts_node(self, constraint: _Constraint, info: NodeInfo) -> bool:
+        if any(other.topology_key not in info.labels for other in self.constraints):
+            return False
+        if constraint.honours_affinity and not node_rules.matches_affinity(self._pod, info.node):
+            return False
+        effects = ("NoSchedule", "NoExecute")
+        return not constraint.honours_taints or not node_rules.untolerated(self._pod, info.taints, effects)
+
+    def lacks_label(self, node: NodeInfo) -> bool:
+        """Whether the node belongs to no domain of some constraint."""
+        return any(constraint.topology_key not in node.labels for constraint in self.constraints)
+
+    def skew_fails(self, node: NodeInfo) -> bool:
+        """Whether a constraint would be broken on that node."""
+        for constraint in self.constraints:
+            lowest = min((constraint.counts[domain] for domain in constraint.domains), default=0)
+            if len(constraint.domains) < constraint.min_domains:
+                lowest = 0
+            value = node.labels.get(constraint.topology_key, "")
+            if constraint.counts[value] + constraint.matches_self - lowest > constraint.max_skew:
+                return True
+        return False
+
+    def crowding(self, node: NodeInfo) -> float:
+        """How many pods of the kind are already near, over all constraints."""
+        return float(
+            sum(
+                constraint.counts[node.labels[constraint.topology_key]]
+                for constraint in self.constraints
+                if constraint.topology_key in node.labels
+            )
+        )

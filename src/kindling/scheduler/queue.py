@@ -1,0 +1,91 @@
+"""The pods that wait for a node: in order of priority and age, with pauses after failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubecore.runtime import Key
+
+FIRST_PAUSE_SECONDS = 1.0
+LAST_PAUSE_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class Waiting:
+    """One pod. `blocked` until something changes that could help it."""
+
+    key: Key
+    priority: int
+    since: float
+    attempts: int = 0
+    not_before: float = 0.0
+    blocked: bool = False
+
+
+class SchedulingQueue:
+    """Times are those of the event loop's clock."""
+
+    def __init__(self) -> None:
+        self._pods: dict[Key, Waiting] = {}
+        self._busy: set[Key] = set()
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def add(self, key: Key, priority: int, now: float) -> None:
+        """A pod needs a node, or it changed and is worth another try."""
+        waiting = self._pods.get(key)
+        if waiting is None:
+            self._pods[key] = Waiting(key, priority, now)
+        else:
+            waiting.blocked = False
+            waiting.priority = priority
+
+    def remove(self, key: Key) -> None:
+        """The pod needs no node any more."""
+        self._pods.pop(key, None)
+        self._busy.discard(key)
+
+    def wake(self) -> None:
+        """Something changed that may help any pod."""
+        for waiting in self._pods.values():
+            waiting.blocked = False
+
+    def next(self, now: float) -> Waiting | None:
+        """The most important pod whose pause is over; the longest waiting of several."""
+        ready = [
+            waiting
+            for waiting in self._pods.values()
+            if not waiting.blocked and waiting.not_before <= now and waiting.key not in self._busy
+        ]
+        return min(ready, key=lambda waiting: (-waiting.priority, waiting.since), default=None)
+
+    def seconds_to_next(self, now: float) -> float | None:
+        """When the next pause ends; None where nobody pauses."""
+        pauses = [
+            waiting.not_before - now
+            for waiting in self._pods.values()
+            if not waiting.blocked and waiting.key not in self._busy
+        ]
+        return max(0.0, min(pauses)) if pauses else None
+
+    def failed(self, key: Key, now: float) -> None:
+        """The pod found no node: it pauses, and waits for a change."""
+        waiting = self._pods.get(key)
+        self._busy.discard(key)
+        if waiting is not None:
+            pause = min(FIRST_PAUSE_SECONDS * 2**waiting.attempts, LAST_PAUSE_SECONDS)
+            waiting.attempts = min(waiting.attempts + 1, 10)
+            waiting.not_before = now + pause
+            waiting.blocked = True
+
+    def retry(self, key: Key, now: float) -> None:
+        """The pod's binding failed: it pauses and is tried again whatever happens."""
+        self.failed(key, now)
+        waiting = self._pods.get(key)
+        if waiting is not None:
+            waiting.blocked = False
+
+    def take(self, key: Key) -> None:
+        """The pod is being bound; it is not offered again meanwhile."""
+        self._busy.add(key)

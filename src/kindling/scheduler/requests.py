@@ -1,0 +1,98 @@
+"""What pods ask for: amounts of resources and ports of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects.quantity import Quantity
+
+Amounts: TypeAlias = dict[str, int]
+"""Amounts by resource name: ``cpu`` in thousandths, everything else in units (bytes, pieces)."""
+
+PODS_RESOURCE = "pods"
+
+
+def parse_amounts(quantities: Mapping[str, object]) -> Amounts:
+    """Quantities as amounts."""
+    result: Amounts = {}
+    for name, text in quantities.items():
+        quantity = Quantity.parse(text)  # type: ignore[arg-type]
+        result[name] = quantity.milli_value if name == "cpu" else quantity.value
+    return result
+
+
+def add(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
+    """The sum, resource by resource."""
+    return {name: left.get(name, 0) + right.get(name, 0) for name in {**left, **right}}
+
+
+def largest(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
+    """The maximum, resource by resource."""
+    return {name: max(left.get(name, 0), right.get(name, 0)) for name in {**left, **right}}
+
+
+def of_pod(pod: JsonObject) -> Amounts:
+    """What a pod needs at once.
+
+    Containers and restartable init containers run together; every other init container runs with the
+    restartable ones that started before it. Requests of the pod itself replace the sum, and the
+    overhead of its runtime class comes on top.
+    """
+    spec = get_object(pod, "spec")
+    running: Amounts = {}
+    for container in get_list(spec, "containers"):
+        running = add(running, _of_container(container))
+    sidecars: Amounts = {}
+    starting: Amounts = {}
+    for container in get_list(spec, "initContainers"):
+        needs = _of_container(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = add(sidecars, needs)
+            starting = largest(starting, sidecars)
+        else:
+            starting = largest(starting, add(sidecars, needs))
+    total = largest(add(running, sidecars), starting)
+    total.update(parse_amounts(get_object(spec, "resources", "requests")))
+    return add(total, parse_amounts(get_object(spec, "overhead")))
+
+
+def _of_container(container: JsonObject) -> Amounts:
+    return parse_amounts(get_object(container, "resources", "requests"))
+
+
+HostPort: TypeAlias = tuple[str, str, int]
+"""Address ("" means all), protocol and number."""
+
+
+def host_ports(pod: JsonObject) -> list[HostPort]:
+    """The ports of the host that a pod's containers take."""
+    spec = get_object(pod, "spec")
+    containers = [*get_list(spec, "containers"), *_restartable(spec)]
+    return [
+        (_address(port.get("hostIP", "")), port.get("protocol", "TCP"), port["hostPort"])
+        for container in containers
+        for port in get_list(container, "ports")
+        if port.get("hostPort")
+    ]
+
+
+def _restartable(spec: JsonObject) -> Iterable[JsonObject]:
+    return (item for item in get_list(spec, "initContainers") if item.get("restartPolicy") == "Always")
+
+
+def _address(text: str) -> str:
+    return "" if text in ("0.0.0.0", "::") else text
+
+
+def ports_conflict(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
+    """Whether any port is wanted that is used; an unnamed address overlaps with all others."""
+    taken = list(used)
+    return any(
+        protocol == other_protocol
+        and number == other_number
+        and (address == other or not address or not other)
+        for address, protocol, number in wanted
+        for other, other_protocol, other_number in taken
+    )

@@ -1,0 +1,107 @@
+"""What the scheduler knows at one moment: nodes with their pods, namespaces, volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kindling.scheduler import requests
+from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
+from kubecore.objects import meta
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """A node, the pods on it (those on their way included) and what they use."""
+
+    node: JsonObject
+    pods: list[JsonObject] = field(default_factory=list)
+    requested: requests.Amounts = field(default_factory=dict)
+    ports: list[requests.HostPort] = field(default_factory=list)
+    allocatable: requests.Amounts = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return meta.name(self.node)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels."""
+        return meta.labels(self.node)
+
+    @property
+    def taints(self) -> list[JsonObject]:
+        """The node's taints."""
+        return get_list(self.node, "spec", "taints")
+
+    @property
+    def is_unschedulable(self) -> bool:
+        """Whether the node is cordoned."""
+        return get_bool(self.node, "spec", "unschedulable")
+
+    def add(self, pod: JsonObject) -> None:
+        """Count a pod."""
+        self.pods.append(pod)
+        self.requested = requests.add(self.requested, requests.of_pod(pod))
+        self.ports += requests.host_ports(pod)
+
+
+@dataclass(slots=True)
+class Volumes:
+    """How to find the objects behind a pod's claims: by namespace and name, or by name."""
+
+    claim: Callable[[str, str], JsonObject | None]
+    volume: Callable[[str], JsonObject | None]
+    storage_class: Callable[[str], JsonObject | None]
+    available: Callable[[], list[JsonObject]]
+    """All persistent volumes."""
+
+
+def no_volumes() -> Volumes:
+    """A world without volumes."""
+    return Volumes(lambda *_: None, lambda _: None, lambda _: None, lambda: [])
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """All nodes, with their pods, and what else filters look at."""
+
+    nodes: list[NodeInfo]
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    volumes: Volumes = field(default_factory=no_volumes)
+
+    def pods(self) -> Iterable[tuple[NodeInfo, JsonObject]]:
+        """All placed pods."""
+        return ((info, pod) for info in self.nodes for pod in info.pods)
+
+
+def take(
+    nodes: Iterable[JsonObject],
+    pods: Iterable[JsonObject],
+    *,
+    assumed: Mapping[str, str] | None = None,
+    namespaces: Iterable[JsonObject] = (),
+    volumes: Volumes | None = None,
+) -> Snapshot:
+    """A snapshot of objects from caches. `assumed` are node names of pods by uid that are being bound."""
+    infos = {
+        meta.name(node): NodeInfo(
+            node,
+            allocatable=requests.parse_amounts(
+                get_object(node, "status", "allocatable") or get_object(node, "status", "capacity")
+            ),
+        )
+        for node in nodes
+    }
+    for pod in pods:
+        if get_str(pod, "status", "phase") in ("Succeeded", "Failed"):
+            continue
+        name = get_str(pod, "spec", "nodeName") or (assumed or {}).get(meta.uid(pod), "")
+        if name in infos:
+            infos[name].add(pod)
+    return Snapshot(
+        list(infos.values()),
+        {meta.name(namespace): meta.labels(namespace) for namespace in namespaces},
+        volumes or no_volumes(),
+    )
