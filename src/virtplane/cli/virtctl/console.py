@@ -1,0 +1,129 @@
+"""``console``: the serial console in this terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.streams import ABNORMAL_CLOSE, open_stream
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_ESCAPE = 29
+"""Ctrl+] and Ctrl+5."""
+
+_DISCONNECTED = (
+    "\nYou were disconnected from the console. This could be caused by one of the following:"
+    "\n - the target VM was powered off"
+    "\n - another user connected to the console of the target VM"
+    "\n - network issues\n"
+)
+
+
+@click.command()
+@click.argument("name", metavar="(VMI)")
+@click.option(
+    "--timeout", type=int, default=5, help="The number of minutes to wait for the instance to be ready."
+)
+@connected
+async def console(client: Client, connection: Connection, name: str, minutes: int) -> None:
+    """Connect to a console of a virtual machine instance."""
+    path = connection.subresource("virtualmachineinstances", name, "console")
+    socket = await _open(client, path, name, minutes * 60.0)
+    click.echo(f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.", err=True)
+    try:
+        with _raw_terminal():
+            await _talk(socket)
+    finally:
+        await socket.close()
+    if socket.close_code == ABNORMAL_CLOSE:
+        click.echo(_DISCONNECTED, err=True, nl=False)
+
+
+async def _open(client: Client, path: str, name: str, seconds: float) -> aiohttp.ClientWebSocketResponse:
+    """An instance that is not running yet is waited for (its refusal is a 400)."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            return await open_stream(client, path)
+        except StatusError as error:
+            if error.code != 400 or asyncio.get_running_loop().time() > deadline:
+                raise click.ClickException(error.message or f"Can't access VMI {name}") from error
+        await asyncio.sleep(1)
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Every key goes to the guest; pipes are left as they are."""
+    descriptor = sys.stdin.fileno()
+    if not os.isatty(descriptor):
+        yield
+        return
+    before = termios.tcgetattr(descriptor)
+    try:
+        tty.setraw(descriptor)
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+    loop = asyncio.get_running_loop()
+    keys: asyncio.Queue[bytes] = asyncio.Queue()
+    descriptor = sys.stdin.fileno()
+
+    def read_keys() -> None:
+        data = os.read(descriptor, 4096)
+        keys.put_nowait(data)
+        if not data:
+            loop.remove_reader(descriptor)
+
+    try:
+        loop.add_reader(descriptor, read_keys)
+    except PermissionError:
+        # A regular file is always readable; event loops do not watch those.
+        keys.put_nowait(sys.stdin.buffer.read())
+    typing = asyncio.create_task(_type(socket, keys), name="console-keys")
+    showing = asyncio.create_task(_show(socket), name="console-output")
+    try:
+        done, _ = await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        loop.remove_reader(descriptor)
+        for task in (typing, showing):
+            task.cancel()
+        await asyncio.gather(typing, showing, return_exceptions=True)
+
+
+async def _type(socket: aiohttp.ClientWebSocketResponse, keys: asyncio.Queue[bytes]) -> None:
+    while True:
+        data = await keys.get()
+        if data[:1] == bytes([_ESCAPE]):
+            return
+        if not data:
+            # End of input: the output is still wanted.
+            await asyncio.Event().wait()
+        await socket.send_bytes(data)
+
+
+async def _show(socket: aiohttp.ClientWebSocketResponse) -> None:
+    async for message in socket:
+        data = message.data
+        sys.stdout.buffer.write(data if isinstance(data, bytes) else str(data).encode())
+        sys.stdout.buffer.flush()
+
+
+COMMANDS = {"console": console}

@@ -1,0 +1,123 @@
+"""``start``, ``stop``, ``restart``, ``migrate`` and ``migrate-cancel``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import get_list, get_str
+from virtplane.cli.virtctl.connection import Connection, connected, dry_run_body, put
+
+_FORCE_RULE = "Must both use --force=true and set --grace-period."
+
+
+@click.command()
+@click.argument("name", metavar="(VM)")
+@click.option("--paused", is_flag=True, help="If set to true, start virtual machine in paused state")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def start(client: Client, connection: Connection, name: str, paused: bool, dry_run: bool) -> None:
+    """Start a virtual machine."""
+    body = dry_run_body(dry_run) | ({"paused": True} if paused else {})
+    await _act(client, connection, name, "start", body, "Error starting VirtualMachine ")
+
+
+@click.command()
+@click.argument("name", metavar="(VM)")
+@click.option("--force", is_flag=True, help="Force the action; needs --grace-period.")
+@click.option("--grace-period", type=int, default=-1, help="Seconds for the guest to shut down.")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def stop(
+    client: Client, connection: Connection, name: str, force: bool, grace_period: int, dry_run: bool
+) -> None:
+    """Stop a virtual machine."""
+    body = dry_run_body(dry_run) | _forced(force, grace_period, "gracePeriod")
+    failure = "error force stopping VirtualMachine: " if force else "error stopping VirtualMachine "
+    await _act(client, connection, name, "stop", body, failure)
+
+
+@click.command()
+@click.argument("name", metavar="(VM)")
+@click.option("--force", is_flag=True, help="Force the action; needs --grace-period.")
+@click.option("--grace-period", type=int, default=-1, help="Seconds for the guest to shut down.")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def restart(
+    client: Client, connection: Connection, name: str, force: bool, grace_period: int, dry_run: bool
+) -> None:
+    """Restart a virtual machine."""
+    body = dry_run_body(dry_run) | _forced(force, grace_period, "gracePeriodSeconds")
+    failure = "error force restarting VirtualMachine: " if force else "error restarting VirtualMachine: "
+    await _act(client, connection, name, "restart", body, failure)
+
+
+@click.command()
+@click.argument("name", metavar="(VM)")
+@click.option("--addedNodeSelector", "added", multiple=True, help="key=value the target node must have.")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def migrate(
+    client: Client, connection: Connection, name: str, added: tuple[str, ...], dry_run: bool
+) -> None:
+    """Migrate a virtual machine."""
+    body = dry_run_body(dry_run)
+    if added:
+        pairs = (item.partition("=") for text in added for item in text.split(","))
+        body["addedNodeSelector"] = {key: value for key, _, value in pairs}
+    await _act(client, connection, name, "migrate", body, "Error migrating VirtualMachine ")
+
+
+@click.command(name="migrate-cancel")
+@click.argument("name", metavar="(VM)")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def migrate_cancel(client: Client, connection: Connection, name: str, dry_run: bool) -> None:
+    """Cancel migration of a virtual machine."""
+    from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCE_MIGRATIONS as MIGRATIONS
+
+    dry_run_body(dry_run)
+    try:
+        found = await client.list(
+            MIGRATIONS, connection.namespace, label_selector=f"kubevirt.io/vmi-name=={name}"
+        )
+    except StatusError as error:
+        text = f"Error fetching virtual machine instance migration list  {error.message}"
+        raise click.ClickException(text) from error
+    for migration in get_list(found, "items"):
+        if get_str(migration, "status", "phase") in ("Succeeded", "Failed"):
+            continue
+        own = get_str(migration, "metadata", "name")
+        try:
+            await client.delete(MIGRATIONS, own, connection.namespace)
+        except StatusError as error:
+            text = f"Error canceling migration {own} of a VirtualMachine {name}: {error.message}"
+            raise click.ClickException(text) from error
+        click.echo(f"VM {name} was scheduled to migrate-cancel")
+        return
+    raise click.ClickException(f"Found no migration to cancel for {name}")
+
+
+def _forced(force: bool, grace_period: int, field: str) -> dict[str, Any]:
+    if force != (grace_period >= 0):
+        raise click.ClickException(_FORCE_RULE)
+    return {field: grace_period} if force else {}
+
+
+async def _act(
+    client: Client, connection: Connection, name: str, action: str, body: dict[str, Any], failure: str
+) -> None:
+    await put(client, connection.subresource("virtualmachines", name, action), body, failure)
+    click.echo(f"VM {name} was scheduled to {action}")
+
+
+COMMANDS = {
+    "start": start,
+    "stop": stop,
+    "restart": restart,
+    "migrate": migrate,
+    "migrate-cancel": migrate_cancel,
+}

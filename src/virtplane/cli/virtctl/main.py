@@ -1,0 +1,78 @@
+"""``virtctl``: the commands, loaded only when called so that help and completion are instant."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import click
+
+_COMMANDS = {
+    "console": ("console", "Connect to a console of a virtual machine instance."),
+    "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
+    "guestosinfo": ("guest", "Return guest agent info about operating system."),
+    "migrate": ("lifecycle", "Migrate a virtual machine."),
+    "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
+    "pause": ("pause", "Pause a virtual machine"),
+    "port-forward": ("portforward", "Forward local ports to a virtualmachine or virtualmachineinstance."),
+    "reset": ("pause", "Reset a virtual machine instance"),
+    "restart": ("lifecycle", "Restart a virtual machine."),
+    "scp": ("ssh", "SCP files from/to a virtual machine instance."),
+    "soft-reboot": ("pause", "Soft reboot a virtual machine instance"),
+    "ssh": ("ssh", "Open a SSH connection to a virtual machine instance."),
+    "start": ("lifecycle", "Start a virtual machine."),
+    "stop": ("lifecycle", "Stop a virtual machine."),
+    "unpause": ("pause", "Unpause a virtual machine"),
+    "userlist": ("guest", "Return full list of logged in users on the guest machine."),
+    "version": ("version", "Print the client and server version information."),
+    "vnc": ("vnc", "Open a vnc connection to a virtual machine instance."),
+}
+"""Module and short help of each command."""
+
+
+def program_name(argv0: str) -> str:
+    """How help names this program: ``kubectl virt`` when started as its plugin."""
+    name = Path(argv0).name
+    return f"{name.removesuffix('-virt')} virt" if name.endswith("-virt") else "virtctl"
+
+
+class _LazyGroup(click.Group):
+    """click's way to load a command's module only when the command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module = importlib.import_module(f"virtplane.cli.virtctl.{entry[0]}")
+        command: click.Command = module.COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Available Commands"):
+            formatter.write_dl([(name, entry[1]) for name, entry in sorted(_COMMANDS.items())])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def virtctl() -> None:
+    """virtctl controls virtual machine related operations on your kubernetes cluster."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Console script of ``virtctl`` and ``kubectl-virt``; returns the exit code (0 or 1)."""
+    name = program_name(sys.argv[0])
+    try:
+        result = virtctl.main(args=argv, prog_name=name, standalone_mode=False)
+    except click.exceptions.Abort:
+        return 1
+    except click.ClickException as error:
+        sys.stderr.write(f"{error.format_message()}\n")
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

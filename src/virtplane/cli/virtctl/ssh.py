@@ -1,0 +1,109 @@
+"""``ssh`` and ``scp``: the local OpenSSH, carried by ``port-forward --stdio``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kubecore.client import Client
+from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.portforward import Target, parse_target
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("-l", "--username", default="", help="The user to log in as."),
+        click.option("-i", "--identity-file", default="", help="The private key to use."),
+        click.option("--known-hosts", default="", help="The known hosts file."),
+        click.option("-p", "--port", type=int, default=22, help="The guest's SSH port."),
+        click.option("-t", "--local-ssh-opts", multiple=True, help="Further options, verbatim."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("target", metavar="(VM|VMI)")
+@click.option("-c", "--command", default="", help="The command to run in the guest.")
+@_options
+@connected
+async def ssh(client: Client, connection: Connection, target: str, command: str, **given: Any) -> None:
+    """Open a SSH connection to a virtual machine instance."""
+    user, goal = _split(target, connection.namespace, given["username"])
+    arguments = ["ssh", *_common(connection, goal, given), "-p", str(given["port"]), _host(user, goal)]
+    _become([*arguments, command] if command else arguments)
+
+
+@click.command()
+@click.argument("source")
+@click.argument("destination")
+@click.option("-r", "--recursive", is_flag=True, help="Copy folders.")
+@click.option("--preserve", is_flag=True, help="Preserve times and modes.")
+@_options
+@connected
+async def scp(
+    client: Client,
+    connection: Connection,
+    source: str,
+    destination: str,
+    recursive: bool,
+    preserve: bool,
+    **given: Any,
+) -> None:
+    """SCP files from/to a virtual machine instance."""
+    remote = [text for text in (source, destination) if ":" in text]
+    if len(remote) == 2:
+        text = f"copying from a remote location to another remote location is not supported: {source!r} to {destination!r}"  # noqa: E501 - one sentence
+        raise click.ClickException(text)
+    if not remote:
+        text = (
+            f"none of the two provided locations seems to be a remote location: {source!r} to {destination!r}"
+        )
+        raise click.ClickException(text)
+    host, _, path = remote[0].partition(":")
+    user, goal = _split(host, connection.namespace, given["username"])
+    there = f"{_host(user, goal)}:{path}"
+    flags = ["-r"] * recursive + ["-p"] * preserve
+    ends = [there if text == remote[0] else text for text in (source, destination)]
+    _become(["scp", *_common(connection, goal, given), *flags, "-P", str(given["port"]), *ends])
+
+
+def _split(target: str, namespace: str, username: str) -> tuple[str, Target]:
+    user, _, rest = target.rpartition("@")
+    environment = (os.environ.get(name, "") for name in ("USER", "USERNAME", "LOGNAME"))
+    chosen = username or user or next(filter(None, environment), "")
+    return chosen, parse_target(rest, namespace)
+
+
+def _host(user: str, goal: Target) -> str:
+    kind = "vm" if goal.resource == "virtualmachines" else "vmi"
+    name = f"{kind}.{goal.name}.{goal.namespace}"
+    return f"{user}@{name}" if user else name
+
+
+def _common(connection: Connection, goal: Target, given: dict[str, Any]) -> list[str]:
+    kind = "vm" if goal.resource == "virtualmachines" else "vmi"
+    program = [sys.executable, "-m", "virtplane.cli.virtctl.main", "port-forward", *connection.flags]
+    proxy = [*program, "--stdio", f"{kind}/{goal.name}/{goal.namespace}", str(given["port"])]
+    arguments = ["-o", f"ProxyCommand={shlex.join(proxy)}"]
+    if given["known_hosts"]:
+        arguments += ["-o", f"UserKnownHostsFile={given['known_hosts']}"]
+    if given["identity_file"]:
+        arguments += ["-i", given["identity_file"]]
+    return arguments + [word for text in given["local_ssh_opts"] for word in shlex.split(text)]
+
+
+def _become(command: list[str]) -> None:
+    program = shutil.which(command[0])
+    if program is None:
+        raise click.ClickException(f"{command[0]} is not installed")
+    os.execv(program, command)
+
+
+COMMANDS = {"ssh": ssh, "scp": scp}

@@ -1,0 +1,62 @@
+"""``version``."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any
+
+import click
+
+from kubecore.client import Client
+from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected
+
+_FIELDS = {
+    "GitVersion": "gitVersion",
+    "GitCommit": "gitCommit",
+    "GitTreeState": "gitTreeState",
+    "BuildDate": "buildDate",
+    "GoVersion": "goVersion",
+    "Compiler": "compiler",
+    "Platform": "platform",
+}
+
+
+@click.command()
+@click.option("-c", "--client", "client_only", is_flag=True, help="Client version only (no server required).")
+@click.pass_context
+def version(context: click.Context, client_only: bool) -> None:
+    """Print the client and server version information."""
+    click.echo(f"Client Version: {_render(client_version())}")
+    if not client_only:
+        context.invoke(_server)
+
+
+@click.command()
+@connected
+async def _server(client: Client, _connection: Connection) -> None:
+    answer = await client.request("GET", f"{SUBRESOURCES}/version")
+    click.echo(f"Server Version: {_render(answer.json())}")
+
+
+def client_version() -> dict[str, Any]:
+    """This program's version in the form of the server's."""
+    try:
+        installed = metadata.version("virtplane")
+    except metadata.PackageNotFoundError:
+        installed = "0.1.0"
+    return {
+        "gitVersion": f"v{installed}",
+        "gitTreeState": "clean",
+        "compiler": platform.python_implementation(),
+        "goVersion": f"python{platform.python_version()}",
+        "platform": f"{platform.system().lower()}/{platform.machine().replace('x86_64', 'amd64')}",
+    }
+
+
+def _render(info: dict[str, Any]) -> str:
+    fields = ", ".join(f'{name}:"{info.get(key, "")}"' for name, key in _FIELDS.items())
+    return "version.Info{" + fields + "}"
+
+
+COMMANDS = {"version": version}

@@ -1,0 +1,90 @@
+"""``vnc``: the display through a local port, with a viewer or for one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sys
+
+import click
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import get_list
+from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.streams import carry, open_stream
+
+_VIEWER_SECONDS = 60.0
+
+
+@click.command()
+@click.argument("name", metavar="(VMI)")
+@click.option("--address", default="127.0.0.1", help="Local address to listen on.")
+@click.option("--port", type=int, default=0, help="Local port; 0 chooses a free one.")
+@click.option("--proxy-only", is_flag=True, help="Only run the proxy and print its port.")
+@click.option("--preserve-session", is_flag=True, help="Fail when another session is open.")
+@connected
+async def vnc(
+    client: Client,
+    connection: Connection,
+    name: str,
+    address: str,
+    port: int,
+    proxy_only: bool,
+    preserve_session: bool,
+) -> None:
+    """Open a vnc connection to a virtual machine instance."""
+    await _warn_when_paused(client, connection, name)
+    path = connection.subresource("virtualmachineinstances", name, "vnc")
+    query = {"preserveSession": "true" if preserve_session else "false"}
+    try:
+        stream = await open_stream(client, path, query)
+    except StatusError as error:
+        raise click.ClickException(f"Can't access VMI {name}: {error.message}") from error
+    accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+    server = await asyncio.start_server(lambda *pair: accepted.put_nowait(pair), address, port)
+    own_port = server.sockets[0].getsockname()[1]
+    viewer: asyncio.subprocess.Process | None = None
+    try:
+        if proxy_only:
+            click.echo(json.dumps({"port": own_port}, separators=(",", ":")))
+            sys.stdout.flush()
+            reader, writer = await accepted.get()
+        else:
+            viewer = await _start_viewer(address, own_port)
+            reader, writer = await asyncio.wait_for(accepted.get(), _VIEWER_SECONDS)
+        await carry(stream, reader, writer)
+    except TimeoutError as error:
+        raise click.ClickException(f"Error encountered: no viewer connected to port {own_port}") from error
+    finally:
+        server.close()
+        await stream.close()
+        if viewer is not None and viewer.returncode is None:
+            viewer.terminate()
+
+
+async def _warn_when_paused(client: Client, connection: Connection, name: str) -> None:
+    from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+
+    try:
+        vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
+    except StatusError as error:
+        raise click.ClickException(f"Can't access VMI {name}: {error.message}") from error
+    conditions = get_list(vmi, "status", "conditions")
+    if any(item.get("type") == "Paused" and item.get("status") == "True" for item in conditions):
+        click.echo(f"Warning: {name} is paused. Console will be active after unpause.", err=True)
+
+
+async def _start_viewer(address: str, port: int) -> asyncio.subprocess.Process:
+    for program, arguments in (
+        ("remote-viewer", [f"vnc://{address}:{port}"]),
+        ("vncviewer", [f"{address}:{port}"]),
+    ):
+        path = shutil.which(program)
+        if path:
+            return await asyncio.create_subprocess_exec(path, *arguments)
+    raise click.ClickException(f"no supported VNC app found in {sys.platform}")
+
+
+COMMANDS = {"vnc": vnc}
