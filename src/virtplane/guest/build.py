@@ -14,12 +14,14 @@ REFERENCE = "virtplane.local/demo-guest:latest"
 """The image name that the demo's virtual machine uses."""
 
 USER, PASSWORD = "root", "virtplane"
+BUILD_ERRORS = (packages.PackageError, initramfs.MissingPart, disk.BootLoaderError)
+"""What a build may raise."""
 
 
 def build(archive: Path, *, keep_disk: Path | None = None) -> str:
     """Write the guest's container disk to `archive` (and the raw disk to `keep_disk`).
 
-    Returns the manifest's digest. Raises packages.PackageError, initramfs.MissingPart, disk.BootLoaderError.
+    Returns the manifest's digest. Raises BUILD_ERRORS.
     """
     with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as work:
         folder = Path(work)
@@ -54,7 +56,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         digest = build(arguments.archive, keep_disk=arguments.keep_disk)
-    except (packages.PackageError, initramfs.MissingPart, disk.BootLoaderError) as error:
+    except BUILD_ERRORS as error:
         sys.stderr.write(f"The guest could not be built: {error}\n")
         return 1
     sys.stdout.write(f"{digest}\n")

@@ -1,0 +1,145 @@
+"""``virtplane demo``: from nothing to a guest's login prompt."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import yaml
+
+from kubecore.client import Client, load_kubeconfig
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_str
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
+from virtplane.cli import cluster
+from virtplane.cli.terminal import CommandError, report, require_root, say, step
+from virtplane.cli.virtctl.connection import SUBRESOURCES
+from virtplane.cli.virtctl.streams import open_stream
+from virtplane.guest import build as guest
+
+_NAMESPACE = "default"
+_PROMPT = b"login:"
+_POLL_SECONDS = 0.1
+_NUDGE_SECONDS = 15.0
+"""A prompt that was printed before the console was connected appears again after Return."""
+
+
+def main(arguments: list[str]) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="virtplane demo", description=__doc__)
+    default = Path(os.environ.get("VIRTPLANE_STATE", cluster.DEFAULT_STATE))
+    parser.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
+    parser.add_argument(
+        "--timeout", type=float, default=180.0, metavar="SECONDS", help="for the guest to boot"
+    )
+    options = parser.parse_args(arguments)
+    started = time.monotonic()
+    try:
+        require_root("demo")
+        _demo(options.state, options.timeout)
+    except CommandError as error:
+        return report(error)
+    say(f"\nFrom start to login prompt: {time.monotonic() - started:.1f} s")
+    kubeconfig = options.state / "kubeconfig"
+    say(f"  export KUBECONFIG={kubeconfig}")
+    say("  .venv/bin/virtctl console demo      # log in as root, password virtplane")
+    say("  kubectl get vm,vmi,pods             # kubectl is not part of this; get it from kubernetes.io")
+    return 0
+
+
+def _demo(state: Path, timeout_seconds: float) -> None:
+    archive = state / "images" / "demo-guest.tar"
+    with ThreadPoolExecutor(1, thread_name_prefix="guest-image") as pool:
+        # The guest's packages are fetched and packed while the cluster starts.
+        building: Future[None] = pool.submit(_build, archive)
+        cluster.start(state, nodes=1)
+        with step("Building the guest's image"):
+            building.result()
+    if cluster.kindling("load", str(archive), state=state):
+        raise CommandError("The guest's image could not be loaded.", "kindling's message stands above.")
+    asyncio.run(_boot(state, timeout_seconds))
+
+
+def _build(archive: Path) -> None:
+    if archive.exists():
+        return
+    try:
+        guest.build(archive)
+    except guest.BUILD_ERRORS as error:
+        raise CommandError(
+            "The demo guest could not be built.", str(error), "Run apt-get update, then try again."
+        ) from error
+
+
+async def _boot(state: Path, timeout_seconds: float) -> None:
+    manifest = yaml.safe_load((_examples() / "demo-vm.yaml").read_text())
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        deadline = time.monotonic() + timeout_seconds
+        with step("Creating the virtual machine demo"):
+            await _create(client, manifest)
+        with step("Waiting for it to run"):
+            await _wait_running(client, get_str(manifest, "metadata", "name"), deadline)
+        say("Its console:\n")
+        await _show_until_prompt(client, get_str(manifest, "metadata", "name"), deadline)
+
+
+async def _create(client: Client, manifest: JsonObject) -> None:
+    try:
+        await client.create(VIRTUAL_MACHINES, manifest, _NAMESPACE)
+    except StatusError as error:
+        if error.code != 409:
+            raise CommandError("The virtual machine was refused.", str(error)) from error
+
+
+async def _wait_running(client: Client, name: str, deadline: float) -> None:
+    phase = "not created"
+    while time.monotonic() < deadline:
+        try:
+            vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, _NAMESPACE)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+        else:
+            phase = get_str(vmi, "status", "phase")
+        if phase == "Running":
+            return
+        await asyncio.sleep(_POLL_SECONDS)
+    raise CommandError(
+        f"The virtual machine {name} does not run.",
+        f"Its instance is {phase}.",
+        f"Look at: kubectl -n {_NAMESPACE} describe vmi {name}",
+    )
+
+
+async def _show_until_prompt(client: Client, name: str, deadline: float) -> None:
+    path = f"{SUBRESOURCES}/namespaces/{_NAMESPACE}/virtualmachineinstances/{name}/console"
+    socket = await open_stream(client, path)
+    seen = b""
+    try:
+        while _PROMPT not in seen:
+            if time.monotonic() > deadline:
+                raise CommandError("No login prompt appeared on the guest's console.")
+            try:
+                message = await socket.receive(timeout=_NUDGE_SECONDS)
+            except TimeoutError:
+                await socket.send_bytes(b"\n")
+                continue
+            if not isinstance(message.data, bytes):
+                raise CommandError("The guest's console was disconnected.", f"close code {socket.close_code}")
+            seen = (seen + message.data)[-4096:]
+            sys.stdout.buffer.write(message.data)
+            sys.stdout.buffer.flush()
+    finally:
+        await socket.close()
+    sys.stdout.write("\n")
+
+
+def _examples() -> Path:
+    """The examples of a checkout, or those installed with the package."""
+    checkout = Path(__file__).resolve().parents[3] / "examples"
+    return checkout if checkout.is_dir() else Path(__file__).resolve().parents[1] / "examples"

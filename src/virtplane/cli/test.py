@@ -1,0 +1,84 @@
+"""``virtplane test``: the checks and tests of a checkout.
+
+Style, types, import contracts, then all tests; at the end, how many features of the inventory they proved.
+``--conformance DIR`` instead replays recorded requests against a cluster that it brings up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from virtplane.cli.terminal import CommandError, report, say, step
+
+_ROOT = Path(__file__).resolve().parents[3]
+_CHECKS = (
+    ("style", ("ruff", "check", "src", "tests", "bench")),
+    ("types", ("mypy",)),
+    ("import contracts", ("lint-imports",)),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(prog="virtplane test", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="only what needs neither root nor guests")
+    parser.add_argument(
+        "--conformance",
+        type=Path,
+        metavar="DIR",
+        help="replay the recorded cases of DIR and compare with the floor",
+    )
+    parser.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENT", help="passed on to pytest")
+    options = parser.parse_args(arguments)
+    if not (_ROOT / "tests").is_dir():
+        return report(CommandError("There are no tests here.", "This is not a checkout.", code=2))
+    if options.conformance:
+        script = _ROOT / "tests/conformance/replay_recorded.py"
+        return _run([sys.executable, str(script), str(options.conformance)])
+    try:
+        for name, command in _CHECKS:
+            _check(name, command)
+    except CommandError as error:
+        return report(error)
+    return _test(options)
+
+
+def _check(name: str, command: tuple[str, ...]) -> None:
+    program = Path(sys.executable).with_name(command[0])
+    with step(f"Checking {name}"):
+        done = subprocess.run([program, *command[1:]], cwd=_ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CommandError(f"The check of {name} failed.", (done.stdout + done.stderr).strip()[-4000:])
+
+
+def _test(options: argparse.Namespace) -> int:
+    selection = ["-m", "not host and not guest"] if options.quick else []
+    with tempfile.TemporaryDirectory(prefix="virtplane-test-") as folder:
+        junit = Path(folder) / "report.xml"
+        code = _run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *selection, *options.rest])
+        if junit.exists():
+            say(f"Features proved: {len(proved_features(junit))}")
+    return code
+
+
+def proved_features(junit: Path) -> set[str]:
+    """The feature IDs that at least one passed test carries and no failed one."""
+    passed: set[str] = set()
+    failed: set[str] = set()
+    for case in ElementTree.parse(junit).iter("testcase"):
+        entries = (entry for entry in case.iter("property") if entry.get("name") == "feature")
+        features = {entry.get("value", "") for entry in entries}
+        if case.find("failure") is not None or case.find("error") is not None:
+            failed |= features
+        elif case.find("skipped") is None:
+            passed |= features
+    return passed - failed
+
+
+def _run(command: list[str]) -> int:
+    return subprocess.run(command, cwd=_ROOT, check=False).returncode
