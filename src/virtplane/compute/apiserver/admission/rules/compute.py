@@ -1,0 +1,323 @@
+"""Rules on memory and virtual CPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
+
+_FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
+_ONE_MEGABYTE = 1_000_000
+
+
+def quantity(value: Any) -> Quantity | None:
+    """The amount that a field holds; None where it is absent or no amount."""
+    if value is None:
+        return None
+    try:
+        return Quantity.parse(value)
+    except ValueError:
+        return None
+
+
+class _Resources:
+    """Requests and limits of a spec, with the paths that messages name."""
+
+    def __init__(self, path: str, spec: JsonObject) -> None:
+        resources = get_object(spec, "domain", "resources")
+        base = f"{path}.domain.resources"
+        requests, limits = get_object(resources, "requests"), get_object(resources, "limits")
+        self.memory_request = quantity(requests.get("memory"))
+        self.memory_limit = quantity(limits.get("memory"))
+        self.cpu_request = quantity(requests.get("cpu"))
+        self.cpu_limit = quantity(limits.get("cpu"))
+        self.memory_request_path = f"{base}.requests.memory"
+        self.memory_limit_path = f"{base}.limits.memory"
+        self.cpu_request_path = f"{base}.requests.cpu"
+        self.cpu_limit_path = f"{base}.limits.cpu"
+
+
+def _milli(value: Quantity | None) -> int:
+    return value.milli_value if value is not None else 0
+
+
+def memory(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
+    """Requests, limits, huge pages and guest memory must fit each other."""
+    found = _Resources(path, spec)
+    request, limit = found.memory_request, found.memory_limit
+    if request is not None:
+        field = found.memory_request_path
+        if request.fraction < 0:
+            yield Cause(f"{field} '{request}': must be greater than or equal to 0.", field)
+        elif 0 < request.fraction < _ONE_MEGABYTE:
+            yield Cause(f"{field} '{request}': must be greater than or equal to 1M.", field)
+    if limit is not None:
+        if limit.fraction < 0:
+            yield Cause(
+                f"{found.memory_limit_path} '{limit}': must be greater than or equal to 0.",
+                found.memory_limit_path,
+            )
+        if request is not None and limit.fraction > 0 and request > limit:
+            yield Cause(
+                f"{found.memory_request_path} '{request}' is greater than"
+                f" {found.memory_limit_path} '{limit}'",
+                found.memory_request_path,
+            )
+    yield from _hugepages(path, spec, found)
+    guest = quantity(get_object(spec, "domain", "memory").get("guest"))
+    if (
+        guest is not None
+        and limit is not None
+        and limit.fraction
+        and not config.live_update
+        and guest > limit
+    ):
+        field = f"{path}.domain.memory.guest"
+        yield Cause(
+            f"{field} '{guest}' must be equal to or less than"
+            f" the memory limit {found.memory_limit_path} '{limit}'",
+            field,
+        )
+
+
+def _hugepages(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause]:
+    pages = get_object(spec, "domain", "memory").get("hugepages")
+    if not isinstance(pages, dict):
+        return
+    field = f"{path}.domain.memory.hugepages.pageSize"
+    text = get_str(pages, "pageSize")
+    try:
+        size = Quantity.parse(text)
+    except ValueError as error:
+        yield Cause(f"{field} '{text}': {error}", field)
+        return
+    guest = quantity(get_object(spec, "domain", "memory").get("guest"))
+    amount = found.memory_request or guest or found.memory_limit
+    if amount is None or not amount.value or not size.value:
+        return
+    where = found.memory_request_path
+    if amount.value < size.value:
+        yield Cause(f"{where} '{amount}' must be equal to or larger than page size {field} '{size}'", where)
+    elif amount.value % size.value:
+        yield Cause(f"{where} '{amount}' is not a multiple of the page size {field} '{size}'", where)
+
+
+def memory_is_given(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """Some memory must be asked for."""
+    memory_fields = get_object(spec, "domain", "memory")
+    has_pages = isinstance(memory_fields.get("hugepages"), dict)
+    requests = get_object(spec, "domain", "resources", "requests")
+    if memory_fields.get("guest") is None and not has_pages and requests.get("memory") is None:
+        yield Cause(
+            f"no memory requested, at least one of '{path}.domain.memory.guest',"
+            f" '{path}.domain.memory.hugepages.pageSize' or '{path}.domain.resources.requests.memory'"
+            " must be set",
+            type=REQUIRED,
+        )
+
+
+def cpu_resources(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """CPU requests and limits are not negative, and requests do not exceed limits."""
+    found = _Resources(path, spec)
+    for amount, field in (
+        (found.cpu_request, found.cpu_request_path),
+        (found.cpu_limit, found.cpu_limit_path),
+    ):
+        if amount is not None and amount.fraction < 0:
+            yield Cause(f"{field} '{amount}': must be greater than or equal to 0.", field)
+    request, limit = found.cpu_request, found.cpu_limit
+    if request is not None and limit is not None and limit.fraction > 0 and request > limit:
+        yield Cause(
+            f"{found.cpu_request_path} '{request}' is greater than {found.cpu_limit_path} '{limit}'",
+            found.cpu_request_path,
+        )
+
+
+def vcpus(cpu: JsonObject) -> int:
+    """Number of virtual CPUs of a topology; a part that is absent counts once. 0 without any part."""
+    parts = [get_int(cpu, part) for part in ("sockets", "cores", "threads")]
+    if not any(parts):
+        return 0
+    product = 1
+    for part in parts:
+        product *= part or 1
+    return product
+
+
+def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """Dedicated CPUs need whole, equal amounts."""
+    cpu = get_object(spec, "domain", "cpu")
+    if not get_bool(cpu, "dedicatedCpuPlacement"):
+        return
+    found = _Resources(path, spec)
+    memory_fields = get_object(spec, "domain", "memory")
+    has_memory = (
+        found.memory_request is not None
+        or found.memory_limit is not None
+        or isinstance(memory_fields.get("hugepages"), dict)
+        or memory_fields.get("guest") is not None
+    )
+    base = f"{path}.domain"
+    if not has_memory:
+        yield Cause(
+            f"{found.memory_request_path}, {found.memory_limit_path}, {base}.memory.hugepages"
+            f" or {base}.memory.guest should be provided",
+            found.memory_limit_path,
+        )
+    for amount, field, what in (
+        (found.cpu_request, found.cpu_request_path, "requests"),
+        (found.cpu_limit, found.cpu_limit_path, "limits"),
+    ):
+        if amount is not None and _milli(amount) % 1000:
+            yield Cause(f"provided resources CPU {what} must be an interger", field)
+    if (
+        found.memory_request is not None
+        and found.memory_limit is not None
+        and found.memory_request != found.memory_limit
+    ):
+        yield Cause(
+            f"{found.memory_request_path} must be equal to {found.memory_limit_path}",
+            found.memory_request_path,
+        )
+    yield from _dedicated_amounts(path, spec, found)
+    yield from _dedicated_threads(path, spec)
+
+
+def _dedicated_amounts(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause]:
+    cpu = get_object(spec, "domain", "cpu")
+    field = f"{path}.domain.cpu.dedicatedCpuPlacement"
+    request, limit = _milli(found.cpu_request), _milli(found.cpu_limit)
+    count = vcpus(cpu)
+    both = f"{found.cpu_request_path} or {found.cpu_limit_path}"
+    if not request and not limit and not count:
+        yield Cause(
+            f"either {both} or {path}.domain.cpu.cores must be provided when DedicatedCPUPlacement is true ",
+            field,
+        )
+    if request and limit and request != limit:
+        yield Cause(f"{both} must be equal when DedicatedCPUPlacement is true ", field)
+    wanted = count * 1000
+    if count and ((request and request != wanted) or (limit and limit != wanted)):
+        yield Cause(
+            f"{both} must not be provided at the same time with {path}.domain.cpu.cores"
+            " when DedicatedCPUPlacement is true ",
+            field,
+        )
+
+
+def _dedicated_threads(path: str, spec: JsonObject) -> Iterator[Cause]:
+    threads = get_int(spec, "domain", "cpu", "threads")
+    where = f"{path}.domain.cpu.threads"
+    if get_str(spec, "architecture") == "arm64" and threads > 1:
+        yield Cause(
+            f"threads must not be greater than 1 at {where} (got {threads})"
+            f" when {path}.architecture is arm64",
+            f"{path}.architecture",
+        )
+    if threads > 2:
+        yield Cause(
+            f"Not more than two threads must be provided at {where} (got {threads})"
+            " when DedicatedCPUPlacement is true",
+            f"{path}.domain.cpu.dedicatedCpuPlacement",
+        )
+
+
+def numa(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """NUMA pass-through needs pinned CPUs and huge pages."""
+    cpu = get_object(spec, "domain", "cpu")
+    if get_object(cpu, "numa").get("guestMappingPassthrough") is None:
+        return
+    field = f"{path}.domain.cpu.numa.guestMappingPassthrough"
+    if not get_bool(cpu, "dedicatedCpuPlacement"):
+        yield Cause(
+            f"{path}.domain.cpu.dedicatedCpuPlacement must be set to true"
+            f" when NUMA topology strategy is set in {field}",
+            field,
+        )
+    if not isinstance(get_object(spec, "domain", "memory").get("hugepages"), dict):
+        yield Cause(
+            f"{path}.domain.memory.hugepages must be requested when NUMA topology strategy is set in {field}",
+            field,
+        )
+
+
+def cpu_settings(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """Emulator thread, feature policies, hotplug limit and real time."""
+    cpu = get_object(spec, "domain", "cpu")
+    base = f"{path}.domain.cpu"
+    dedicated = get_bool(cpu, "dedicatedCpuPlacement")
+    if get_bool(cpu, "isolateEmulatorThread") and not dedicated:
+        yield Cause(
+            "IsolateEmulatorThread should be only set in combination with DedicatedCPUPlacement",
+            f"{base}.isolateEmulatorThread",
+        )
+    for index, feature in enumerate(get_list(cpu, "features")):
+        policy = get_str(feature, "policy")
+        if policy not in _FEATURE_POLICIES:
+            yield Cause(
+                f"CPU feature {get_str(feature, 'name')} uses policy {policy} that is not supported.",
+                f"{base}.features[{index}].policy",
+                NOT_SUPPORTED,
+            )
+    limit = get_int(cpu, "maxSockets")
+    if limit and get_int(cpu, "sockets") > limit:
+        yield Cause(
+            "Number of sockets in CPU topology is greater than the maximum sockets allowed",
+            f"{base}.sockets",
+        )
+
+
+def realtime(path: str, spec: JsonObject) -> Iterator[Cause]:
+    """Real-time CPUs are dedicated ones with NUMA pass-through."""
+    cpu = get_object(spec, "domain", "cpu")
+    if cpu.get("realtime") is None:
+        return
+    base = f"{path}.domain.cpu"
+    if not get_bool(cpu, "dedicatedCpuPlacement"):
+        field = f"{base}.dedicatedCpuPlacement"
+        yield Cause(f"{field} must be set to true when {base}.realtime is used", field, REQUIRED)
+    if get_object(cpu, "numa").get("guestMappingPassthrough") is None:
+        field = f"{base}.numa.guestMappingPassthrough"
+        yield Cause(f"{field} must be defined when {base}.realtime is used", field, REQUIRED)
+
+
+def memory_hotplug_problem(spec: JsonObject) -> str:
+    """Why memory cannot be plugged into a guest of this spec; empty when it can.
+
+    The checks come in the order of the messages' weight; the first one counts.
+    """
+    domain = get_object(spec, "domain")
+    fields, cpu = get_object(domain, "memory"), get_object(domain, "cpu")
+    guest, most = quantity(fields.get("guest")), quantity(fields.get("maxGuest"))
+    page = quantity(get_object(fields, "hugepages").get("pageSize"))
+    giant = page is not None and page.value == 1 << 30
+    step, step_text = (1 << 30, "1Gi") if giant else (2 << 20, "2Mi")
+    checks = (
+        (cpu.get("realtime") is not None, "Memory hotplug is not compatible with realtime VMs"),
+        (
+            get_object(cpu, "numa").get("guestMappingPassthrough") is not None,
+            "Memory hotplug is not compatible with guest mapping passthrough",
+        ),
+        (domain.get("launchSecurity") is not None, "Memory hotplug is not compatible with encrypted VMs"),
+        (guest is None, "Guest memory must be configured when memory hotplug is enabled"),
+        (most is None, "Max guest memory must be configured when memory hotplug is enabled"),
+        (
+            guest is not None and most is not None and guest > most,
+            "Guest memory is greater than the configured maxGuest memory",
+        ),
+        (guest is not None and guest.value % step != 0, f"Guest memory must be {step_text} aligned"),
+        (most is not None and most.value % step != 0, f"MaxGuest must be {step_text} aligned"),
+        (
+            get_str(spec, "architecture") not in ("", "amd64"),
+            "Memory hotplug is only available for x86_64 VMs",
+        ),
+        (
+            guest is not None and guest.value < 1 << 30,
+            "Memory hotplug is only available for VMs with at least 1Gi of guest memory",
+        ),
+    )
+    return next((message for is_wrong, message in checks if is_wrong), "")
