@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
+
 import pytest
 
 
@@ -11,3 +14,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in item.iter_markers("feature"):
             for feature_id in marker.args:
                 item.user_properties.append(("feature", feature_id))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _owned_event_loop() -> Iterator[None]:
+    """pytest-asyncio asks for the current loop before it makes its own; that one needs an owner."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.close()

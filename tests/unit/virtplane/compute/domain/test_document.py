@@ -1,0 +1,129 @@
+"""Rendered domains: golden files, checked by libvirt's own schema where it is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from virtplane.compute.domain import disks, document
+from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
+
+GOLDEN = Path(__file__).parent / "golden"
+CONTEXT = DomainContext(
+    emulation=True,
+    disks={
+        "root": DiskSource("/overlay.qcow2", "qcow2", backing_path="/image/disk.img", backing_format="raw"),
+        "cloudinit": DiskSource("/ci.iso"),
+        "data": DiskSource("/dev/data", block=True, direct_io=True),
+        "cd": DiskSource("/cd.iso"),
+    },
+    interfaces={"default": InterfaceLink("tap0", "02:11:22:33:44:55", 1450)},
+)
+
+
+def instance(**domain: Any) -> dict[str, Any]:
+    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]} | domain.pop("devices", {})
+    return {
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "0b1c"},
+        "spec": {
+            "terminationGracePeriodSeconds": 60,
+            "domain": {"firmware": {"uuid": "6a1a24a1-4061-4607-8bf4-a3963d0c5895"}, "devices": devices}
+            | domain,
+            "networks": [{"name": "default", "pod": {}}],
+        },
+    }
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "minimal": instance(memory={"guest": "128Mi"}),
+    "many-devices": instance(
+        memory={"guest": "1Gi"},
+        cpu={"cores": 2, "sockets": 2, "maxSockets": 4},
+        machine={"type": "q35"},
+        features={"acpi": {}, "apic": {"endOfInterrupt": True}, "smm": {"enabled": True}},
+        clock={"utc": {}, "timer": {"hpet": {"present": False}, "rtc": {"tickPolicy": "catchup"}}},
+        devices={
+            "disks": [
+                {"name": "root", "bootOrder": 2, "disk": {"bus": "virtio"}, "serial": "D1"},
+                {"name": "data", "disk": {"bus": "scsi"}, "shareable": True},
+                {"name": "cd", "cdrom": {"bus": "sata"}},
+                {"name": "cloudinit", "disk": {"bus": "virtio"}},
+            ],
+            "interfaces": [{"name": "default", "masquerade": {}, "bootOrder": 1}],
+            "inputs": [{"name": "tablet", "type": "tablet", "bus": "usb"}],
+            "rng": {},
+            "watchdog": {"name": "dog", "i6300esb": {"action": "poweroff"}},
+            "sound": {"name": "sound", "model": "ac97"},
+        },
+    ),
+    "efi": instance(
+        memory={"guest": "256Mi"},
+        firmware={
+            "uuid": "6a1a24a1-4061-4607-8bf4-a3963d0c5895",
+            "bootloader": {"efi": {"secureBoot": False}},
+        },
+        devices={"autoattachGraphicsDevice": False, "autoattachMemBalloon": False, "logSerialConsole": False},
+    ),
+}
+
+
+@pytest.mark.feature("INS-16")
+@pytest.mark.parametrize("name", CASES)
+def test_domain_matches_golden_file(name: str) -> None:
+    rendered = document.render(CASES[name], CONTEXT)
+    golden = GOLDEN / f"{name}.xml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(rendered)
+    assert rendered == golden.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_domain_is_valid_by_libvirts_schema(name: str, tmp_path: Path) -> None:
+    if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
+        pytest.skip("virt-xml-validate and xmllint are not installed")
+    path = tmp_path / "domain.xml"
+    path.write_text(document.render(CASES[name], CONTEXT))
+    done = subprocess.run(
+        ["virt-xml-validate", str(path), "domain"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_disk_without_prepared_volume_is_refused() -> None:
+    vmi = instance(devices={"disks": [{"name": "other", "disk": {}}]})
+    with pytest.raises(disks.MissingSource, match="disk other"):
+        document.render(vmi, CONTEXT)
+
+
+def test_target_names_that_the_status_reports_are_kept() -> None:
+    wanted = [{"name": "a", "disk": {}}, {"name": "b", "disk": {}}, {"name": "c", "cdrom": {}}]
+    assert disks.target_names(wanted, {"b": "vda"}) == {"a": "vdb", "b": "vda", "c": "sda"}
+
+
+def test_twenty_seventh_disk_gets_two_letters() -> None:
+    names = disks.target_names([{"name": str(number), "disk": {}} for number in range(28)], {})
+    assert (names["25"], names["26"], names["27"]) == ("vdz", "vdaa", "vdab")
+
+
+def test_names_from_users_are_escaped() -> None:
+    vmi = instance(chassis={"manufacturer": "<&>"})
+    assert "&lt;&amp;&gt;" in document.render(vmi, CONTEXT)
+
+
+def test_topology_follows_cpu_limit_when_none_is_given() -> None:
+    vmi = instance(resources={"limits": {"cpu": "2500m"}})
+    assert '<topology sockets="3" cores="1" threads="1"/>' in document.render(vmi, CONTEXT)
+
+
+def test_example_manifest_renders() -> None:
+    example = Path(__file__).parents[5] / "examples" / "demo-vm.yaml"
+    template = yaml.safe_load(example.read_text())["spec"]["template"]
+    vmi = {"metadata": {"name": "demo", "namespace": "ns", "uid": "1"}, "spec": template["spec"]}
+    assert "ns_demo" in document.render(vmi, CONTEXT)

@@ -1,0 +1,146 @@
+"""What virt-handler decides, for every state that an instance can be in."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtplane.compute.handler import decisions
+from virtplane.compute.handler.decisions import Action, Observation
+from virtplane.compute.handler.hypervisor import DomainState
+
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def instance(phase: str = "Scheduled", *, leaving: bool = False, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": "vm", "namespace": "ns", "uid": "u"}
+    if leaving:
+        metadata["deletionTimestamp"] = "2026-11-21T00:00:00Z"
+    return {"metadata": metadata, "spec": {"domain": {}} | spec, "status": {"phase": phase}}
+
+
+def seen(domain: DomainState | None = None, **changes: Any) -> Observation:
+    values: dict[str, Any] = {"launcher_ready": True, "launcher_gone": False, "domain": domain}
+    return Observation(**values | changes)
+
+
+RUNNING = DomainState("Running")
+
+
+def test_scheduled_instance_is_started_once_its_launcher_is_ready() -> None:
+    assert decisions.next_action(instance(), seen(launcher_ready=False), NOW) is Action.WAIT
+    assert decisions.next_action(instance(), seen(), NOW) is Action.START
+    assert decisions.next_action(instance(), seen(RUNNING), NOW) is Action.NOTHING
+
+
+def test_running_instance_without_domain_is_not_started_again() -> None:
+    assert decisions.next_action(instance("Running"), seen(), NOW) is Action.NOTHING
+
+
+@pytest.mark.feature("VML-02")
+def test_deletion_presses_the_power_button_until_the_grace_period_has_passed() -> None:
+    vmi = instance("Running", leaving=True, terminationGracePeriodSeconds=30)
+    assert decisions.next_action(vmi, seen(RUNNING), NOW) is Action.SHUT_DOWN
+    early = seen(RUNNING, shutdown_started=NOW - timedelta(seconds=29))
+    assert decisions.next_action(vmi, early, NOW) is Action.SHUT_DOWN
+    late = seen(RUNNING, shutdown_started=NOW - timedelta(seconds=30))
+    assert decisions.next_action(vmi, late, NOW) is Action.DESTROY
+
+
+@pytest.mark.parametrize(
+    "spec", [{"terminationGracePeriodSeconds": 0}, {"domain": {"features": {"acpi": {"enabled": False}}}}]
+)
+def test_deletion_cuts_the_power_where_there_is_no_button_or_no_patience(spec: dict[str, Any]) -> None:
+    vmi = instance("Running", leaving=True, **spec)
+    assert decisions.next_action(vmi, seen(RUNNING), NOW) is Action.DESTROY
+
+
+def test_launcher_may_end_once_the_outcome_is_written() -> None:
+    ended = seen(DomainState("Shutoff", "Shutdown"))
+    assert decisions.next_action(instance("Running"), ended, NOW) is Action.NOTHING
+    assert decisions.next_action(instance("Succeeded"), ended, NOW) is Action.RELEASE
+
+
+@pytest.mark.parametrize(
+    ("domain", "phase"),
+    [
+        (RUNNING, "Running"),
+        (DomainState("Paused", "Paused"), "Running"),
+        (DomainState("Paused", "PostcopyFailed"), "Failed"),
+        (DomainState("Shutoff", "Shutdown"), "Succeeded"),
+        (DomainState("Shutoff", "Crashed"), "Failed"),
+        (DomainState("Shutoff", "Failed"), "Failed"),
+        (DomainState("Crashed", "Panicked"), "Failed"),
+        (DomainState("Shutoff", "Destroyed"), "Failed"),
+        (DomainState("Shutoff", "Migrated"), "Running"),
+        (DomainState("Shutoff", "Saved"), "Succeeded"),
+    ],
+)
+def test_phase_follows_the_domain(domain: DomainState, phase: str) -> None:
+    assert decisions.next_phase(instance("Running"), seen(domain)) == phase
+
+
+def test_destroyed_guest_without_grace_period_succeeded() -> None:
+    vmi = instance("Running", terminationGracePeriodSeconds=0)
+    assert decisions.next_phase(vmi, seen(DomainState("Shutoff", "Destroyed"))) == "Succeeded"
+
+
+def test_lost_launcher_fails_the_instance() -> None:
+    gone = seen(launcher_ready=False, launcher_gone=True)
+    assert decisions.next_phase(instance("Scheduled"), gone) == "Failed"
+    gone_running = seen(RUNNING, launcher_ready=False, launcher_gone=True)
+    assert decisions.next_phase(instance("Running"), gone_running) == "Failed"
+
+
+DOMAINS = st.one_of(
+    st.none(),
+    st.builds(
+        DomainState,
+        st.sampled_from(["Running", "Paused", "Shutoff", "Crashed", "Blocked"]),
+        st.sampled_from(["", "Unknown", "Shutdown", "Destroyed", "Crashed", "Migrated", "Paused"]),
+    ),
+)
+
+
+@given(
+    phase=st.sampled_from(["Scheduled", "Running", "Succeeded", "Failed"]),
+    leaving=st.booleans(),
+    ready=st.booleans(),
+    gone=st.booleans(),
+    domain=DOMAINS,
+)
+def test_final_phases_never_change_and_no_guest_is_started_twice(
+    phase: str, leaving: bool, ready: bool, gone: bool, domain: DomainState | None
+) -> None:
+    vmi = instance(phase, leaving=leaving)
+    observation = seen(domain, launcher_ready=ready, launcher_gone=gone)
+    if phase in decisions.FINAL_PHASES:
+        assert decisions.next_phase(vmi, observation) == phase
+    if decisions.next_action(vmi, observation, NOW) is Action.START:
+        assert domain is None
+        assert phase == "Scheduled"
+        assert not leaving
+        assert not gone
+
+
+def test_pod_is_found_by_node() -> None:
+    vmi = instance()
+    vmi["status"]["activePods"] = {"a": "node1", "b": "node2"}
+    assert decisions.pod_on_node(vmi, "node2") == "b"
+    assert decisions.pod_on_node(vmi, "node3") == ""
+
+
+@pytest.mark.feature("MIG-02")
+def test_unshared_claim_forbids_live_migration() -> None:
+    vmi = instance("Running", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
+    vmi["status"]["volumeStatus"] = [
+        {"name": "d", "persistentVolumeClaimInfo": {"claimName": "c", "accessModes": ["ReadWriteOnce"]}}
+    ]
+    found = decisions.migratability(vmi, emulation=False)
+    assert not found.possible
+    assert found.reason == "DisksNotLiveMigratable"
+    assert found.method == "LiveMigration"

@@ -1,0 +1,95 @@
+"""The network plan and its rules."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from virtplane.compute.handler.network import plan as network
+from virtplane.compute.handler.network.rules import ruleset
+
+POD = network.PodInterface("0a:58:0a:01:00:05", 1450, ("10.1.0.5",))
+
+
+def instance(interface: dict[str, Any], **pod: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "default"} | interface]}},
+            "networks": [{"name": "default", "pod": pod}],
+        },
+    }
+
+
+@pytest.mark.feature("NET-05")
+def test_masquerade_uses_the_second_address_for_the_guest() -> None:
+    plan = network.plan_masquerade(instance({"masquerade": {}}), POD)
+    assert plan is not None
+    assert str(plan.gateway) == "10.0.2.1/24"
+    assert str(plan.guest) == "10.0.2.2"
+    assert plan.mac == POD.mac
+    assert plan.mtu == 1450
+
+
+def test_own_network_and_mac_are_honoured() -> None:
+    vmi = instance({"masquerade": {}, "macAddress": "02:00:00:00:00:07"}, vmNetworkCIDR="192.168.9.0/28")
+    plan = network.plan_masquerade(vmi, POD)
+    assert plan is not None
+    assert (str(plan.gateway), str(plan.guest), plan.mac) == (
+        "192.168.9.1/28",
+        "192.168.9.2",
+        "02:00:00:00:00:07",
+    )
+
+
+def test_other_bindings_are_refused() -> None:
+    with pytest.raises(network.UnsupportedNetwork, match="masquerade"):
+        network.plan_masquerade(instance({"sriov": {}}), POD)
+
+
+def test_guest_without_pod_network_has_no_plan() -> None:
+    assert network.plan_masquerade({"spec": {"domain": {"devices": {}}}}, POD) is None
+
+
+def test_lease_carries_resolver_mtu_and_subdomain() -> None:
+    vmi = instance({"masquerade": {}})
+    vmi["spec"] |= {"subdomain": "web", "hostname": "h"}
+    plan = network.plan_masquerade(vmi, POD)
+    assert plan is not None
+    resolver = network.parse_resolver(
+        "search ns.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\n"
+    )
+    lease = network.lease(plan, vmi, resolver)
+    assert lease["search"][0] == "web.ns.svc.cluster.local"
+    assert lease["dns"] == ["10.96.0.10"]
+    assert (lease["mtu"], lease["hostname"], lease["routers"]) == (1450, "h", ["10.0.2.1"])
+
+
+@pytest.mark.parametrize("ports", [[], [{"port": 80}, {"port": 53, "protocol": "UDP"}]])
+def test_nft_accepts_the_rules(ports: list[dict[str, Any]]) -> None:
+    if shutil.which("nft") is None or shutil.which("unshare") is None:
+        pytest.skip("nft is not installed")
+    plan = network.plan_masquerade(instance({"masquerade": {}, "ports": ports}), POD)
+    assert plan is not None
+    done = subprocess.run(
+        ["unshare", "--net", "--map-root-user", "nft", "-j", "-f", "-"],
+        input=json.dumps(ruleset(plan)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+
+
+def test_only_listed_ports_are_forwarded() -> None:
+    plan = network.plan_masquerade(instance({"masquerade": {}, "ports": [{"port": 80}]}), POD)
+    assert plan is not None
+    text = json.dumps(ruleset(plan))
+    assert '"field": "dport"' in text
+    assert '"right": 80' in text

@@ -1,0 +1,102 @@
+"""Disk images and cloud-init data."""
+
+from __future__ import annotations
+
+import base64
+import io
+import struct
+from pathlib import Path
+from typing import Any
+
+import pycdlib
+import pytest
+
+from virtplane.compute.handler.storage import cloudinit, images
+
+
+def qcow2(path: Path, *, backing: int = 0, incompatible: int = 0, size: int = 1 << 20) -> Path:
+    header = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, backing, 0, 16, size).ljust(72, b"\0")
+    path.write_bytes((header + struct.pack(">Q", incompatible)).ljust(512, b"\0"))
+    return path
+
+
+def test_raw_and_qcow2_are_told_apart_by_content(tmp_path: Path) -> None:
+    raw = tmp_path / "disk.qcow2"
+    raw.write_bytes(b"\0" * 1000)
+    assert images.inspect(raw) == images.ImageInfo("raw", 1024)
+    assert images.inspect(qcow2(tmp_path / "disk.img")) == images.ImageInfo("qcow2", 1 << 20)
+
+
+@pytest.mark.parametrize("trick", [{"backing": 1024}, {"incompatible": 4}])
+def test_image_that_refers_to_other_files_is_refused(tmp_path: Path, trick: dict[str, int]) -> None:
+    with pytest.raises(images.BadImage, match="not allowed"):
+        images.inspect(qcow2(tmp_path / "evil.qcow2", **trick))
+
+
+@pytest.mark.feature("VMC-24")
+def test_container_disk_is_the_only_file_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    disk = qcow2(tmp_path / "disk" / "a.img")
+    assert images.find_container_disk(tmp_path, "") == disk
+    qcow2(tmp_path / "disk" / "b.img")
+    with pytest.raises(images.BadImage, match="exactly one"):
+        images.find_container_disk(tmp_path, "")
+    assert images.find_container_disk(tmp_path, "/disk/a.img") == disk
+
+
+def test_link_out_of_the_image_is_refused(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    (tmp_path / "image/disk").mkdir(parents=True)
+    (tmp_path / "image/disk/a.img").symlink_to(secret)
+    with pytest.raises(images.BadImage, match="leads out"):
+        images.find_container_disk(tmp_path / "image", "")
+
+
+VMI: dict[str, Any] = {
+    "metadata": {"name": "vm", "namespace": "ns"},
+    "spec": {"domain": {"firmware": {"uuid": "f-1"}}},
+}
+
+
+@pytest.mark.feature("VMC-60")
+def test_no_cloud_image_carries_user_data_under_its_label(tmp_path: Path) -> None:
+    source = {"userDataBase64": base64.b64encode(b"#cloud-config\n").decode(), "networkData": "version: 2\n"}
+    data = cloudinit.read_data(source, tmp_path)
+    path = tmp_path / "noCloud.iso"
+    cloudinit.write_iso(path, "cidata", cloudinit.no_cloud_files(VMI, data, ["ssh-rsa K"]))
+    assert path.read_bytes()[32808:32814] == b"cidata"
+    image = pycdlib.PyCdlib()
+    image.open(str(path))
+    found = io.BytesIO()
+    image.get_file_from_iso_fp(found, rr_path="/user-data")
+    metadata = io.BytesIO()
+    image.get_file_from_iso_fp(metadata, joliet_path="/meta-data")
+    image.close()
+    assert found.getvalue() == b"#cloud-config\n"
+    assert b'"local-hostname": "vm"' in metadata.getvalue()
+    assert b'"instance-id": "f-1"' in metadata.getvalue()
+
+
+def test_config_drive_has_folders(tmp_path: Path) -> None:
+    data = cloudinit.CloudInitData("#cloud-config\n", "")
+    path = tmp_path / "c.iso"
+    cloudinit.write_iso(path, "config-2", cloudinit.config_drive_files(VMI, data, []))
+    image = pycdlib.PyCdlib()
+    image.open(str(path))
+    found = io.BytesIO()
+    image.get_file_from_iso_fp(found, rr_path="/openstack/latest/user_data")
+    image.close()
+    assert found.getvalue() == b"#cloud-config\n"
+
+
+def test_user_data_comes_from_the_mounted_secret(tmp_path: Path) -> None:
+    (tmp_path / "userdata").write_text("from secret")
+    assert cloudinit.read_data({"secretRef": {"name": "s"}}, tmp_path).user_data == "from secret"
+
+
+def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(cloudinit.CloudInitError, match="is required for a cloud-init data source"):
+        cloudinit.read_data({}, tmp_path)
+    with pytest.raises(cloudinit.CloudInitError, match="cannot be decoded"):
+        cloudinit.read_data({"userDataBase64": "%%"}, tmp_path)

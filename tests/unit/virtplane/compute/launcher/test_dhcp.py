@@ -1,0 +1,82 @@
+"""The single-lease DHCP server, by its datagrams."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from virtplane.compute.launcher import dhcp
+
+MAC = bytes.fromhex("020102030405")
+LEASE: dict[str, Any] = {
+    "mac": "02:01:02:03:04:05",
+    "address": "10.0.2.2",
+    "prefix": 24,
+    "server": "10.0.2.1",
+    "routers": ["10.0.2.1"],
+    "dns": ["10.96.0.10"],
+    "search": ["ns.svc.cluster.local", "svc.cluster.local"],
+    "mtu": 1450,
+    "hostname": "vm",
+    "private": {"240": "hello"},
+}
+
+
+def request(kind: int, mac: bytes = MAC, wanted: bytes = b"") -> bytes:
+    header = struct.pack(
+        "!BBBBIHH4s4s4s4s16s64s128s", 1, 1, 6, 0, 7, 0, 0x8000, b"", b"", b"", b"", mac, b"", b""
+    )
+    options = bytes([53, 1, kind]) + (bytes([50, 4]) + wanted if wanted else b"")
+    return header + b"\x63\x82\x53\x63" + options + b"\xff"
+
+
+def options_of(reply: bytes) -> dict[int, bytes]:
+    found, position = {}, 240
+    while reply[position] != 255:
+        code, length = reply[position], reply[position + 1]
+        found[code] = reply[position + 2 : position + 2 + length]
+        position += 2 + length
+    return found
+
+
+@pytest.mark.feature("NET-01")
+def test_discover_is_offered_the_lease_with_resolver_and_mtu() -> None:
+    reply = dhcp.answer(request(1), LEASE)
+    assert reply is not None
+    found = options_of(reply)
+    assert reply[16:20] == bytes([10, 0, 2, 2])
+    assert found[53] == b"\x02"
+    assert found[1] == bytes([255, 255, 255, 0])
+    assert found[6] == bytes([10, 96, 0, 10])
+    assert struct.unpack("!H", found[26]) == (1450,)
+    assert found[121] == bytes([0, 10, 0, 2, 1])
+    assert found[15] == b"ns.svc.cluster.local"
+    assert found[240] == b"hello"
+
+
+def test_request_for_the_lease_is_acknowledged() -> None:
+    reply = dhcp.answer(request(3, wanted=bytes([10, 0, 2, 2])), LEASE)
+    assert reply is not None
+    assert options_of(reply)[53] == b"\x05"
+
+
+def test_request_for_another_address_is_refused_without_an_address() -> None:
+    reply = dhcp.answer(request(3, wanted=bytes([10, 0, 2, 9])), LEASE)
+    assert reply is not None
+    assert options_of(reply)[53] == b"\x06"
+    assert reply[16:20] == bytes(4)
+
+
+def test_strangers_get_no_answer() -> None:
+    assert dhcp.answer(request(1, mac=bytes(6)), LEASE) is None
+
+
+@pytest.mark.parametrize("junk", [b"", b"\x01" * 100, request(1)[:-8], b"\x02" + request(1)[1:]])
+def test_malformed_datagrams_get_no_answer(junk: bytes) -> None:
+    assert dhcp.answer(junk, LEASE) is None or junk[0] == 1
+
+
+def test_release_gets_no_answer() -> None:
+    assert dhcp.answer(request(7), LEASE) is None

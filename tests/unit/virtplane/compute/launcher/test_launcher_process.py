@@ -1,0 +1,99 @@
+"""The launcher as a real process, without a guest."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+
+SOURCES = Path(__file__).parents[5] / "src"
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    command = [sys.executable, "-S", "-m", "virtplane.compute.launcher.main", "--name", "vm", "--uid", "u"]
+    command += ["--namespace", "ns", "--kubevirt-share-dir", str(tmp_path / "share")]
+    command += ["--private-dir", str(tmp_path / "private"), "--runtime-dir", str(tmp_path / "run")]
+    started = await asyncio.create_subprocess_exec(
+        *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}
+    )
+    for _ in range(200):
+        if (tmp_path / "share/sockets/launcher-sock").exists():
+            break
+        await asyncio.sleep(0.01)
+    yield started
+    if started.returncode is None:
+        started.kill()
+    await started.wait()
+
+
+async def test_socket_appears_and_names_the_process(
+    process: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+    assert link.pid == process.pid
+    assert (await link.request("ping"))["libvirt"] is None
+    await link.close()
+
+
+async def test_exit_command_ends_the_launcher_with_the_code(
+    process: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    ended = asyncio.Event()
+    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, ended.set)
+    await link.request("exit", code=3)
+    assert await asyncio.wait_for(process.wait(), 2) == 3
+    await asyncio.wait_for(ended.wait(), 2)
+
+
+async def test_killed_launcher_is_noticed_at_once(
+    process: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    ended = asyncio.Event()
+    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, ended.set)
+    process.send_signal(signal.SIGKILL)
+    await asyncio.wait_for(ended.wait(), 1)
+    with pytest.raises(LauncherGone):
+        await link.request("ping")
+    with pytest.raises(LauncherGone):
+        await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+
+
+async def test_unknown_command_is_refused(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
+    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+    with pytest.raises(ValueError, match="unknown command"):
+        await link.request("dance")
+    await link.close()
+
+
+async def test_termination_without_guest_ends_at_once(process: asyncio.subprocess.Process) -> None:
+    process.terminate()
+    assert await asyncio.wait_for(process.wait(), 2) == 0
+
+
+async def test_missing_socket_means_not_ready(tmp_path: Path) -> None:
+    with pytest.raises(LauncherNotReady):
+        await connect(tmp_path / "launcher-sock", lambda _: None, lambda: None)
+
+
+async def test_launcher_needs_only_the_standard_library() -> None:
+    code = (
+        "import sys, virtplane.compute.launcher.main;"
+        "print([n for n in sys.modules if n.split('.')[0] not in sys.stdlib_module_names | {'virtplane'}])"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-S",
+        "-c",
+        code,
+        env={"PYTHONPATH": str(SOURCES)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    assert output.strip() == b"['__main__']"
