@@ -12,13 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from kindling.controllers import (
+    daemon_sets,
     deployments,
+    endpoint_slices,
+    endpoints,
     garbage_collector,
     namespaces,
+    node_lifecycle,
+    pod_garbage,
     replica_sets,
     replication_controllers,
     root_ca,
     service_accounts,
+    volume_protection,
+    volumes,
 )
 from kindling.controllers.environment import Environment
 from kindling.scheduler.loop import Scheduler
@@ -29,13 +36,20 @@ from kubecore.runtime import ControllerMetrics, Health, Manager, serve_health, s
 logger = logging.getLogger(__name__)
 
 CONTROLLERS: tuple[Callable[[Environment], None], ...] = (
+    daemon_sets.set_up,
     deployments.set_up,
+    endpoint_slices.set_up,
+    endpoints.set_up,
     garbage_collector.set_up,
     namespaces.set_up,
+    node_lifecycle.set_up,
+    pod_garbage.set_up,
     replica_sets.set_up,
     replication_controllers.set_up,
     root_ca.set_up,
     service_accounts.set_up,
+    volume_protection.set_up,
+    volumes.set_up,
 )
 """All controllers, in the order of their modules' names."""
 

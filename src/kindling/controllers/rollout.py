@@ -346,7 +346,7 @@ def is_complete(deployment: JsonObject, result: JsonObject) -> bool:
         result.get("updatedReplicas", 0) == wanted
         and result.get("replicas", 0) == wanted
         and result.get("availableReplicas", 0) == wanted
-        and result["observedGeneration"] >= meta.generation(deployment)
+        and get_int(result, "observedGeneration") >= meta.generation(deployment)
     )
 
 
@@ -359,7 +359,7 @@ def is_progressing(deployment: JsonObject, result: JsonObject) -> bool:
 
     grown = ("updatedReplicas", "readyReplicas", "availableReplicas")
     return old_replicas(result) < old_replicas(before) or any(
-        result.get(field, 0) > before.get(field, 0) for field in grown
+        get_int(result, field) > get_int(before, field) for field in grown
     )
 
 

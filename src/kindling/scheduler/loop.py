@@ -60,6 +60,7 @@ class Scheduler:
         self._recorder = EventRecorder(manager.client, NAME)
         self._queue = SchedulingQueue()
         self._changed = asyncio.Event()
+        self._claims_changed = asyncio.Event()
         self._assumed: dict[str, str] = {}
         self._nodes = manager.informer(NODES)
         self._pods = manager.informer(PODS)
@@ -69,6 +70,7 @@ class Scheduler:
         self._classes = manager.informer(STORAGE_CLASSES)
         self._pods.add_handler(self._pod_changed)
         self._nodes.add_handler(self._node_changed)
+        self._claims.add_handler(self._claim_changed)
         for informer in (self._claims, self._volumes, self._classes):
             informer.add_handler(self._anything_changed)
         manager.add_runnable("scheduler", self.run)
@@ -171,8 +173,11 @@ class Scheduler:
         provisioned = {meta.name(claim) for claim in binding.provision}
         try:
             async with asyncio.timeout(VOLUME_SECONDS):
-                while not all(self._is_bound(pod, name, placement.node, provisioned) for name in names):
-                    await asyncio.sleep(0.1)
+                while True:
+                    changed = self._claims_changed
+                    if all(self._is_bound(pod, name, placement.node, provisioned) for name in names):
+                        return
+                    await changed.wait()
         except TimeoutError as error:
             raise VolumesNotBound("timed out waiting for the condition") from error
 
@@ -246,6 +251,11 @@ class Scheduler:
         # Heartbeats are no news.
         if old is None or _node_view(old) != _node_view(node):
             self._anything_changed(event, old, node)
+
+    def _claim_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
+        # Waiters hold the old event; those that come later wait for the next change.
+        changed, self._claims_changed = self._claims_changed, asyncio.Event()
+        changed.set()
 
     def _anything_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
         self._queue.wake()

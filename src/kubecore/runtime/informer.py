@@ -305,8 +305,10 @@ class Informer:
         return float(delay * random.uniform(1.0, 2.0))
 
     def _log_failure(self, action: str, message: str) -> None:
+        """Tell of failures 1, 2, 4, 8, …: a server that is away for long fills no logs."""
         self._failures += 1
-        level = logging.WARNING if self._failures > 1 else logging.INFO
+        told = self._failures & (self._failures - 1) == 0
+        level = logging.DEBUG if not told else logging.WARNING if self._failures > 1 else logging.INFO
         logger.log(level, "failed to %s %s: %s", action, self.resource.group_resource, message)
 
 

@@ -1,0 +1,102 @@
+"""Endpoints: the old list of a Service's addresses."""
+
+from __future__ import annotations
+
+from kindling.controllers import service_endpoints as facts
+from kindling.controllers.environment import Environment
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import meta
+from kubecore.resources import ENDPOINTS, PODS, SERVICES
+from kubecore.runtime import DONE, Informer, Key, Result, key_of
+
+NAME = "endpoint-controller"
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+HEADLESS = "service.kubernetes.io/headless"
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+
+
+def selecting_services(services: Informer, pod: JsonObject) -> list[Key]:
+    """The services that choose a pod."""
+    return [
+        key_of(service)
+        for service in services.list(meta.namespace(pod))
+        if facts.is_selected(service) and facts.pods_of(service, [pod])
+    ]
+
+
+def wanted_labels(service: JsonObject) -> dict[str, str]:
+    """The labels of the service's Endpoints."""
+    labels = {key: value for key, value in meta.labels(service).items() if key != HEADLESS}
+    labels[MANAGED_BY] = NAME
+    if facts.is_headless(service):
+        labels[HEADLESS] = ""
+    return labels
+
+
+class EndpointsController:
+    """Keyed by service."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._client = environment.client
+        self._services = environment.manager.informer(SERVICES)
+        self._pods = environment.manager.informer(PODS)
+        self._endpoints = environment.manager.informer(ENDPOINTS)
+        controller = environment.controller(NAME, self.reconcile, workers=5)
+        controller.watch(self._services)
+        controller.watch(self._pods, lambda pod: selecting_services(self._services, pod))
+        controller.watch(self._endpoints)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Bring the Endpoints of one service up to date."""
+        service = self._services.get(*key)
+        current = self._endpoints.get(*key)
+        if service is None:
+            await self._delete(key, current)
+            return DONE
+        if not facts.is_selected(service) or meta.is_being_deleted(service):
+            return DONE
+        pods = facts.pods_of(service, self._pods.list(key[0]))
+        subsets = facts.subsets(service, pods)
+        labels = wanted_labels(service)
+        if current is None:
+            await self._create(service, subsets, labels)
+        elif (current.get("subsets") or []) != subsets or meta.labels(current) != labels:
+            updated = deep_copy(current)
+            updated["metadata"]["labels"] = labels
+            updated["subsets"] = subsets
+            await self._client.update(ENDPOINTS, updated)
+        return DONE
+
+    async def _create(self, service: JsonObject, subsets: list[JsonObject], labels: dict[str, str]) -> None:
+        endpoints: JsonObject = {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {
+                "name": meta.name(service),
+                "namespace": meta.namespace(service),
+                "labels": labels,
+                "annotations": {TRIGGER_TIME: meta.creation_timestamp(service)},
+            },
+        }
+        if subsets:
+            endpoints["subsets"] = subsets
+        try:
+            await self._client.create(ENDPOINTS, endpoints)
+        except StatusError as error:
+            if error.code not in (403, 404):
+                raise
+
+    async def _delete(self, key: Key, current: JsonObject | None) -> None:
+        if current is None or meta.labels(current).get(MANAGED_BY) != NAME:
+            return
+        try:
+            await self._client.delete(ENDPOINTS, key[1], key[0])
+        except StatusError as error:
+            if error.code != 404:
+                raise
+
+
+def set_up(environment: Environment) -> None:
+    """Add the controller."""
+    EndpointsController(environment)

@@ -1,0 +1,83 @@
+"""Revisions of a template: ControllerRevisions of DaemonSets and StatefulSets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kindling.controllers.pods import hash_of
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_int, get_object
+from kubecore.objects import meta
+from kubecore.resources import CONTROLLER_REVISIONS, ResourceType
+
+
+def data_of(owner: JsonObject) -> JsonObject:
+    """The patch that a revision stands for: the owner's template, replacing whatever is there."""
+    template = deep_copy(get_object(owner, "spec", "template"))
+    return {"spec": {"template": {**template, "$patch": "replace"}}}
+
+
+def template_of(revision: JsonObject) -> JsonObject:
+    """The template that a revision keeps."""
+    template = deep_copy(get_object(revision, "data", "spec", "template"))
+    template.pop("$patch", None)
+    return template
+
+
+def by_number(revisions: Sequence[JsonObject]) -> list[JsonObject]:
+    """Oldest first."""
+    return sorted(revisions, key=lambda item: (get_int(item, "revision"), meta.creation_timestamp(item)))
+
+
+def same(left: JsonObject, right: JsonObject) -> bool:
+    """Whether two revisions stand for the same template."""
+    return bool(left.get("data") == right.get("data"))
+
+
+def new_revision(
+    owner: JsonObject, resource: ResourceType, number: int, collisions: int, hash_label: str
+) -> JsonObject:
+    """The revision of the owner's present template."""
+    data = data_of(owner)
+    digest = hash_of(data, collisions)
+    labels = {**get_object(owner, "spec", "template", "metadata", "labels"), hash_label: digest}
+    metadata: JsonObject = {
+        "name": f"{meta.name(owner)}-{digest}",
+        "namespace": meta.namespace(owner),
+        "labels": labels,
+        "ownerReferences": [meta.new_controller_ref(owner, resource)],
+    }
+    if meta.annotations(owner):
+        metadata["annotations"] = dict(meta.annotations(owner))
+    return {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": metadata,
+        "data": data,
+        "revision": number,
+    }
+
+
+async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObject]) -> JsonObject:
+    """The revision like `wanted` among `revisions`, made the newest; created where there is none.
+
+    Raises StatusError 409 when the name belongs to another template: the hash must be made anew.
+    """
+    ordered = by_number(revisions)
+    equal = [item for item in ordered if same(item, wanted)]
+    newest = get_int(ordered[-1], "revision") if ordered else 0
+    if equal:
+        found = equal[-1]
+        if get_int(found, "revision") == newest:
+            return found
+        return await client.update(CONTROLLER_REVISIONS, {**found, "revision": newest + 1})
+    try:
+        return await client.create(CONTROLLER_REVISIONS, {**wanted, "revision": newest + 1})
+    except StatusError as error:
+        if error.reason != "AlreadyExists":
+            raise
+        found = await client.get(CONTROLLER_REVISIONS, meta.name(wanted), meta.namespace(wanted))
+        if not same(found, wanted):
+            raise
+        return found
