@@ -1,0 +1,157 @@
+"""Tables: columns, and how kubectl's users are used to seeing ages, selectors and conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kindling.apiserver.registry.definition import TableColumn
+from kubecore.json import JsonObject, get_list, get_object, get_str
+
+NONE = "<none>"
+UNKNOWN = "<unknown>"
+UNSET = "<unset>"
+
+NAME = TableColumn("Name", format="name", description="Name must be unique within a namespace.")
+AGE = TableColumn("Age", description="Time since the object was created.")
+
+
+def wide(name: str, kind: str = "string", description: str = "") -> TableColumn:
+    """A column that only shows with ``-o wide``."""
+    return TableColumn(name, kind, description=description, priority=1)
+
+
+def plain(name: str, kind: str = "string", description: str = "") -> TableColumn:
+    """A column that always shows."""
+    return TableColumn(name, kind, description=description)
+
+
+def _no_conditions(obj: JsonObject) -> list[JsonObject]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns and the function that fills them."""
+
+    columns: Sequence[TableColumn]
+    fill: Callable[[JsonObject], list[Any]]
+    condition: Callable[[JsonObject], list[JsonObject]] = _no_conditions
+
+    def cells(self, obj: JsonObject) -> list[Any]:
+        """See TableConverter.cells."""
+        return self.fill(obj)
+
+    def conditions(self, obj: JsonObject) -> list[JsonObject]:
+        """See TableConverter.conditions."""
+        return self.condition(obj)
+
+
+def moment(text: Any) -> datetime | None:
+    """The time that an API document writes, or None."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        parsed = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+
+
+def since(text: Any, now: datetime | None = None) -> str:
+    """How long ago a time was, as a short duration; ``<unknown>`` for none."""
+    then = moment(text)
+    if then is None:
+        return UNKNOWN
+    return human_duration(((now or datetime.now(UTC)) - then).total_seconds())
+
+
+def age(obj: JsonObject) -> str:
+    """The cell of the column Age."""
+    return since(get_str(obj, "metadata", "creationTimestamp"))
+
+
+def human_duration(seconds: float) -> str:
+    """A duration in the one or two units that matter: ``45s``, ``3m2s``, ``5h10m``, ``3d4h``, ``2y35d``."""
+    total = int(seconds)
+    if seconds < -1:
+        return "<invalid>"
+    if total < 0:
+        return "0s"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if total < 120:
+        return f"{total}s"
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if hours < 192:
+        return _two(days, "d", hours % 24, "h")
+    if days < 730:
+        return f"{days}d"
+    years = days // 365
+    return _two(years, "y", days % 365, "d") if years < 8 else f"{years}y"
+
+
+def _two(first: int, unit: str, second: int, smaller: str) -> str:
+    return f"{first}{unit}{second}{smaller}" if second else f"{first}{unit}"
+
+
+def format_labels(labels: Mapping[str, Any] | None) -> str:
+    """A map of labels as ``a=b,c=d``; ``<none>`` when empty."""
+    return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
+
+
+def format_selector(selector: Mapping[str, Any] | None) -> str:
+    """A label selector object in its string form; ``<none>`` when it selects by nothing."""
+    if not selector:
+        return NONE
+    parts: list[tuple[str, str]] = [
+        (key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    for requirement in selector.get("matchExpressions") or ():
+        key = requirement.get("key", "")
+        values = ",".join(sorted(requirement.get("values") or ()))
+        text = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }.get(requirement.get("operator", ""), key)
+        parts.append((key, text))
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0])) or NONE
+
+
+def containers(template: Mapping[str, Any]) -> tuple[str, str]:
+    """Names and images of a pod template's containers, each joined by commas."""
+    found = get_list(template, "spec", "containers")
+    names = ",".join(str(container.get("name", "")) for container in found)
+    return names, ",".join(str(container.get("image", "")) for container in found)
+
+
+def access_modes(modes: Sequence[Any] | None) -> str:
+    """Access modes in their abbreviations, in Kubernetes' order."""
+    short = {
+        "ReadWriteOnce": "RWO",
+        "ReadOnlyMany": "ROX",
+        "ReadWriteMany": "RWX",
+        "ReadWriteOncePod": "RWOP",
+    }
+    return ",".join(text for mode, text in short.items() if mode in (modes or ()))
+
+
+def load_balancer_addresses(obj: JsonObject) -> list[str]:
+    """IP or host name of each ingress point in status.loadBalancer."""
+    points = get_list(obj, "status", "loadBalancer", "ingress")
+    return [point.get("ip") or point.get("hostname") or "" for point in points if isinstance(point, dict)]
+
+
+def template_of(obj: JsonObject) -> JsonObject:
+    """spec.template."""
+    return get_object(obj, "spec", "template")

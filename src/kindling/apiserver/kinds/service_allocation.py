@@ -1,0 +1,162 @@
+"""Addresses and node ports of services: taken while a write is prepared, given back when it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindling.apiserver.registry.context import AllocationError, RequestContext
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects.fields import FieldError, FieldPath, internal, invalid
+
+EXPOSED = ("NodePort", "LoadBalancer")
+_SPEC = FieldPath("spec")
+
+
+def allocate_for_create(ctx: RequestContext, service: JsonObject) -> list[FieldError]:
+    """Complete a new service with addresses and ports. What is taken is given back on failure."""
+    spec = service["spec"]
+    if spec.get("type") == "ExternalName":
+        return []
+    _set_families(spec)
+    return _allocate_address(ctx, spec) or _allocate_ports(ctx, spec, {})
+
+
+def allocate_for_update(ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Take what a change needs more; what it needs less is free once the change is written."""
+    spec, before = new["spec"], old["spec"]
+    found: list[FieldError] = []
+    if spec.get("type") != "ExternalName":
+        if before.get("type") == "ExternalName" or not before.get("clusterIP"):
+            _set_families(spec)
+            found = _allocate_address(ctx, spec)
+        found = found or _allocate_ports(ctx, spec, before)
+    freed_ports = _node_ports(before) - _node_ports(spec)
+    freed_addresses = set(_addresses(before)) - set(_addresses(spec))
+
+    def free() -> None:
+        for number in freed_ports:
+            ctx.addresses.release_port(number)
+        for value in freed_addresses:
+            ctx.addresses.release_ip(value)
+
+    if freed_ports or freed_addresses:
+        ctx.on_commit(free)
+    return found
+
+
+def release(ctx: RequestContext, service: JsonObject) -> None:
+    """Give back all that a deleted service had."""
+    spec = get_object(service, "spec")
+    for value in _addresses(spec):
+        ctx.addresses.release_ip(value)
+    for number in _node_ports(spec):
+        ctx.addresses.release_port(number)
+
+
+def _addresses(spec: Mapping[str, Any]) -> list[str]:
+    if spec.get("type") == "ExternalName":
+        return []
+    return [value for value in spec.get("clusterIPs") or () if value and value != "None"]
+
+
+def _node_ports(spec: Mapping[str, Any]) -> set[int]:
+    found = {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")}
+    if spec.get("healthCheckNodePort"):
+        found.add(spec["healthCheckNodePort"])
+    return found
+
+
+def _set_families(spec: JsonObject) -> None:
+    """One family, IPv4; headless services without a selector leave it to whoever writes their endpoints."""
+    if spec.get("clusterIP") == "None" and not spec.get("selector"):
+        spec.setdefault("ipFamilyPolicy", "RequireDualStack")
+        if spec["ipFamilyPolicy"] == "SingleStack":
+            spec.setdefault("ipFamilies", ["IPv4"])
+        else:
+            families = spec.setdefault("ipFamilies", ["IPv4"])
+            families += [family for family in ("IPv4", "IPv6") if family not in families]
+        return
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    spec.setdefault("ipFamilies", ["IPv4"])
+
+
+def _allocate_address(ctx: RequestContext, spec: JsonObject) -> list[FieldError]:
+    values = get_list(spec, "clusterIPs")
+    if values[:1] == ["None"]:
+        return []
+    try:
+        if values and values[0]:
+            value = values[0]
+            ctx.addresses.reserve_ip(value)
+        else:
+            value = ctx.addresses.allocate_ip(spec["ipFamilies"][0])
+    except AllocationError as error:
+        if values and values[0]:
+            text = f"failed to allocate IP {values[0]}: {error}"
+            return [invalid(_SPEC.child("clusterIPs"), values, text)]
+        return [internal(_SPEC.child("clusterIP"), f"failed to allocate a serviceIP: {error}")]
+    ctx.on_rollback(lambda: ctx.addresses.release_ip(value))
+    spec["clusterIP"] = value
+    spec["clusterIPs"] = [value]
+    return []
+
+
+def _allocate_ports(ctx: RequestContext, spec: JsonObject, before: Mapping[str, Any]) -> list[FieldError]:
+    if spec.get("type") not in EXPOSED:
+        return []
+    held = _node_ports(before)
+    automatic = spec.get("type") == "NodePort" or spec.get("allocateLoadBalancerNodePorts") is not False
+    taken: dict[tuple[int, str], int] = {}
+    for position, port in enumerate(get_list(spec, "ports")):
+        number = port.get("nodePort")
+        at = _SPEC.child("ports").index(position).child("nodePort")
+        if number:
+            if number in held or number in taken.values():
+                taken[(port.get("port", 0), port.get("protocol", ""))] = number
+                continue
+            problem = _reserve(ctx, number, at)
+            if problem:
+                return problem
+        elif automatic:
+            # TCP and UDP of one port number share their node port.
+            number = next((value for (known, _), value in taken.items() if known == port.get("port")), 0)
+            if not number:
+                try:
+                    number = _take(ctx)
+                except AllocationError as error:
+                    return [internal(at, f"failed to allocate a nodePort: {error}")]
+            port["nodePort"] = number
+        else:
+            continue
+        taken[(port.get("port", 0), port.get("protocol", ""))] = number
+    return _allocate_health_check(ctx, spec, held)
+
+
+def _allocate_health_check(ctx: RequestContext, spec: JsonObject, held: set[int]) -> list[FieldError]:
+    if spec.get("type") != "LoadBalancer" or spec.get("externalTrafficPolicy") != "Local":
+        return []
+    number = spec.get("healthCheckNodePort")
+    at = _SPEC.child("healthCheckNodePort")
+    if number:
+        return [] if number in held else _reserve(ctx, number, at)
+    try:
+        spec["healthCheckNodePort"] = _take(ctx)
+    except AllocationError as error:
+        return [internal(at, f"failed to allocate a nodePort: {error}")]
+    return []
+
+
+def _take(ctx: RequestContext) -> int:
+    number = ctx.addresses.allocate_port()
+    ctx.on_rollback(lambda: ctx.addresses.release_port(number))
+    return number
+
+
+def _reserve(ctx: RequestContext, number: int, path: FieldPath) -> list[FieldError]:
+    try:
+        ctx.addresses.reserve_port(number)
+    except AllocationError as error:
+        return [invalid(path, number, str(error))]
+    ctx.on_rollback(lambda: ctx.addresses.release_port(number))
+    return []

@@ -1,0 +1,221 @@
+"""The wire form of built-in objects: which empty values they carry, and canonical quantities and times.
+
+Clients of Kubernetes see objects as its server's Go types encode them: a string that was set to "" vanishes
+where the field is optional, stays where it is a pointer; a struct held by value is there even when nobody set
+it (``status: {}``); a list without ``omitempty`` shows as null. The OpenAPI definitions do not say which is
+which, ``wire_facts.json`` does, by definition and field:
+
+- ``keep``: optional scalars (or lists) whose zero value is a statement of its own;
+- ``zero``: scalars that are always there;
+- ``object``: objects that are always there;
+- ``quantity``: quantities that are always there;
+- ``null``: values that are null when unset.
+
+``normalize`` brings a document into that form, in place. It is compiled per definition on first use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kubecore.json import JsonObject
+from kubecore.objects.quantity import Quantity
+from kubecore.schema.model import Schema
+
+Normal = Callable[[Any], Any]
+"""Normalizes one value (which is not None) and returns it, the same object where it is a container."""
+
+_CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_CANONICAL_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+_PLAIN_QUANTITY = re.compile(r"[1-9][0-9]{0,2}")
+_ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+
+
+class _Definition:
+    """How to normalize objects of one schema node."""
+
+    __slots__ = ("children", "keep", "nulls", "objects", "quantities", "required", "schema", "zeros")
+
+    def __init__(self, schema: Schema) -> None:
+        facts = _facts().get(schema.definition or "", {})
+        self.schema = schema
+        properties = schema.properties
+        self.keep = frozenset(facts.get("keep", "").split())
+        self.nulls = tuple(facts.get("null", "").split())
+        self.objects = tuple(name for name in facts.get("object", "").split() if name in properties)
+        self.quantities = tuple(facts.get("quantity", "").split())
+        self.zeros = tuple(
+            (name, _ZEROS.get(properties[name].type, 0))
+            for name in facts.get("zero", "").split()
+            if name in properties
+        )
+        self.required = frozenset((*self.nulls, *self.quantities, *(name for name, _ in self.zeros)))
+        self.children: dict[str, tuple[Normal | None, bool]] = {}
+
+    def child(self, name: str) -> tuple[Normal | None, bool]:
+        """How to normalize field `name`, and whether its empty value is dropped."""
+        found = self.children.get(name)
+        if found is None:
+            schema = self.schema.properties.get(name)
+            found = (None, False)
+            if schema is not None:
+                found = (schema.derive(_compile), self._drops_empty(name, schema))
+            self.children[name] = found
+        return found
+
+    def _drops_empty(self, name: str, schema: Schema) -> bool:
+        if name in self.keep or name in self.required or schema.int_or_string or _is_quantity(schema):
+            return False
+        if schema.type == "object":
+            return schema.additional_properties is not None
+        return schema.type != ""
+
+    def normalize(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        child = self.child
+        for name in list(value):
+            normal, drops = child(name)
+            field = value[name]
+            if field is None:
+                if name in self.schema.properties:
+                    del value[name]
+                continue
+            if drops and not field:
+                del value[name]
+                continue
+            if normal is not None:
+                value[name] = normal(field)
+        for name in self.objects:
+            if name not in value:
+                normal, _ = child(name)
+                value[name] = normal({}) if normal is not None else {}
+        for name, zero in self.zeros:
+            value.setdefault(name, zero)
+        for name in self.quantities:
+            value.setdefault(name, "0")
+        for name in self.nulls:
+            if not value.get(name) and not isinstance(value.get(name), str):
+                value[name] = None
+        return value
+
+
+@cache
+def _facts() -> dict[str, dict[str, str]]:
+    facts: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("wire_facts.json").read_bytes())
+    return facts
+
+
+def _is_quantity(schema: Schema) -> bool:
+    return schema.definition is not None and schema.definition.endswith(".Quantity")
+
+
+def _compile(schema: Schema) -> Normal | None:
+    """How to normalize values of `schema`; None when they are fine as they are."""
+    name = schema.definition or ""
+    if name.endswith(".Quantity"):
+        return canonical_quantity
+    if name.endswith("meta.v1.Time"):
+        return canonical_time
+    if name.endswith("meta.v1.MicroTime"):
+        return canonical_micro_time
+    if schema.type == "array" and schema.items is not None:
+        return _list_normal(schema.items)
+    if schema.properties:
+        return _Definition(schema).normalize
+    if schema.additional_properties is not None:
+        return _map_normal(schema.additional_properties)
+    return None
+
+
+def _list_normal(items: Schema) -> Normal | None:
+    zero = _zero(items)
+
+    def normalize(value: Any) -> Any:
+        if isinstance(value, list):
+            normal = items.derive(_compile)
+            for position, item in enumerate(value):
+                present = zero() if item is None else item
+                value[position] = present if normal is None else normal(present)
+        return value
+
+    return normalize
+
+
+def _map_normal(values: Schema) -> Normal:
+    zero = _zero(values)
+
+    def normalize(value: Any) -> Any:
+        if isinstance(value, dict):
+            normal = values.derive(_compile)
+            for key, item in value.items():
+                if item is None:
+                    value[key] = zero()
+                elif normal is not None:
+                    value[key] = normal(item)
+        return value
+
+    return normalize
+
+
+def _zero(schema: Schema) -> Callable[[], Any]:
+    """What null stands for in a list or map of `schema`."""
+    if _is_quantity(schema):
+        return lambda: "0"
+    if schema.properties:
+        return dict
+    zero = _ZEROS.get(schema.type)
+    return lambda: zero
+
+
+def canonical_quantity(value: Any) -> Any:
+    """A quantity in Kubernetes' canonical form (``0.5`` is ``500m``); what is no quantity stays as it is."""
+    if isinstance(value, str) and _PLAIN_QUANTITY.fullmatch(value):
+        return value
+    try:
+        return str(Quantity.parse(value))
+    except ValueError:
+        return value
+
+
+def canonical_time(value: Any) -> Any:
+    """A time in UTC with whole seconds; what is no RFC 3339 time stays as it is."""
+    if not isinstance(value, str) or _CANONICAL_TIME.fullmatch(value):
+        return value
+    return _reformat(value, "%Y-%m-%dT%H:%M:%SZ")
+
+
+def canonical_micro_time(value: Any) -> Any:
+    """A time in UTC with microseconds; what is no RFC 3339 time stays as it is."""
+    if not isinstance(value, str) or _CANONICAL_MICRO_TIME.fullmatch(value):
+        return value
+    return _reformat(value, "%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _reformat(value: str, pattern: str) -> str:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return value if moment.tzinfo is None else moment.astimezone(UTC).strftime(pattern)
+
+
+def normalize(document: JsonObject, schema: Schema) -> JsonObject:
+    """Bring `document`, an object of `schema`, into its wire form, in place. Returns it."""
+    normal = schema.derive(_compile)
+    if normal is not None:
+        normal(document)
+    return document
+
+
+def empty(schema: Schema, field: str) -> JsonObject:
+    """The wire form of an object field of `schema` that nobody set (a status, for example)."""
+    child = schema.properties.get(field)
+    return {} if child is None else normalize({}, child)
