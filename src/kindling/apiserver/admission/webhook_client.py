@@ -91,20 +91,22 @@ class WebhookClient:
         port = int(service.get("port") or _SERVICE_PORT)
         path = str(service.get("path") or "/")
         name, namespace = str(service.get("name")), str(service.get("namespace"))
+        shown = f"https://{name}.{namespace}.svc:{port}{path}{query}"
         try:
             endpoint = self._resolve_service(namespace, name, port)
         except StatusError as error:
-            raise WebhookCallError(error.message) from error
+            raise WebhookCallError(f'Post "{shown}": {error.message}') from error
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        shown = f"https://{name}.{namespace}.svc:{port}{path}{query}"
         return _Target(f"https://{host}:{endpoint.port}{path}{query}", shown, endpoint.server_name)
 
 
 async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
     body = await answer.content.read(_ANSWER_LIMIT_BYTES)
+    if answer.status == 404:
+        raise WebhookCallError("the server could not find the requested resource")
     if answer.status != 200:
         text = body.decode(errors="replace").strip()
-        raise WebhookCallError(text or "the server could not find the requested resource")
+        raise WebhookCallError(f'an error on the server ("{text}") has prevented the request from succeeding')
     try:
         document: Any = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -1,0 +1,54 @@
+"""What a plugin is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kindling.apiserver.registry.admission import AdmissionAttributes
+from kubecore.errors import StatusError, forbidden
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
+
+
+class Plugin(Protocol):
+    """One step of admission. Both halves see every request and pick what concerns them."""
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """Change ``attributes.object`` in place, or raise StatusError."""
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """Raise StatusError to refuse."""
+
+
+class PluginBase:
+    """A plugin that does nothing; subclasses override one half or both."""
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """See Plugin: nothing."""
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """See Plugin: nothing."""
+
+
+def concerns(
+    attributes: AdmissionAttributes, resource: ResourceType, *operations: str, subresource: str = ""
+) -> bool:
+    """Whether the request is one of `operations` on `resource` (its main endpoint, if not said otherwise)."""
+    asked = attributes.definition.resource
+    return (
+        attributes.operation in operations
+        and asked.plural == resource.plural
+        and asked.group == resource.group
+        and attributes.ctx.subresource == subresource
+    )
+
+
+def object_name(attributes: AdmissionAttributes) -> str:
+    """The name in the request: empty while it is going to be generated."""
+    return attributes.ctx.name or meta.name(attributes.object or attributes.old_object or {})
+
+
+def refuse(attributes: AdmissionAttributes, message: str, causes: tuple[JsonObject, ...] = ()) -> StatusError:
+    """403 about the object of the request."""
+    return forbidden(attributes.definition.resource, object_name(attributes), message, causes)

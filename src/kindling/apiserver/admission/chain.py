@@ -1,0 +1,74 @@
+"""All plugins in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+
+from .base import Plugin
+from .ingress_class import DefaultIngressClass
+from .limit_ranger import LimitRanger
+from .mutating_policies import MutatingPolicies
+from .namespaces import NamespaceLifecycle
+from .pod_security.plugin import PodSecurity
+from .priority import Priority
+from .quota import ResourceQuota
+from .service_accounts import ServiceAccounts
+from .storage import ClaimResize, DefaultStorageClass, StorageProtection
+from .tolerations import DefaultTolerations
+from .validating_policies import ValidatingPolicies
+from .webhook_client import WebhookClient
+from .webhooks import MutatingWebhooks, Reinvocation, ValidatingWebhooks
+
+
+class Chain:
+    """See AdmissionChain. Mutating plugins run again when a later one changed what they had seen."""
+
+    def __init__(self, plugins: Sequence[Plugin], webhooks: MutatingWebhooks | None) -> None:
+        self._plugins = plugins
+        self._webhooks = webhooks
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """See AdmissionChain."""
+        reinvocation = Reinvocation()
+        await self._mutate_once(attributes, reinvocation)
+        if reinvocation.is_wanted:
+            reinvocation.is_second_round = True
+            await self._mutate_once(attributes, reinvocation)
+
+    async def _mutate_once(self, attributes: AdmissionAttributes, reinvocation: Reinvocation) -> None:
+        for plugin in self._plugins:
+            if plugin is self._webhooks and self._webhooks is not None:
+                await self._webhooks.mutate_round(attributes, reinvocation)
+            else:
+                await plugin.mutate(attributes)
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """See AdmissionChain."""
+        for plugin in self._plugins:
+            await plugin.validate(attributes)
+
+
+def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None = None) -> Chain:
+    """The chain of a whole server. `client` is shared with conversion webhooks where given."""
+    calls = client or WebhookClient(environment.resolve_service)
+    webhooks = MutatingWebhooks(environment, calls)
+    plugins: list[Plugin] = [
+        NamespaceLifecycle(environment.objects),
+        LimitRanger(environment.objects),
+        ServiceAccounts(environment.objects),
+        PodSecurity(environment.objects),
+        Priority(environment.objects),
+        DefaultTolerations(),
+        DefaultStorageClass(environment.objects),
+        StorageProtection(),
+        ClaimResize(environment.objects),
+        DefaultIngressClass(environment.objects),
+        MutatingPolicies(environment),
+        webhooks,
+        ValidatingPolicies(environment),
+        ValidatingWebhooks(environment, calls),
+        ResourceQuota(environment.objects),
+    ]
+    return Chain(plugins, webhooks)

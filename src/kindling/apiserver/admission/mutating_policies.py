@@ -1,0 +1,110 @@
+"""MutatingAdmissionPolicy: expressions that change the object of a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kubecore import errors
+from kubecore.expressions import EvaluationError
+from kubecore.expressions.literals import plain_maps
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.patch import JsonPatchError, apply_json_patch, apply_merge_patch, decode_json_patch, typed
+from kubecore.schema import Schema
+
+from .base import PluginBase, refuse
+from .conditions import ConditionError
+from .matching import is_exempt
+from .policies import Binding, ParameterError, Policy, PolicyEngine, Scope
+
+
+class MutationError(Exception):
+    """A mutation cannot be carried out; the text is what users see."""
+
+
+class _MutatingPolicy(Policy):
+    """A policy with its mutations."""
+
+    def __init__(self, raw: JsonObject) -> None:
+        super().__init__(raw)
+        self.mutations = get_list(raw, "spec", "mutations")
+
+    def mutate(
+        self, mutation: JsonObject, obj: JsonObject, schema: Schema | None, scope: Scope
+    ) -> JsonObject:
+        """The object after one mutation. Raises EvaluationError, MutationError."""
+        if mutation.get("patchType") == "JSONPatch":
+            text = plain_maps(get_str(mutation, "jsonPatch", "expression"))
+            return _patched(obj, self.evaluate(text, scope))
+        text = plain_maps(get_str(mutation, "applyConfiguration", "expression"))
+        configuration = self.evaluate(text, scope)
+        if not isinstance(configuration, dict):
+            raise MutationError("applyConfiguration must evaluate to an Object")
+        return merged(obj, configuration, schema)
+
+
+def _patched(obj: JsonObject, operations: Any) -> JsonObject:
+    try:
+        patched = apply_json_patch(obj, decode_json_patch(operations))
+    except JsonPatchError as error:
+        raise MutationError(str(error)) from error
+    except errors.StatusError as error:
+        raise MutationError(error.message) from error
+    if not isinstance(patched, dict):
+        raise MutationError("the patched object is no object")
+    return patched
+
+
+def merged(obj: JsonObject, configuration: JsonObject, schema: Schema | None) -> JsonObject:
+    """`obj` with the fields that `configuration` sets, merged as server-side apply merges."""
+    if schema is None:
+        return apply_merge_patch(obj, configuration)
+    try:
+        result: JsonObject = typed.merge(typed.object_type(schema), obj, configuration)
+    except typed.TypedError as error:
+        raise MutationError(str(error)) from error
+    return result
+
+
+class MutatingPolicies(PluginBase):
+    """See the module."""
+
+    def __init__(self, environment: AdmissionEnvironment) -> None:
+        self._engine = PolicyEngine(
+            environment,
+            "mutatingadmissionpolicies",
+            "mutatingadmissionpolicybindings",
+            _MutatingPolicy,
+        )
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """Policies and bindings in the order of their names, each seeing the changes of those before."""
+        if is_exempt(attributes) or attributes.object is None:
+            return
+        for policy, binding, _ in list(self._engine.matching(attributes)):
+            if not isinstance(policy, _MutatingPolicy):
+                continue
+            try:
+                self._apply(attributes, policy, binding)
+            except (ParameterError, ConditionError, EvaluationError, MutationError) as error:
+                if policy.ignores_failure:
+                    continue
+                raise refuse(
+                    attributes,
+                    f"policy '{policy.name}' with binding '{binding.name}' denied request: {error}",
+                ) from error
+
+    def _apply(self, attributes: AdmissionAttributes, policy: _MutatingPolicy, binding: Binding) -> None:
+        definition = attributes.definition
+        scopes = self._engine.scopes(
+            policy, binding, attributes, definition, attributes.object, attributes.old_object
+        )
+        for scope in list(scopes):
+            for mutation in policy.mutations:
+                current = attributes.object or {}
+                scope.variables["object"] = current
+                changed = policy.mutate(mutation, current, definition.schema, scope)
+                if changed != current:
+                    changed = deep_copy(changed)
+                    attributes.redefault(changed)
+                    attributes.object = changed

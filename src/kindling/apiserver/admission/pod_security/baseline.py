@@ -1,0 +1,238 @@
+"""The checks of the baseline level. Each gives the reason and the detail of a violation, or None."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import meta
+
+from .containers import containers, named, names_where, quoted, security, setters
+
+Violation = tuple[str, str]
+"""(reason, detail)."""
+
+_CAPABILITIES = frozenset(
+    {"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"}
+    | {"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+)
+_SYSCTLS = frozenset(
+    {
+        "kernel.shm_rmid_forced",
+        "net.ipv4.ip_local_port_range",
+        "net.ipv4.tcp_syncookies",
+        "net.ipv4.ping_group_range",
+        "net.ipv4.ip_unprivileged_port_start",
+        "net.ipv4.ip_local_reserved_ports",
+        "net.ipv4.tcp_keepalive_time",
+        "net.ipv4.tcp_fin_timeout",
+        "net.ipv4.tcp_keepalive_intvl",
+        "net.ipv4.tcp_keepalive_probes",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    }
+)
+_SELINUX_TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
+_APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+
+
+def app_armor(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """AppArmor profiles: the runtime's default or a local one."""
+    bad_types: list[str] = []
+    pod_type = _profile_type(spec, "appArmorProfile")
+    pod_sets = pod_type not in ("", "RuntimeDefault", "Localhost")
+    if pod_sets:
+        bad_types.append(pod_type)
+    names = []
+    for container in containers(spec):
+        kind = _profile_type(container, "appArmorProfile")
+        if kind not in ("", "RuntimeDefault", "Localhost"):
+            names.append(str(container.get("name")))
+            bad_types.append(kind)
+    annotations = [
+        f'annotation "{key}"="{value}"'
+        for key, value in sorted(meta.annotations(pod).items())
+        if key.startswith(_APPARMOR_ANNOTATION)
+        and value not in ("", "runtime/default")
+        and not value.startswith("localhost/")
+    ]
+    details = []
+    if bad_types:
+        kinds = quoted(sorted(set(bad_types)))
+        details.append(f"{setters(pod_sets, names)} must not set AppArmor profile type to {kinds}")
+    if annotations:
+        details.append(", ".join(annotations))
+    if not details:
+        return None
+    plural = "s" if len(set(bad_types)) + len(annotations) > 1 else ""
+    return f"forbidden AppArmor profile{plural}", "; ".join(details)
+
+
+def _profile_type(holder: JsonObject, field: str) -> str:
+    return str(get_object(security(holder), field).get("type") or "")
+
+
+def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Only capabilities of the default set may be added."""
+    names, added = [], set()
+    for container in containers(spec):
+        extra = set(get_list(security(container), "capabilities", "add")) - _CAPABILITIES
+        if extra:
+            names.append(str(container.get("name")))
+            added |= {str(each) for each in extra}
+    if not names:
+        return None
+    detail = f"{named(names)} must not include {quoted(sorted(added))} in securityContext.capabilities.add"
+    return "non-default capabilities", detail
+
+
+def host_namespaces(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """The host's namespaces stay the host's."""
+    shared = [f"{field}=true" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field)]
+    return ("host namespaces", ", ".join(shared)) if shared else None
+
+
+def host_path(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """No volumes from the host's file system."""
+    names = [str(each.get("name")) for each in get_list(spec, "volumes") if each.get("hostPath") is not None]
+    return ("hostPath volumes", f"volume{'s' if len(names) > 1 else ''} {quoted(names)}") if names else None
+
+
+def host_ports(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """No ports of the host."""
+    names, ports = [], set()
+    for container in containers(spec):
+        used = {int(port["hostPort"]) for port in get_list(container, "ports") if port.get("hostPort")}
+        if used:
+            names.append(str(container.get("name")))
+            ports |= used
+    if not names:
+        return None
+    shown = ", ".join(map(str, sorted(ports)))
+    verb = "uses" if len(names) == 1 else "use"
+    noun = "hostPort" if len(ports) == 1 else "hostPorts"
+    return "hostPort", f"{named(names)} {verb} {noun} {shown}"
+
+
+def privileged(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """No privileged containers."""
+    names = names_where(spec, lambda each: security(each).get("privileged") is True)
+    return ("privileged", f"{named(names)} must not set securityContext.privileged=true") if names else None
+
+
+def probe_hosts(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Probes and hooks talk to the pod itself."""
+    names, hosts = [], set()
+    for container in containers(spec):
+        used = {host for host in _hosts(container) if host not in ("", "127.0.0.1", "::1")}
+        if used:
+            names.append(str(container.get("name")))
+            hosts |= used
+    if not names:
+        return None
+    verb = "uses" if len(names) == 1 else "use"
+    noun = "host" if len(hosts) == 1 else "hosts"
+    return (
+        "probe or lifecycle host",
+        f"{named(names)} {verb} probe or lifecycle {noun} {quoted(sorted(hosts))}",
+    )
+
+
+def _hosts(container: JsonObject) -> Iterator[str]:
+    lifecycle = get_object(container, "lifecycle")
+    handlers = [
+        *(get_object(container, probe) for probe in ("livenessProbe", "readinessProbe", "startupProbe")),
+        *(get_object(lifecycle, hook) for hook in ("postStart", "preStop")),
+    ]
+    for handler in handlers:
+        for action in ("httpGet", "tcpSocket"):
+            yield str(get_object(handler, action).get("host") or "")
+
+
+def proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """/proc is masked, except in pods with users of their own."""
+    if spec.get("hostUsers") is False:
+        return None
+    return unmasked_proc_mount(pod, spec)
+
+
+def unmasked_proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """/proc is masked."""
+    names, kinds = [], set()
+    for container in containers(spec):
+        kind = security(container).get("procMount")
+        if kind not in (None, "Default"):
+            names.append(str(container.get("name")))
+            kinds.add(str(kind))
+    if not names:
+        return None
+    return "procMount", f"{named(names)} must not set securityContext.procMount to {quoted(sorted(kinds))}"
+
+
+def se_linux(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """SELinux types of containers only, no users and roles."""
+    types: set[str] = set()
+    sets_user = sets_role = False
+    pod_sets, names = False, []
+    for holder in (spec, *containers(spec)):
+        options = get_object(security(holder), "seLinuxOptions")
+        kind = str(options.get("type") or "")
+        bad = kind not in _SELINUX_TYPES or bool(options.get("user")) or bool(options.get("role"))
+        if kind not in _SELINUX_TYPES:
+            types.add(kind)
+        sets_user |= bool(options.get("user"))
+        sets_role |= bool(options.get("role"))
+        if bad and holder is spec:
+            pod_sets = True
+        elif bad:
+            names.append(str(holder.get("name")))
+    if not pod_sets and not names:
+        return None
+    parts = []
+    if types:
+        parts.append(f"type{'s' if len(types) > 1 else ''} {quoted(sorted(types))}")
+    parts += ["user may not be set"] * sets_user + ["role may not be set"] * sets_role
+    detail = f"{setters(pod_sets, names)} set forbidden securityContext.seLinuxOptions: {'; '.join(parts)}"
+    return "seLinuxOptions", detail
+
+
+def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Seccomp is not switched off."""
+    bad: set[str] = set()
+    pod_type = _profile_type(spec, "seccompProfile")
+    pod_sets = pod_type not in ("", "RuntimeDefault", "Localhost")
+    if pod_sets:
+        bad.add(pod_type)
+    names = []
+    for container in containers(spec):
+        kind = _profile_type(container, "seccompProfile")
+        if kind not in ("", "RuntimeDefault", "Localhost"):
+            names.append(str(container.get("name")))
+            bad.add(kind)
+    if not bad:
+        return None
+    kinds = quoted(sorted(bad))
+    return (
+        "seccompProfile",
+        f"{setters(pod_sets, names)} must not set securityContext.seccompProfile.type to {kinds}",
+    )
+
+
+def sysctls(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Only sysctls that stay inside the pod."""
+    found = [str(each.get("name")) for each in get_list(security(spec), "sysctls")]
+    bad = [name for name in found if name not in _SYSCTLS]
+    return ("forbidden sysctls", ", ".join(bad)) if bad else None
+
+
+def host_process(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """No Windows host processes."""
+
+    def sets(holder: JsonObject) -> bool:
+        return get_object(security(holder), "windowsOptions").get("hostProcess") is True
+
+    names, pod_sets = names_where(spec, sets), sets(spec)
+    if not names and not pod_sets:
+        return None
+    detail = f"{setters(pod_sets, names)} must not set securityContext.windowsOptions.hostProcess=true"
+    return "hostProcess", detail

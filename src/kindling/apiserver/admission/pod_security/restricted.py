@@ -1,0 +1,133 @@
+"""The checks that the restricted level adds to the baseline."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_list, get_object
+
+from .baseline import Violation, unmasked_proc_mount
+from .containers import containers, named, names_where, quoted, security, setters
+
+_VOLUME_TYPES = frozenset(
+    {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"}
+    | {"projected", "secret"}
+)
+
+
+def _is_windows(spec: JsonObject) -> bool:
+    return get_object(spec, "os").get("name") == "windows"
+
+
+def privilege_escalation(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """No process gets more rights than its parent."""
+    if _is_windows(spec):
+        return None
+    names = names_where(spec, lambda each: security(each).get("allowPrivilegeEscalation") is not False)
+    if not names:
+        return None
+    return (
+        "allowPrivilegeEscalation != false",
+        f"{named(names)} must set securityContext.allowPrivilegeEscalation=false",
+    )
+
+
+def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """All capabilities are dropped; one may be added."""
+    if _is_windows(spec):
+        return None
+    keeping = names_where(spec, lambda each: "ALL" not in get_list(security(each), "capabilities", "drop"))
+    adding, added = [], set()
+    for container in containers(spec):
+        extra = set(get_list(security(container), "capabilities", "add")) - {"NET_BIND_SERVICE"}
+        if extra:
+            adding.append(str(container.get("name")))
+            added |= {str(each) for each in extra}
+    details = []
+    if keeping:
+        details.append(f'{named(keeping)} must set securityContext.capabilities.drop=["ALL"]')
+    if adding:
+        details.append(
+            f"{named(adding)} must not include {quoted(sorted(added))} in securityContext.capabilities.add"
+        )
+    return ("unrestricted capabilities", "; ".join(details)) if details else None
+
+
+def proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """/proc is masked, whatever the users are."""
+    return unmasked_proc_mount(pod, spec)
+
+
+def volume_types(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Only volumes that the cluster manages."""
+    names, kinds = [], set()
+    for volume in get_list(spec, "volumes"):
+        used = [key for key, value in volume.items() if key != "name" and value is not None]
+        bad = [key for key in used if key not in _VOLUME_TYPES]
+        if bad:
+            names.append(str(volume.get("name")))
+            kinds |= set(bad)
+    if not names:
+        return None
+    many = len(names) > 1
+    return (
+        "restricted volume types",
+        f"volume{'s' if many else ''} {quoted(names)} use{'' if many else 's'} restricted volume "
+        f"type{'s' if len(kinds) > 1 else ''} {quoted(sorted(kinds))}",
+    )
+
+
+def run_as_non_root(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Containers promise not to run as root, except in pods with users of their own."""
+    if spec.get("hostUsers") is False:
+        return None
+    pod_value = security(spec).get("runAsNonRoot")
+    explicit = names_where(spec, lambda each: security(each).get("runAsNonRoot") is False)
+    implicit = names_where(spec, lambda each: security(each).get("runAsNonRoot") is None)
+    reason = "runAsNonRoot != true"
+    if explicit or pod_value is False:
+        # What is set wrongly is named before what is not set.
+        pod_is_bad = pod_value is False and (bool(implicit) or not explicit)
+        return reason, f"{setters(pod_is_bad, explicit)} must not set securityContext.runAsNonRoot=false"
+    if pod_value is True or not implicit:
+        return None
+    return reason, f"pod or {named(implicit)} must set securityContext.runAsNonRoot=true"
+
+
+def run_as_user(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """User 0 is root, except in pods with users of their own."""
+    if spec.get("hostUsers") is False:
+        return None
+    pod_sets = security(spec).get("runAsUser") == 0
+    names = names_where(spec, lambda each: security(each).get("runAsUser") == 0)
+    if not pod_sets and not names:
+        return None
+    return "runAsUser=0", f"{setters(pod_sets, names)} must not set runAsUser=0"
+
+
+def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Every container has a seccomp profile."""
+    if _is_windows(spec):
+        return None
+    allowed = ("RuntimeDefault", "Localhost")
+
+    def kind(holder: JsonObject) -> str:
+        return str(get_object(security(holder), "seccompProfile").get("type") or "")
+
+    pod_type = kind(spec)
+    pod_is_bad = bool(pod_type) and pod_type not in allowed
+    explicit = names_where(spec, lambda each: kind(each) not in ("", *allowed))
+    implicit = names_where(spec, lambda each: not kind(each))
+    if pod_is_bad or explicit:
+        bad = {kind(each) for each in containers(spec) if kind(each) not in ("", *allowed)}
+        bad |= {pod_type} if pod_is_bad else set()
+        setting = setters(pod_is_bad, explicit)
+        return (
+            "seccompProfile",
+            f"{setting} must not set securityContext.seccompProfile.type to {quoted(sorted(bad))}",
+        )
+    if pod_type or not implicit:
+        return None
+    return (
+        "seccompProfile",
+        f'pod or {named(implicit)} must set securityContext.seccompProfile.type to "RuntimeDefault" or '
+        '"Localhost"',
+    )

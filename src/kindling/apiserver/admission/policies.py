@@ -1,0 +1,210 @@
+"""What validating and mutating admission policies share: bindings, parameters, variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.expressions import CompileError, EvaluationError, Program
+from kubecore.expressions.authorization import Authorize
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.selectors import from_label_selector_object
+from kubecore.resources import NAMESPACES
+
+from . import conditions
+from .conditions import ConditionError, MatchConditions
+from .configurations import Configurations
+from .matching import ResourceMatcher
+
+_VARIABLE = re.compile(r"\bvariables\s*\.\s*([A-Za-z_]\w*)")
+
+
+class ParameterError(Exception):
+    """The parameters of a binding cannot be had; the text is what users see."""
+
+
+class Policy:
+    """What both kinds of policies have: constraints, conditions, variables, parameters."""
+
+    def __init__(self, raw: JsonObject) -> None:
+        spec = get_object(raw, "spec")
+        self.name = get_str(raw, "metadata", "name")
+        self.matcher = ResourceMatcher(get_object(spec, "matchConstraints"), "resourceRules")
+        self.ignores_failure = spec.get("failurePolicy") == "Ignore"
+        self.parameter_kind: JsonObject | None = spec.get("paramKind")
+        self._variables = {
+            str(each.get("name")): str(each.get("expression")) for each in get_list(spec, "variables")
+        }
+        self.names: tuple[str, ...] = ("namespaceObject",)
+        if self.parameter_kind is not None:
+            self.names += ("params",)
+        if self._variables:
+            self.names += ("variables",)
+        self.conditions = MatchConditions(get_list(spec, "matchConditions"), *self.names)
+        self._programs: dict[str, Program | CompileError] = {}
+
+    def evaluate(self, text: str, scope: Scope) -> Any:
+        """The value of one of the policy's expressions. Raises EvaluationError."""
+        program = self._programs.get(text)
+        if program is None:
+            program = self._programs[text] = conditions.compiled(text, *self.names)
+        if isinstance(program, CompileError):
+            raise EvaluationError(f"compilation error: {program}")
+        self._compute_variables(text, scope)
+        return program.evaluate(scope.variables, scope.authorize)
+
+    def _compute_variables(self, text: str, scope: Scope) -> None:
+        """Variables are computed when an expression first names them."""
+        if not self._variables:
+            return
+        values: JsonObject = scope.variables.setdefault("variables", {})
+        for name in _VARIABLE.findall(text):
+            if name in self._variables and name not in values:
+                try:
+                    values[name] = self.evaluate(self._variables[name], scope)
+                except EvaluationError as error:
+                    raise EvaluationError(
+                        f'composited variable "{name}" fails to evaluate: {error}'
+                    ) from error
+
+
+@dataclass(slots=True)
+class Scope:
+    """What the expressions of one policy see of one request, with one set of parameters."""
+
+    variables: dict[str, Any]
+    authorize: Authorize
+
+
+class Binding:
+    """The use of a policy, with parameters, for a part of the cluster."""
+
+    def __init__(self, raw: JsonObject) -> None:
+        spec = get_object(raw, "spec")
+        self.name = get_str(raw, "metadata", "name")
+        self.policy_name = get_str(spec, "policyName")
+        self.parameters: JsonObject | None = spec.get("paramRef")
+        self.actions = tuple(str(each) for each in get_list(spec, "validationActions"))
+        resources = spec.get("matchResources")
+        self.matcher = ResourceMatcher(resources, "resourceRules") if isinstance(resources, dict) else None
+
+    def matches(self, attributes: AdmissionAttributes, environment: AdmissionEnvironment) -> bool:
+        """Whether the binding includes the request, which its policy already does."""
+        if self.matcher is None:
+            return True
+        if not self.matcher.has_rules:
+            return self.matcher.match_selectors(attributes, environment.objects)
+        return self.matcher.match(attributes, environment.definitions(), environment.objects) is not None
+
+
+class PolicyEngine:
+    """Finds the policies and bindings that concern a request, and what their expressions see."""
+
+    def __init__(
+        self,
+        environment: AdmissionEnvironment,
+        policies: str,
+        bindings: str,
+        compile_policy: Callable[[JsonObject], Policy],
+    ) -> None:
+        self._environment = environment
+        self._policies = Configurations(environment, policies, compile_policy)
+        self._bindings = Configurations(environment, bindings, Binding)
+
+    def matching(
+        self, attributes: AdmissionAttributes
+    ) -> Iterator[tuple[Policy, Binding, ResourceDefinition]]:
+        """Policies by name with their bindings by name."""
+        for policy in self._policies.all():
+            bindings = [each for each in self._bindings.all() if each.policy_name == policy.name]
+            if not bindings:
+                continue
+            match = policy.matcher.match(
+                attributes, self._environment.definitions(), self._environment.objects
+            )
+            if match is None:
+                continue
+            for binding in bindings:
+                if binding.matches(attributes, self._environment):
+                    yield policy, binding, match.definition
+
+    def scopes(
+        self,
+        policy: Policy,
+        binding: Binding,
+        attributes: AdmissionAttributes,
+        shown: ResourceDefinition,
+        new: JsonObject | None,
+        old: JsonObject | None,
+    ) -> Iterator[Scope]:
+        """One scope for each object of parameters. Raises ParameterError, ConditionError."""
+        variables = conditions.request_variables(attributes, shown.resource, new, old)
+        variables["namespaceObject"] = self._namespace(attributes)
+        authorize = conditions.authorization(attributes, self._environment)
+        if policy.parameter_kind is None:
+            scopes = [Scope(variables, authorize)]
+        else:
+            found = self._parameters(policy.parameter_kind, binding, attributes)
+            scopes = [Scope({**variables, "params": each}, authorize) for each in found]
+        for scope in scopes:
+            if policy.conditions.hold({**scope.variables, "variables": {}}, authorize):
+                yield scope
+
+    def _namespace(self, attributes: AdmissionAttributes) -> JsonObject | None:
+        namespace = attributes.ctx.namespace
+        if not namespace or not attributes.definition.resource.namespaced:
+            return None
+        return self._environment.objects.get(NAMESPACES, None, namespace)
+
+    def _parameters(
+        self, kind: JsonObject, binding: Binding, attributes: AdmissionAttributes
+    ) -> list[JsonObject | None]:
+        reference = binding.parameters
+        if reference is None:
+            return [None]
+        definition = self._definition(kind)
+        if definition is None:
+            raise ParameterError(
+                f"failed to find resource referenced by paramKind: '{_group_version_kind(kind)}'"
+            )
+        namespace: str | None = None
+        if definition.resource.namespaced:
+            namespace = str(reference.get("namespace") or attributes.ctx.namespace or "")
+            if not namespace:
+                raise ParameterError(
+                    "failed to configure binding: cannot use namespaced paramRef in policy binding that "
+                    "matches cluster-scoped resources"
+                )
+        objects = self._environment.objects
+        found: list[JsonObject | None]
+        if reference.get("name"):
+            one = objects.get(definition.resource, namespace, str(reference["name"]))
+            found = [one] if one is not None else []
+        else:
+            selector = from_label_selector_object(get_object(reference, "selector"))
+            found = [
+                each
+                for each in objects.list(definition.resource, namespace)
+                if selector.matches(get_object(each, "metadata", "labels"))
+            ]
+        if not found and reference.get("parameterNotFoundAction") != "Allow":
+            raise ParameterError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        return found
+
+    def _definition(self, kind: JsonObject) -> ResourceDefinition | None:
+        for definition in self._environment.definitions():
+            resource = definition.resource
+            if (resource.api_version, resource.kind) == (kind.get("apiVersion"), kind.get("kind")):
+                return definition
+        return None
+
+
+def _group_version_kind(kind: JsonObject) -> str:
+    return f"{kind.get('apiVersion')}, Kind={kind.get('kind')}"
+
+
+__all__ = ["Binding", "ConditionError", "ParameterError", "Policy", "PolicyEngine", "Scope"]
