@@ -311,7 +311,8 @@ def _set_eviction(known: list[JsonObject], status: JsonObject) -> None:
     if get_str(status, "evacuationNodeName"):
         text = "VMI is marked for eviction"
         conditions.put(
-            known, conditions.new_condition("EvictionRequested", "True", "EvictionRequested", text)
+            known,
+            conditions.new_condition("EvictionRequested", "True", "EvictionRequested", text, probed=True),
         )
     else:
         conditions.drop(known, "EvictionRequested")

@@ -1,0 +1,123 @@
+"""What virt-api says about itself: groups, resources, version, health."""
+
+from __future__ import annotations
+
+import platform
+
+from kubecore.json import JsonObject
+from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+
+_INSTANCE_SUBRESOURCES = (
+    "vnc",
+    "vnc/screenshot",
+    "console",
+    "portforward",
+    "backup",
+    "redefine-checkpoint",
+    "pause",
+    "unpause",
+    "freeze",
+    "unfreeze",
+    "reset",
+    "softreboot",
+    "guestosinfo",
+    "userlist",
+    "filesystemlist",
+    "addvolume",
+    "removevolume",
+    "objectgraph",
+    "sev/fetchcertchain",
+    "sev/querylaunchmeasurement",
+    "sev/setupsession",
+    "sev/injectlaunchsecret",
+    "evacuate/cancel",
+)
+_MACHINE_SUBRESOURCES = (
+    "start",
+    "stop",
+    "restart",
+    "migrate",
+    "expand-spec",
+    "objectgraph",
+    "evacuate/cancel",
+)
+
+
+def group() -> JsonObject:
+    """The group that is served. Its name lacks a letter, as clients know it."""
+    versions = [
+        {"groupVersion": f"{SUBRESOURCES_GROUP}/{version}", "version": version}
+        for version in SUBRESOURCES_VERSIONS
+    ]
+    return {
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": "subresource.kubevirt.io",
+        "versions": versions,
+        "preferredVersion": versions[0],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}],
+    }
+
+
+def groups() -> JsonObject:
+    """All groups that are served."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group()]}
+
+
+def resource_list(version: str) -> JsonObject:
+    """The subresources of a version, each as a resource of its own."""
+    names = ["expand-vm-spec"]
+    names += [f"virtualmachineinstances/{name}" for name in _INSTANCE_SUBRESOURCES]
+    names += [f"virtualmachines/{name}" for name in _MACHINE_SUBRESOURCES]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": f"{SUBRESOURCES_GROUP}/{version}",
+        "resources": [
+            {"name": name, "singularName": "", "namespaced": True, "kind": "", "verbs": None}
+            for name in names
+        ],
+    }
+
+
+def root_paths() -> JsonObject:
+    """The paths that are served."""
+    paths = ["/apis", "/apis/" + SUBRESOURCES_GROUP]
+    paths += [f"/apis/{SUBRESOURCES_GROUP}/{version}" for version in SUBRESOURCES_VERSIONS]
+    return {"paths": [*paths, "/healthz", "/openapi/v2", "/openapi/v3"]}
+
+
+def version(release: str) -> JsonObject:
+    """What this server is."""
+    return {
+        "gitVersion": release,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "",
+        "goVersion": "",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"linux/{'amd64' if platform.machine() == 'x86_64' else platform.machine()}",
+    }
+
+
+def openapi_v2() -> JsonObject:
+    """An OpenAPI document for merging into the cluster's: this group adds no kinds of its own."""
+    info = {"title": "KubeVirt API", "version": "1.0.0"}
+    return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+
+
+def openapi_v3() -> JsonObject:
+    """An OpenAPI document of this group alone."""
+    info = {"title": "KubeVirt API", "version": "1.0.0"}
+    return {"openapi": "3.0.0", "info": info, "paths": {}, "components": {"schemas": {}}}
+
+
+def openapi_v3_index() -> JsonObject:
+    """Where the OpenAPI documents are found."""
+    paths = {
+        f"apis/{SUBRESOURCES_GROUP}/{name}": {
+            "serverRelativeURL": f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{name}?hash=1"
+        }
+        for name in SUBRESOURCES_VERSIONS
+    }
+    return {"paths": paths}

@@ -1,0 +1,130 @@
+"""The webhook that guards launcher and attachment pods from being evicted under a running guest.
+
+Every refusal has status 429, so that whoever drains a node tries again. A guest that should move is marked
+with the node it is to leave; the controllers (or somebody else, for strategy External) then move it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubecore import resources
+from kubecore.client import Client
+from kubecore.errors import StatusError, is_not_found
+from kubecore.json import JsonObject, get_bool, get_object, get_str
+from kubecore.objects import meta
+from kubecore.resources import ResourceType
+from virtplane.api import resources as kinds
+from virtplane.api.config import ClusterConfig
+
+PATH = "/pod-eviction-validate"
+_DESCHEDULER = "sigs.k8s.io/descheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of an eviction. Allowed when `refusal` is empty; `mark` asks for the instance's mark."""
+
+    refusal: str = ""
+    mark: bool = False
+
+
+ALLOWED = Verdict()
+
+
+def judge(vmi: JsonObject, pod: JsonObject, default_strategy: str) -> Verdict:
+    """Whether the launcher `pod` of `vmi` may be evicted."""
+    strategy = get_str(vmi, "spec", "evictionStrategy") or default_strategy
+    is_migratable = meta.is_condition_true(vmi, "LiveMigratable")
+    if strategy == "LiveMigrate" and not is_migratable:
+        name = meta.name(vmi)
+        return Verdict(f"VMI {name} is configured with an eviction strategy but is not live-migratable")
+    if strategy == "LiveMigrateIfPossible" and not is_migratable:
+        return ALLOWED
+    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible", "External"):
+        return ALLOWED
+    text = f'Eviction triggered evacuation of VMI "{meta.namespace(vmi)}/{meta.name(vmi)}"'
+    if get_str(vmi, "status", "nodeName") != get_str(pod, "spec", "nodeName"):
+        return Verdict("Eviction request for target Pod")
+    if get_str(vmi, "status", "evacuationNodeName"):
+        return Verdict(f"Evacuation in progress: {text}")
+    return Verdict(text, mark=True)
+
+
+def mark_operations(vmi: JsonObject, node: str, requested_by: str) -> list[JsonObject]:
+    """Operations that mark an instance to leave `node`."""
+    operations: list[JsonObject] = [{"op": "add", "path": "/status/evacuationNodeName", "value": node}]
+    if requested_by == _DESCHEDULER:
+        if meta.annotations(vmi):
+            path = "/metadata/annotations/kubevirt.io~1eviction-source"
+            operations.append({"op": "add", "path": path, "value": "descheduler"})
+        else:
+            value = {"kubevirt.io/eviction-source": "descheduler"}
+            operations.append({"op": "add", "path": "/metadata/annotations", "value": value})
+    return operations
+
+
+class EvictionWebhook:
+    """Answers reviews of pod evictions."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def review(self, review: JsonObject, config: ClusterConfig) -> JsonObject:
+        """The AdmissionReview that answers `review`."""
+        request = get_object(review, "request")
+        refusal = await self._refusal(request, config)
+        response: JsonObject = {"uid": get_str(request, "uid"), "allowed": not refusal}
+        if refusal:
+            response["status"] = {"message": refusal, "code": 429}
+        version = get_str(review, "apiVersion", default="admission.k8s.io/v1")
+        return {"apiVersion": version, "kind": "AdmissionReview", "response": response}
+
+    async def _refusal(self, request: JsonObject, config: ClusterConfig) -> str:
+        namespace, name = get_str(request, "namespace"), get_str(request, "name")
+        pod = await self._get(resources.PODS, name, namespace)
+        if pod is None or get_str(pod, "status", "phase") in ("Succeeded", "Failed"):
+            return ""
+        kind = meta.labels(pod).get("kubevirt.io")
+        if kind == "hotplug-disk":
+            return await self._attachment_refusal(pod)
+        owner = meta.annotations(pod).get("kubevirt.io/domain", "")
+        if kind != "virt-launcher" or not owner:
+            return ""
+        vmi = await self._get(kinds.VIRTUAL_MACHINE_INSTANCES, owner, namespace)
+        if vmi is None:
+            return ""
+        verdict = judge(vmi, pod, config.eviction_strategy)
+        if verdict.mark:
+            await self._mark(vmi, pod, request)
+        return verdict.refusal
+
+    async def _attachment_refusal(self, pod: JsonObject) -> str:
+        owner = meta.controller_of(pod)
+        launcher = (
+            await self._get(resources.PODS, get_str(owner, "name"), meta.namespace(pod)) if owner else None
+        )
+        if launcher is None or get_str(launcher, "status", "phase") in ("Succeeded", "Failed"):
+            return ""
+        vmi = meta.annotations(launcher).get("kubevirt.io/domain", "")
+        text = f"cannot evict hotplug pod: {meta.name(pod)} associated with running vmi: {vmi}"
+        return f"{text} in namespace {meta.namespace(pod)}"
+
+    async def _mark(self, vmi: JsonObject, pod: JsonObject, request: JsonObject) -> None:
+        requested_by = meta.annotations(get_object(request, "object")).get("requested-by", "")
+        await self._client.patch(
+            kinds.VIRTUAL_MACHINE_INSTANCES,
+            meta.name(vmi),
+            mark_operations(vmi, get_str(pod, "spec", "nodeName"), requested_by),
+            meta.namespace(vmi),
+            type="json",
+            dry_run=get_bool(request, "dryRun"),
+        )
+
+    async def _get(self, kind: ResourceType, name: str, namespace: str) -> JsonObject | None:
+        try:
+            return await self._client.get(kind, name, namespace)
+        except StatusError as error:
+            if is_not_found(error):
+                return None
+            raise

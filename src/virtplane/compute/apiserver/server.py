@@ -1,0 +1,279 @@
+"""virt-api: webhooks and the aggregated API of subresources, over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from aiohttp import web
+
+from kubecore import resources
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import meta
+from kubecore.runtime import Context, Manager
+from virtplane.api import resources as kinds
+from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.compute.apiserver import authorization, discovery, webhooks
+from virtplane.compute.apiserver.authorization import Authorizer, ProxySettings
+from virtplane.compute.apiserver.eviction import EvictionWebhook
+from virtplane.compute.apiserver.expansion import Expander
+from virtplane.compute.apiserver.subresources.instances import Instances
+from virtplane.compute.apiserver.subresources.machines import Machines
+from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PORT = 8443
+DEFAULT_CERTIFICATES = Path("/etc/virt-api/certificates")
+_PROXY_CONFIG = "extension-apiserver-authentication"
+_RETRY_SECONDS = 1.0
+_CHECK_SECONDS = 30.0
+_MAX_BODY = 16 * 1024 * 1024
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class VirtApi:
+    """The component ``virt-api``."""
+
+    name = "virt-api"
+
+    async def run(self, context: Context) -> None:
+        """Serve until cancelled; certificates are read again when they change."""
+        client = context.client(self.name)
+        manager = Manager(client)
+        served = Served(client, manager, context.namespace)
+        port = int(context.settings.get("api_port") or DEFAULT_PORT)
+        certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
+        manager.add_runnable("https", lambda: _serve(client, served, certificates, port))
+        await manager.run()
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The server's certificate and the front proxy's authority at one time."""
+
+    stamp: int
+    proxy: ProxySettings
+
+
+async def _serve(client: Client, served: Served, certificates: Path, port: int) -> None:
+    runner = web.AppRunner(served.application(), access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    try:
+        while True:
+            files = await _wait_for_files(client, certificates)
+            served.proxy = files.proxy
+            tls = await asyncio.to_thread(_server_tls, certificates, files.proxy.authorities)
+            site = web.TCPSite(runner, None, port, ssl_context=tls, reuse_port=True)
+            await site.start()
+            logger.info("Serving on port %d", port)
+            await _until_changed(client, certificates, files)
+            await site.stop()
+    finally:
+        await runner.cleanup()
+
+
+def _server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
+    if authorities:
+        context.load_verify_locations(cadata=authorities)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+async def _files(client: Client, certificates: Path) -> _Files | None:
+    """The files as they are; None while some are missing."""
+    try:
+        config = await client.get(resources.CONFIG_MAPS, _PROXY_CONFIG, "kube-system")
+        stat = await asyncio.to_thread((certificates / "tls.crt").stat)
+        await asyncio.to_thread((certificates / "tls.key").stat)
+    except (StatusError, ConnectionFailed, OSError) as error:
+        logger.info("Not ready to serve: %s", error)
+        return None
+    return _Files(stat.st_mtime_ns, ProxySettings.of(config))
+
+
+async def _wait_for_files(client: Client, certificates: Path) -> _Files:
+    while True:
+        found = await _files(client, certificates)
+        if found is not None:
+            return found
+        await asyncio.sleep(_RETRY_SECONDS)
+
+
+async def _until_changed(client: Client, certificates: Path, files: _Files) -> None:
+    while True:
+        await asyncio.sleep(_CHECK_SECONDS)
+        found = await _files(client, certificates)
+        if found is not None and found != files:
+            return
+
+
+class Served:
+    """Everything that the server answers with. `proxy` changes when the API server's settings do."""
+
+    def __init__(self, client: Client, manager: Manager, namespace: str) -> None:
+        self.proxy = ProxySettings()
+        self._client = client
+        self._namespace = namespace
+        self._config = ClusterConfig(None)
+        self._kubevirts = manager.informer(kinds.KUBEVIRTS)
+        self._authorizer = Authorizer(client)
+        self._evictions = EvictionWebhook(client)
+        self._webhooks = webhooks.Webhooks(client, manager, self._evictions)
+        expander = Expander(client)
+        agents = NodeAgents(client, namespace)
+        self._instances = Instances(client, agents, expander, self._settings)
+        self._machines = Machines(client, self._instances)
+
+    async def _settings(self) -> ClusterConfig:
+        return self.config()
+
+    def config(self) -> ClusterConfig:
+        """The installation's configuration now; the last good one where the present one is not."""
+        found = self._kubevirts.list()
+        own = [item for item in found if meta.namespace(item) == self._namespace]
+        self._config = effective(next(iter([*own, *found]), None), self._config)
+        return self._config
+
+    def application(self) -> web.Application:
+        """The web application."""
+        app = web.Application(middlewares=[self._guard], client_max_size=_MAX_BODY)
+        router = app.router
+        for path, document in (
+            ("/", discovery.root_paths),
+            ("/apis", discovery.groups),
+            (f"/apis/{SUBRESOURCES_GROUP}", discovery.group),
+            (f"/apis/{SUBRESOURCES_GROUP}/", discovery.group),
+            ("/openapi/v2", discovery.openapi_v2),
+            ("/openapi/v3", discovery.openapi_v3_index),
+        ):
+            router.add_get(path, _document(document))
+        for version in SUBRESOURCES_VERSIONS:
+            self._add_version(router, version)
+        router.add_get("/healthz", self._healthz)
+        for path in webhooks.PATHS:
+            router.add_post(path, self._review)
+        return app
+
+    def _add_version(self, router: web.UrlDispatcher, version: str) -> None:
+        base = f"/apis/{SUBRESOURCES_GROUP}/{version}"
+        for end in ("", "/"):
+            router.add_get(base + end, _document(lambda: discovery.resource_list(version)))
+        router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", _document(discovery.openapi_v3))
+        router.add_get(f"{base}/version", _document(lambda: discovery.version(metadata.version("virtplane"))))
+        router.add_get(f"{base}/guestfs", self._guestfs)
+        router.add_get(f"{base}/healthz", self._healthz)
+        instance = base + "/namespaces/{namespace}/virtualmachineinstances/{name}"
+        for method, path, handler in self._instances.routes():
+            router.add_route(method, f"{instance}/{path}", handler)
+        machine = base + "/namespaces/{namespace}/virtualmachines/{name}"
+        for method, path, handler in _machine_routes(self._machines):
+            router.add_route(method, f"{machine}/{path}", handler)
+        router.add_put(base + "/namespaces/{namespace}/expand-vm-spec", self._machines.expand_given)
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Authentication, authorization, content negotiation, and errors in the forms that clients know."""
+        try:
+            refusal = await self._refusal(request)
+            if refusal is not None:
+                return refusal
+            return await handler(request)
+        except StatusError as error:
+            return web.json_response(error.to_status(), status=error.code)
+        except web.HTTPNotFound:
+            return web.Response(status=404, text="404: Page Not Found")
+        except web.HTTPMethodNotAllowed:
+            return web.Response(status=405, text="405: Method Not Allowed")
+        except ConnectionFailed as error:
+            return web.Response(status=500, text=str(error))
+
+    async def _refusal(self, request: web.Request) -> web.Response | None:
+        if request.path in webhooks.PATHS or authorization.is_open(request.path):
+            return None
+        user = self._user(request)
+        if user is None:
+            return web.Response(status=401, text="request is not authenticated")
+        wanted = authorization.attributes(request.method, request.path)
+        if wanted is None:
+            return web.Response(status=401, text="unknown api endpoint")
+        denial = await self._authorizer.refusal(user, wanted)
+        if denial:
+            return web.Response(status=401, text=denial)
+        if not _accepts(request):
+            return web.Response(status=406, text="406: Not Acceptable\n\nAvailable representations: ")
+        return None
+
+    def _user(self, request: web.Request) -> authorization.User | None:
+        transport = request.transport
+        certificate = transport.get_extra_info("peercert") if transport is not None else None
+        name = authorization.peer_common_name(certificate)
+        if not certificate or (self.proxy.allowed_names and name not in self.proxy.allowed_names):
+            return None
+        return authorization.user_of(request.headers.items(), self.proxy)
+
+    async def _review(self, request: web.Request) -> web.Response:
+        review = await request.json()
+        return web.json_response(await self._webhooks.review(request.path, review, self.config()))
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        try:
+            await self._client.request("GET", "/version")
+        except (StatusError, ConnectionFailed) as error:
+            failed = {"apiserver": {"connectivity": "failed", "error": str(error)}}
+            return web.json_response(failed, status=500)
+        return web.json_response({"apiserver": {"connectivity": "ok"}})
+
+    async def _guestfs(self, request: web.Request) -> web.Response:
+        listing = await self._client.list(kinds.KUBEVIRTS, self._namespace)
+        for kubevirt in get_list(listing, "items"):
+            status = get_object(kubevirt, "status")
+            registry, tag = status.get("observedKubeVirtRegistry"), status.get("observedKubeVirtVersion")
+            return web.json_response({"registry": registry, "tag": tag, "imagePrefix": "", "gsImage": ""})
+        failed = {"guestfs": {"status": "failed", "error": "no KubeVirt object found"}}
+        return web.json_response(failed, status=500)
+
+
+def _machine_routes(machines: Machines) -> list[tuple[str, str, _Handler]]:
+    return [
+        ("PUT", "start", machines.start),
+        ("PUT", "stop", machines.stop),
+        ("PUT", "restart", machines.restart),
+        ("PUT", "migrate", machines.migrate),
+        ("GET", "expand-spec", machines.expand_spec),
+        ("PUT", "addvolume", machines.add_volume),
+        ("PUT", "removevolume", machines.remove_volume),
+        ("PUT", "memorydump", machines.memory_dump),
+        ("PUT", "removememorydump", machines.remove_memory_dump),
+        ("GET", "portforward/{port}", machines.port_forward),
+        ("GET", "portforward/{port}/{protocol}", machines.port_forward),
+        ("GET", "objectgraph", machines.object_graph),
+        ("PUT", "evacuate/cancel", machines.cancel_evacuation),
+    ]
+
+
+def _document(build: Callable[[], JsonObject]) -> _Handler:
+    async def handle(request: web.Request) -> web.Response:
+        return web.json_response(build())
+
+    return handle
+
+
+def _accepts(request: web.Request) -> bool:
+    """Whether the client takes what comes. Answers without body have no type, so only ``*/*`` takes them."""
+    accept = request.headers.get("Accept", "*/*")
+    types = {part.partition(";")[0].strip() for part in accept.split(",")}
+    if "*/*" in types or not accept.strip():
+        return True
+    return request.method == "GET" and "application/json" in types

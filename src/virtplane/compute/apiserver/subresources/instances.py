@@ -1,0 +1,357 @@
+"""Subresources of virtual machine instances."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.errors import StatusError, is_not_found
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from virtplane.api import resources as kinds
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.expansion import Expander
+from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
+from virtplane.compute.apiserver.subresources.bodies import is_dry_run, parse_options, read_options
+from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
+from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict
+
+Check = Callable[[JsonObject], None]
+SettingsSource = Callable[[], Awaitable[ClusterConfig]]
+
+
+class Instances:
+    """Handlers of the subresources of VirtualMachineInstances."""
+
+    def __init__(
+        self, client: Client, agents: NodeAgents, expander: Expander, settings: SettingsSource
+    ) -> None:
+        self._client = client
+        self._agents = agents
+        self.expander = expander
+        self.settings = settings
+
+    async def _instance(self, request: web.Request) -> JsonObject:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        try:
+            return await self._client.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, namespace)
+        except StatusError as error:
+            if is_not_found(error):
+                raise errors.not_found(INSTANCE, name) from error
+            raise
+
+    async def launchers(self, vmi: JsonObject) -> list[JsonObject]:
+        """The launcher pods of an instance."""
+        listing = await self._client.list(
+            resources.PODS, meta.namespace(vmi), label_selector=f"kubevirt.io/created-by={meta.uid(vmi)}"
+        )
+        return get_list(listing, "items")
+
+    async def patch(self, vmi: JsonObject, operations: list[JsonObject], dry_run: bool) -> None:
+        """Patches an instance. Raises StatusError as users should see it."""
+        try:
+            await self._client.patch(
+                kinds.VIRTUAL_MACHINE_INSTANCES,
+                meta.name(vmi),
+                operations,
+                meta.namespace(vmi),
+                type="json",
+                dry_run=dry_run,
+            )
+        except StatusError as error:
+            if error.code in (404, 409) or (error.code == 422 and error.causes):
+                raise
+            raise refusals.internal(error.message) from error
+
+    async def _tell(self, vmi: JsonObject, action: str, body: bytes = b"") -> web.Response:
+        """Has the node agent do something."""
+        try:
+            reply = await self._agents.request(vmi, "PUT", action, body)
+        except NodeAgentError as error:
+            raise refusals.internal(str(error)) from error
+        if not 200 <= reply.status < 300:
+            text = reply.body.decode(errors="replace")
+            status = f"{reply.status} {reply.reason}".strip()
+            raise refusals.internal(f"unexpected return code {reply.status} ({status}), message: {text}")
+        return web.Response(status=200)
+
+    def _command(self, action: str, check: Check | None = None, *, reads_options: bool = False) -> _Handler:
+        async def handle(request: web.Request) -> web.Response:
+            body = await request.read()
+            options = parse_options(body) if reads_options else {}
+            vmi = await self._instance(request)
+            if check is not None:
+                check(vmi)
+            if is_dry_run(options):
+                await self._agents.base_url(vmi)
+                return web.Response(status=200)
+            return await self._tell(vmi, action, body)
+
+        return handle
+
+    async def unpause(self, request: web.Request) -> web.Response:
+        """Lets a paused guest go on."""
+        body = await request.read()
+        options = parse_options(body)
+        vmi = await self._instance(request)
+        try:
+            vm = await self._client.get(kinds.VIRTUAL_MACHINES, meta.name(vmi), meta.namespace(vmi))
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
+            vm = None
+        refusals.check_unpause(vmi, vm)
+        if is_dry_run(options):
+            await self._agents.base_url(vmi)
+            return web.Response(status=200)
+        return await self._tell(vmi, "unpause", body)
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Resets the guest as its reset button would."""
+        vmi = await self._instance(request)
+        try:
+            return await self._tell(vmi, "reset")
+        except StatusError as error:
+            phase = refusals.phase(vmi)
+            if phase == "Running":
+                raise
+            text = f"Failed to reset non-running VMI with phase {phase}: {error.message}"
+            raise StatusError(error.code, error.reason, text, error.details) from error
+
+    def _question(self, action: str, check: Check) -> _Handler:
+        """A request that the node agent answers with a document. All failures are plain texts with 500."""
+
+        async def handle(request: web.Request) -> web.Response:
+            try:
+                vmi = await self._instance(request)
+                check(vmi)
+                reply = await self._agents.request(vmi, "GET", action)
+            except StatusError as error:
+                return web.Response(status=500, text=error.message)
+            except NodeAgentError as error:
+                return web.Response(status=500, text=str(error))
+            if not 200 <= reply.status < 300:
+                return web.Response(status=500, text=reply.body.decode(errors="replace"))
+            return web.Response(body=reply.body, content_type=reply.content_type)
+
+        return handle
+
+    def _sev_question(self, action: str, check: Check) -> _Handler:
+        async def handle(request: web.Request) -> web.Response:
+            gate = (await self.settings()).gate("WorkloadEncryptionSEV")
+
+            def check_all(vmi: JsonObject) -> None:
+                check(vmi)
+                refusals.check_sev(vmi, gate)
+
+            return await self._question(action, check_all)(request)
+
+        return handle
+
+    async def sev_setup(self, request: web.Request) -> web.Response:
+        """Stores the session by which a guest's owner will recognise it."""
+        options = await read_options(request)
+        if not get_str(options, "session"):
+            raise errors.bad_request("Session blob is required")
+        if not get_str(options, "dhCert"):
+            raise errors.bad_request("DH cert is required")
+        vmi = await self._instance(request)
+        if refusals.phase(vmi) != "Scheduled":
+            raise instance_conflict(vmi, "VMI is not in Scheduled phase")
+        refusals.check_sev(vmi, (await self.settings()).gate("WorkloadEncryptionSEV"))
+        path = ("spec", "domain", "launchSecurity", "sev")
+        present = get_object(vmi, *path)
+        if present.get("session"):
+            raise instance_conflict(vmi, "Session already defined")
+        value = {**present, "session": options["session"], "dhCert": options["dhCert"]}
+        pointer = "/" + "/".join(path)
+        operations: list[JsonObject] = [
+            {"op": "test", "path": pointer, "value": present},
+            {"op": "replace", "path": pointer, "value": value},
+        ]
+        await self.patch(vmi, operations, dry_run=False)
+        return web.Response(status=202)
+
+    async def sev_inject(self, request: web.Request) -> web.Response:
+        """Gives a measured guest its secret."""
+        body = await request.read()
+        vmi = await self._instance(request)
+        refusals.require_running(vmi, "VMI is not running")
+        refusals.check_sev(vmi, (await self.settings()).gate("WorkloadEncryptionSEV"))
+        if not refusals.is_paused(vmi):
+            raise instance_conflict(vmi, "VMI is not paused")
+        return await self._tell(vmi, "sev/injectlaunchsecret", body)
+
+    def _connection(self, action: str, check: Check, *parameters: str) -> _Handler:
+        """A byte stream between the client and the guest. The way to the guest is opened first, so that
+        failures are still ordinary answers."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            vmi = await self._instance(request)
+            check(vmi)
+            query = "&".join(f"{key}={request.query[key]}" for key in parameters if key in request.query)
+            try:
+                async with self._agents.stream(vmi, f"{action}?{query}" if query else action) as upstream:
+                    client = await streams.accept(request)
+                    await streams.splice(client, upstream)
+                    return client
+            except NodeAgentError as error:
+                raise refusals.internal(str(error)) from error
+
+        return handle
+
+    async def port_forward(self, request: web.Request) -> web.StreamResponse:
+        """Connects to a port of the guest."""
+        return await self.forward(request, await self._instance(request))
+
+    async def forward(self, request: web.Request, vmi: JsonObject) -> web.StreamResponse:
+        """Connects the client to a port of the guest, over the pod network."""
+        address = refusals.forward_address(vmi)
+        port = request.match_info.get("port", "")
+        if not port.isdigit():
+            raise errors.bad_request("port must not be empty")
+        if request.match_info.get("protocol", "tcp").lower() == "udp":
+            client = await streams.accept(request)
+            await streams.forward_datagrams(client, address, int(port))
+            return client
+        try:
+            reader, writer = await asyncio.open_connection(address, int(port))
+        except OSError as error:
+            raise refusals.internal(f"dialing VM: {error}") from error
+        client = await streams.accept(request)
+        await streams.forward(client, reader, writer)
+        return client
+
+    async def add_volume(self, request: web.Request) -> web.Response:
+        """Adds a volume to a running instance that no VM owns."""
+        return await self._change_volumes(request, adds=True)
+
+    async def remove_volume(self, request: web.Request) -> web.Response:
+        """Takes a hotplugged volume away from a running instance."""
+        return await self._change_volumes(request, adds=False)
+
+    async def _change_volumes(self, request: web.Request, *, adds: bool) -> web.Response:
+        options = await read_options(request)
+        settings = await self.settings()
+        if not settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
+            text = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API."
+            raise errors.bad_request(text)
+        name = get_str(options, "name")
+        checked = volumes.checked_add(options) if adds else options
+        if not name:
+            raise errors.bad_request("RemoveVolumeOptions requires name to be set")
+        vmi = await self._instance(request)
+        owner = meta.controller_of(vmi)
+        if (
+            owner is not None
+            and owner.get("kind") == "VirtualMachine"
+            and not settings.gate("HotplugVolumes")
+        ):
+            raise errors.bad_request(f"VMI {meta.namespace(vmi)}/{meta.name(vmi)} is owned by a VM")
+        refusals.require_running(vmi, "VMI is not running")
+        spec = get_object(vmi, "spec")
+
+        def conflict(text: str) -> StatusError:
+            return instance_conflict(vmi, text)
+
+        if adds:
+            operations = volumes.add_operations(spec, checked, "/spec", conflict)
+        else:
+            operations = volumes.remove_operations(spec, name, "/spec", conflict)
+        await self.patch(vmi, operations, is_dry_run(options))
+        return web.Response(status=202)
+
+    async def object_graph(self, request: web.Request) -> web.Response:
+        """The objects that the instance depends on."""
+        objectgraph.require_gate((await self.settings()).gate("ObjectGraph"))
+        options = await read_options(request)
+        vmi = await self._instance(request)
+        return web.json_response(objectgraph.of_instance(vmi, await self.launchers(vmi), options))
+
+    async def cancel_evacuation(self, request: web.Request) -> web.Response:
+        """Takes back the mark that the instance is to leave its node."""
+        return await self.cancel(request, await self._instance(request))
+
+    async def cancel(self, request: web.Request, vmi: JsonObject) -> web.Response:
+        """Takes back the mark of `vmi`. Nodes that are being drained keep it."""
+        body = await request.read()
+        if not body.strip():
+            raise errors.bad_request("No body")
+        options = parse_options(body)
+        node = get_str(vmi, "status", "evacuationNodeName") or get_str(vmi, "status", "nodeName")
+        if not node:
+            raise refusals.internal("resource name may not be empty")
+        await self._check_drain(node)
+        if not get_str(vmi, "status", "evacuationNodeName"):
+            return web.Response(status=200)
+        path = "/status/evacuationNodeName"
+        named = get_str(options, "evacuationNodeName")
+        operations: list[JsonObject] = [
+            {"op": "test", "path": path, "value": named},
+            {"op": "remove", "path": path},
+        ]
+        await self.patch(vmi, operations, is_dry_run(options))
+        return web.Response(status=200)
+
+    async def _check_drain(self, node_name: str) -> None:
+        key = get_str((await self.settings()).migrations, "nodeDrainTaintKey")
+        try:
+            node = await self._client.get(resources.NODES, node_name)
+        except StatusError as error:
+            raise refusals.internal(error.message) from error
+        for taint in get_list(node, "spec", "taints"):
+            if key and taint.get("key") == key and taint.get("effect") == "NoSchedule":
+                value = get_str(taint, "value")
+                text = f"&Taint{{Key:{key},Value:{value},Effect:NoSchedule,TimeAdded:<nil>,}}"
+                raise errors.bad_request(f'Node "{node_name}" has NodeDrainTaintKey "{text}"')
+
+    def routes(self) -> list[tuple[str, str, _Handler]]:
+        """Method, path below the instance, handler."""
+        running = refusals.require_running
+        return [
+            ("PUT", "pause", self._command("pause", refusals.check_pause, reads_options=True)),
+            ("PUT", "unpause", self.unpause),
+            ("PUT", "freeze", self._command("freeze", running)),
+            ("PUT", "unfreeze", self._command("unfreeze", _running_instance)),
+            ("PUT", "reset", self.reset),
+            ("PUT", "softreboot", self._command("softreboot", refusals.check_softreboot)),
+            ("PUT", "backup", self._command("backup", running)),
+            ("PUT", "redefine-checkpoint", self._command("redefine-checkpoint", _tracked)),
+            ("GET", "console", self._connection("console", refusals.check_console)),
+            ("GET", "vnc", self._connection("vnc", refusals.check_display, "preserveSession")),
+            ("GET", "vnc/screenshot", self._question("vnc/screenshot", refusals.check_display)),
+            ("GET", "usbredir", self._connection("usbredir", refusals.check_usb_redirection)),
+            ("GET", "vsock", self._connection("vsock", refusals.check_vsock, "port", "tls")),
+            ("GET", "portforward/{port}", self.port_forward),
+            ("GET", "portforward/{port}/{protocol}", self.port_forward),
+            ("GET", "guestosinfo", self._question("guestosinfo", refusals.check_guest_agent)),
+            ("GET", "userlist", self._question("userlist", refusals.check_guest_agent)),
+            ("GET", "filesystemlist", self._question("filesystemlist", refusals.check_guest_agent)),
+            ("PUT", "addvolume", self.add_volume),
+            ("PUT", "removevolume", self.remove_volume),
+            ("GET", "objectgraph", self.object_graph),
+            ("PUT", "evacuate/cancel", self.cancel_evacuation),
+            ("GET", "sev/fetchcertchain", self._sev_question("sev/fetchcertchain", refusals.check_assigned)),
+            (
+                "GET",
+                "sev/querylaunchmeasurement",
+                self._sev_question("sev/querylaunchmeasurement", _running_instance),
+            ),
+            ("PUT", "sev/setupsession", self.sev_setup),
+            ("PUT", "sev/injectlaunchsecret", self.sev_inject),
+        ]
+
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _running_instance(vmi: JsonObject) -> None:
+    refusals.require_running(vmi, "VMI is not running")
+
+
+def _tracked(vmi: JsonObject) -> None:
+    refusals.check_changed_block_tracking(vmi)

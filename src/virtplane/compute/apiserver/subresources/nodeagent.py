@@ -1,0 +1,119 @@
+"""The way to virt-handler: find the one on the instance's node, speak mutual TLS with it."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects import meta
+from virtplane.compute.apiserver.subresources import refusals
+
+PORT = 8186
+SUBPROTOCOL = "plain.kubevirt.io"
+_TIMEOUT_SECONDS = 10.0
+_AUTHORITIES = "kubevirt-ca"
+
+
+class NodeAgentError(Exception):
+    """The node agent cannot be reached, or its certificate is not a node agent's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the node agent answered."""
+
+    status: int
+    reason: str
+    body: bytes
+    content_type: str
+
+
+class NodeAgents:
+    """The node agents of the cluster. `certificates` holds this component's client certificate."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        certificates: Path = Path("/etc/virt-handler/clientcertificates"),
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._certificates = certificates
+        # Agents are reached by address; their certificates carry the name of their service.
+        self._server_name = f"virt-handler.{namespace}.pod.cluster.local"
+
+    async def base_url(self, vmi: JsonObject) -> str:
+        """The URL under which the agent on the instance's node serves it. Raises StatusError."""
+        phase = refusals.phase(vmi)
+        if phase not in ("Running", "Scheduled"):
+            text = f"Unable to connect to VirtualMachineInstance because phase is {phase}"
+            raise errors.bad_request(f"{text} instead of Running or Scheduled")
+        node = get_str(vmi, "status", "nodeName")
+        listing = await self._client.list(
+            resources.PODS,
+            self._namespace,
+            label_selector="kubevirt.io=virt-handler",
+            field_selector=f"spec.nodeName={node}",
+        )
+        for pod in get_list(listing, "items"):
+            address = get_str(pod, "status", "podIP")
+            if address and not meta.is_being_deleted(pod):
+                host = f"[{address}]" if ":" in address else address
+                path = f"namespaces/{meta.namespace(vmi)}/virtualmachineinstances/{meta.name(vmi)}"
+                return f"https://{host}:{PORT}/v1/{path}"
+        raise errors.bad_request(f"No virt-handler on node {node} found")
+
+    async def request(self, vmi: JsonObject, method: str, action: str, body: bytes = b"") -> Reply:
+        """Asks the agent for an action. Raises StatusError where there is none, NodeAgentError otherwise."""
+        url = f"{await self.base_url(vmi)}/{action}"
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.request(
+                    method, url, data=body, ssl=await self._tls(), server_hostname=self._server_name
+                ) as response,
+            ):
+                content = await response.read()
+                return Reply(response.status, response.reason or "", content, response.content_type)
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise NodeAgentError(str(error)) from error
+
+    @asynccontextmanager
+    async def stream(self, vmi: JsonObject, action: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A byte stream of the guest. Raises StatusError or NodeAgentError before it is open."""
+        url = f"{await self.base_url(vmi)}/{action}"
+        async with aiohttp.ClientSession() as session:
+            try:
+                socket = await session.ws_connect(
+                    url,
+                    protocols=(SUBPROTOCOL,),
+                    ssl=await self._tls(),
+                    server_hostname=self._server_name,
+                    max_msg_size=0,
+                )
+            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+                raise NodeAgentError(str(error)) from error
+            try:
+                yield socket
+            finally:
+                await socket.close()
+
+    async def _tls(self) -> ssl.SSLContext:
+        bundle = await self._client.get(resources.CONFIG_MAPS, _AUTHORITIES, self._namespace)
+        return await asyncio.to_thread(self._context, get_str(bundle, "data", "ca-bundle"))
+
+    def _context(self, authorities: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=authorities)
+        context.load_cert_chain(self._certificates / "tls.crt", self._certificates / "tls.key")
+        return context

@@ -1,0 +1,102 @@
+"""Websockets of the subprotocol ``plain.kubevirt.io``: bytes in binary messages, nothing around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from virtplane.compute.apiserver.subresources.nodeagent import SUBPROTOCOL
+
+_CHUNK = 65536
+_KEEPALIVE_SECONDS = 30.0
+
+_AnySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
+
+
+async def accept(request: web.Request) -> web.WebSocketResponse:
+    """Upgrades the client's request."""
+    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), heartbeat=_KEEPALIVE_SECONDS, max_msg_size=0)
+    await socket.prepare(request)
+    return socket
+
+
+async def splice(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse) -> None:
+    """Copies both ways until one side ends."""
+    await _first_of(_copy(client, upstream), _copy(upstream, client))
+    await client.close()
+
+
+async def forward(
+    client: web.WebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Copies between a websocket and a TCP connection until one side ends."""
+
+    async def upload() -> None:
+        async for message in client:
+            if message.type == aiohttp.WSMsgType.BINARY:
+                writer.write(message.data)
+                await writer.drain()
+
+    async def download() -> None:
+        while data := await reader.read(_CHUNK):
+            await client.send_bytes(data)
+
+    try:
+        await _first_of(upload(), download())
+    finally:
+        writer.close()
+        await client.close()
+
+
+class DatagramForwarder(asyncio.DatagramProtocol):
+    """Gives datagrams that arrive to a queue; the newest are lost when nobody takes them."""
+
+    def __init__(self) -> None:
+        self.received: asyncio.Queue[bytes] = asyncio.Queue(1024)
+
+    def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
+        """Called by the event loop."""
+        if not self.received.full():
+            self.received.put_nowait(data)
+
+
+async def forward_datagrams(client: web.WebSocketResponse, address: str, port: int) -> None:
+    """Copies between a websocket and a UDP port, one datagram to a message."""
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_datagram_endpoint(DatagramForwarder, remote_addr=(address, port))
+
+    async def upload() -> None:
+        async for message in client:
+            if message.type == aiohttp.WSMsgType.BINARY:
+                transport.sendto(message.data)
+
+    async def download() -> None:
+        while True:
+            await client.send_bytes(await protocol.received.get())
+
+    try:
+        await _first_of(upload(), download())
+    finally:
+        transport.close()
+        await client.close()
+
+
+async def _copy(source: _AnySocket, target: _AnySocket) -> None:
+    async for message in source:
+        if message.type == aiohttp.WSMsgType.BINARY:
+            await target.send_bytes(message.data)
+
+
+async def _first_of(*jobs: Coroutine[Any, Any, None]) -> None:
+    """Runs all and cancels the rest when the first ends. A broken connection is an ordinary end."""
+    tasks = [asyncio.create_task(job, name="stream") for job in jobs]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
