@@ -123,7 +123,7 @@ def destroy(node: NodeLayout) -> None:
 
 
 def remove_mount_points(created: list[str]) -> None:
-    """Remove the directories that instances made on the machine, deepest first, unless something is in them."""
+    """Remove directories that instances made on the machine, deepest first, unless something is in them."""
     for point in reversed(created):
         try:
             Path(point).rmdir()

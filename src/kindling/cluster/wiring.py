@@ -1,4 +1,4 @@
-"""The instance's network on the machine: a bridge, a link and routes per node, masquerading to the outside."""
+"""The instance's network on the machine: a bridge, a link and routes per node, masquerading."""
 
 from __future__ import annotations
 

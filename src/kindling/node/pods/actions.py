@@ -124,9 +124,9 @@ def _consider(
     found = observed.current(name)
     if found is None:
         previous = observed.newest(name)
-        if previous is not None and previous.state is ContainerState.EXITED:
-            if not should_restart(policy, previous.exit_code):
-                return True
+        ended = previous is not None and previous.state is ContainerState.EXITED
+        if ended and previous is not None and not should_restart(policy, previous.exit_code):
+            return True
         starts.append(name)
         return False
     if found.state is ContainerState.RUNNING:

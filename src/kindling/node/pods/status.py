@@ -219,9 +219,8 @@ def _phase(pod: JsonObject, init: list[JsonObject], main: list[JsonObject], inpu
         for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
             ended = get_object(status, "state", "terminated")
             if is_restartable(container):
-                if not any(get_object(item, "state", "running") for item in main) and not status["started"]:
-                    if not any("terminated" in item["state"] or item["lastState"] for item in main):
-                        return "Pending"
+                if not status["started"] and not _has_begun(main):
+                    return "Pending"
                 continue
             if ended and ended["exitCode"] == 0:
                 continue
@@ -297,9 +296,7 @@ def _condition(value: bool, reason: str = "", message: str = "") -> JsonObject:
 def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list[JsonObject]) -> JsonObject:
     if phase == "Succeeded":
         return _condition(True, "PodCompleted")
-    begun = any(
-        "running" in item["state"] or "terminated" in item["state"] or item["lastState"] for item in main
-    )
+    begun = _has_begun(main)
     incomplete = []
     for container, status in zip(get_list(pod, "spec", "initContainers"), init, strict=True):
         done = status["started"] if is_restartable(container) else status["ready"]
@@ -309,6 +306,11 @@ def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list
         message = f"containers with incomplete status: {_names(incomplete)}"
         return _condition(False, "ContainersNotInitialized", message)
     return _condition(True)
+
+
+def _has_begun(main: list[JsonObject]) -> bool:
+    """Whether any container proper has run."""
+    return any("waiting" not in item["state"] or item["lastState"] for item in main)
 
 
 def _containers_ready(phase: str, statuses: list[JsonObject]) -> JsonObject:

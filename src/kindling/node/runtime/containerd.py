@@ -57,7 +57,7 @@ class Containerd:
         self,
         method: str,
         request: Mapping[str, Any] | None = None,
-        timeout: float = _SHORT,
+        seconds: float = _SHORT,
         images: bool = False,
     ) -> Message:
         service = "ImageService" if images else "RuntimeService"
@@ -75,7 +75,7 @@ class Containerd:
 
     async def not_ready_reasons(self) -> list[str]:
         """Messages of false runtime conditions."""
-        answer = await self._call("Status", timeout=5)
+        answer = await self._call("Status", seconds=5)
         return [
             f"{condition.type}: {condition.reason} {condition.message}".strip()
             for condition in answer.status.conditions

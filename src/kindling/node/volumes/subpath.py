@@ -20,7 +20,7 @@ def prepare(uid: str, volume: str, container: str, index: int, base: Path, relat
         target = identity.pod_directory(uid) / "volume-subpaths" / volume / container / str(index)
         mounts.unmount(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+        if Path(f"/proc/self/fd/{descriptor}").is_dir():
             target.mkdir(exist_ok=True)
         else:
             target.touch(exist_ok=True)
@@ -46,7 +46,7 @@ def _open_inside(base: Path, relative: str) -> int:
     if resolved != root and root not in resolved.parents:
         raise ContentProblem(f"subPath {relative!r} leaves the volume")
     descriptor = os.open(resolved, os.O_PATH | os.O_NOFOLLOW)
-    real = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+    real = Path(f"/proc/self/fd/{descriptor}").readlink()
     if real != root and root not in real.parents:
         os.close(descriptor)
         raise ContentProblem(f"subPath {relative!r} leaves the volume")

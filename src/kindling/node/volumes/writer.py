@@ -45,7 +45,7 @@ def write_payload(directory: Path, payload: Mapping[str, File], group: int | Non
         if group is not None or file.uid is not None:
             os.chown(path, -1 if file.uid is None else file.uid, -1 if group is None else group)
     link = directory / _DATA
-    previous = directory / os.readlink(link) if link.is_symlink() else None
+    previous = directory / link.readlink() if link.is_symlink() else None
     temporary = directory / "..data_tmp"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target.name)

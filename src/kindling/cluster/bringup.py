@@ -1,0 +1,240 @@
+"""``kindling up``: from nothing, or from whatever is left, to a cluster that is ready."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kindling.cluster import (
+    certificates,
+    containerd,
+    images,
+    isolation,
+    kubeconfigs,
+    machine,
+    processes,
+    supervisor,
+    wiring,
+)
+from kindling.cluster import (
+    instance as instances,
+)
+from kindling.cluster.errors import ExitCode, SetupError
+from kindling.cluster.instance import Instance, NodeLayout
+
+Progress = Callable[[str], None]
+"""Told what is being done or waited for."""
+
+READY_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for."""
+
+    state: Path
+    nodes: int | None = None
+    host_image: bool = True
+    api_flags: tuple[str, ...] = ()
+    api_port: int | None = None
+
+
+def up(wishes: Wishes, progress: Progress) -> Instance:
+    """Bring the cluster up; what runs already is left running. Raises SetupError."""
+    machine.check_machine()
+    progress("preparing state, certificates and addresses")
+    instance = _settle(wishes)
+    certificates.ensure(instance)
+    kubeconfigs.ensure(instance)
+    wiring.create(instance)
+    for node in instance.nodes():
+        progress(f"preparing {node.name}")
+        _prepare_node(instance, node)
+    archives = images.build_images(instance.state / "images", host_image=instance.host_image)
+    instance.logs.mkdir(exist_ok=True)
+    if not supervisor_pid(instance):
+        _launch_supervisor(instance)
+    for node in instance.nodes():
+        _import_images(instance, node, archives, progress)
+    wait_ready(instance, progress)
+    return instance
+
+
+def supervisor_pid(instance: Instance) -> int:
+    """The running supervisor's process id, 0 without one."""
+    try:
+        pid = int((instance.state / "supervisor.pid").read_text())
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (FileNotFoundError, ValueError, ProcessLookupError):
+        return 0
+    return pid if b"supervise" in command and str(instance.state).encode() in command else 0
+
+
+def _settle(wishes: Wishes) -> Instance:
+    """The instance as it is, or a new one with free addresses and port."""
+    state = wishes.state.resolve()
+    if state.is_relative_to("/run") or state.is_relative_to("/var/run"):
+        raise SetupError(
+            f"state directory {state}",
+            "nodes have a /run of their own, so it would not be visible in them",
+            "choose a directory elsewhere",
+            code=ExitCode.USAGE,
+        )
+    state.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with instances.machine_lock():
+        existing = instances.load(state)
+        if existing is not None:
+            names = instances.node_names(wishes.nodes) if wishes.nodes else existing.node_names
+            changed = Instance(
+                state=state,
+                id=existing.id,
+                subnet=existing.subnet,
+                api_port=existing.api_port,
+                # Nodes are added; taking one away needs reset, since pods may be bound to it.
+                node_names=max(names, existing.node_names, key=len),
+                host_image=wishes.host_image,
+                mtu=existing.mtu,
+                api_flags=wishes.api_flags or existing.api_flags,
+            )
+            changed.save()
+            return changed
+        others = instances.registered()
+        identifier = instances.instance_id(state)
+        taken = machine.used_networks()
+        taken += [ipaddress.IPv4Network(str(entry["subnet"])) for entry in others]
+        ports = {int(str(entry["api_port"])) for entry in others}
+        made = Instance(
+            state=state,
+            id=identifier,
+            subnet=instances.choose_subnet(identifier, taken),
+            api_port=wishes.api_port or instances.choose_port(ports),
+            node_names=instances.node_names(wishes.nodes or 1),
+            host_image=wishes.host_image,
+            mtu=machine.uplink_mtu(),
+            api_flags=wishes.api_flags,
+        )
+        made.save()
+    return made
+
+
+def _prepare_node(instance: Instance, node: NodeLayout) -> None:
+    node.directory.mkdir(parents=True, exist_ok=True)
+    isolation.create(instance, node)
+    wiring.connect(instance, node)
+    cni = node.directory / "cni-config"
+    cni.mkdir(exist_ok=True)
+    instances.write_atomically(cni / "10-kindling.conflist", wiring.render_cni(node, instance.mtu))
+    config = containerd.render_config(
+        node.directory,
+        sandbox_image=images.SANDBOX_IMAGE,
+        snapshotter=_snapshotter(node.directory),
+        restrict_oom=not machine.has_sys_resource(),
+    )
+    instances.write_atomically(node.directory / "containerd.toml", config.encode())
+
+
+def _snapshotter(directory: Path) -> str:
+    """overlayfs where the file system below `directory` can carry one, else copies."""
+    kind = machine.run(["stat", "--file-system", "--format=%T", str(directory)], what="file system").strip()
+    return "native" if kind in ("overlayfs", "tmpfs", "nfs", "fuseblk") else "overlayfs"
+
+
+def _launch_supervisor(instance: Instance) -> None:
+    log = (instance.logs / "supervisor.log").open("ab")
+    command = [sys.executable, "-m", "kindling.cluster.cli", "supervise", "--state", str(instance.state)]
+    with log:
+        launched = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd="/",
+            env=_clean_environment(),
+        )
+    instances.write_atomically(instance.state / "supervisor.pid", str(launched.pid).encode())
+
+
+def _clean_environment() -> dict[str, str]:
+    """The environment of everything that stays: of the caller's, only what programs need."""
+    kept = {
+        key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH")
+    }
+    # A proxy that images are pulled through is the one thing that callers configure by environment.
+    kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
+    return kept | {"PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def supervise(instance: Instance) -> None:
+    """The supervisor's process: returns when it was told to stop."""
+    specs = processes.specs(instance)
+    supervisor.Supervisor(instance.id, specs, instance.logs).run()
+
+
+def _import_images(instance: Instance, node: NodeLayout, archives: list[Path], progress: Progress) -> None:
+    marker = node.directory / "images-imported"
+    digest = ":".join(str(path.stat().st_size) + str(hash_of(path)) for path in archives)
+    socket = Path("containerd/containerd.sock")
+    progress(f"waiting for the container runtime of {node.name}")
+    inside = isolation.enter_command(node)
+    deadline = time.monotonic() + 30
+    while True:
+        answer = subprocess.run(
+            [*inside, "ctr", "--connect-timeout", "1s", "version"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if answer.returncode == 0:
+            break
+        if time.monotonic() > deadline:
+            raise SetupError(
+                f"container runtime of {node.name} at {socket}",
+                answer.stderr.strip(),
+                f"see {instance.logs}/containerd-{node.name}.log",
+                code=ExitCode.NOT_READY,
+            )
+        time.sleep(0.05)
+    if marker.exists() and marker.read_text() == digest:
+        return
+    for archive in archives:
+        command = [*inside, "ctr", "--namespace", "k8s.io", "images", "import", str(archive)]
+        machine.run(command, what=f"importing {archive.name} into {node.name}")
+    instances.write_atomically(marker, digest.encode())
+
+
+def hash_of(path: Path) -> str:
+    """A file's SHA-256 in hexadecimal."""
+    import hashlib  # noqa: PLC0415
+
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def wait_ready(instance: Instance, progress: Progress) -> None:
+    """Wait until the API answers, every node is ready and default accounts exist. Raises SetupError."""
+    from kindling.cluster.readiness import missing_parts  # noqa: PLC0415 - needs the HTTP client
+
+    deadline = time.monotonic() + READY_SECONDS
+    last = ""
+    while missing := missing_parts(instance):
+        if missing != last:
+            progress(f"waiting for {missing}")
+            last = missing
+        if not supervisor_pid(instance):
+            raise SetupError(
+                "starting the cluster", "its supervisor ended", f"see {instance.logs}/supervisor.log"
+            )
+        if time.monotonic() > deadline:
+            raise SetupError(
+                "starting the cluster",
+                f"still waiting for {missing} after {READY_SECONDS:.0f} s",
+                f"see the logs in {instance.logs}",
+                code=ExitCode.NOT_READY,
+            )
+        time.sleep(0.1)

@@ -1,0 +1,163 @@
+"""The cluster's certificates and keys: one CA for servers and clients, one for front proxies, token keys."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kindling.cluster.instance import Instance, write_atomically
+
+_CA_YEARS = 10
+_LEAF_DAYS = 365
+_RENEW_DAYS = 30
+"""Leaves with less life left are made anew by ``up``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A certificate to make: file name, subject, and for servers the names they go by."""
+
+    name: str
+    common_name: str
+    organisations: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    authority: str = "ca"
+
+
+def leaves(instance: Instance) -> list[Leaf]:
+    """All certificates of an instance."""
+    api_hosts = (
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "127.0.0.1",
+        "::1",
+        instance.gateway,
+        instance.kubernetes_service,
+    )
+    certificates = [
+        Leaf("apiserver", "kube-apiserver", hosts=api_hosts),
+        Leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",)),
+        Leaf("admin", "kubernetes-admin", ("system:masters",)),
+        Leaf("controllers", "system:kube-controller-manager", ("system:masters",)),
+        Leaf("front-proxy-client", "front-proxy-client", authority="front-proxy-ca"),
+    ]
+    for node in instance.nodes():
+        name = f"system:node:{node.name}"
+        # Nodes read what their pods refer to anywhere; there is no node authorizer that would narrow it down.
+        certificates.append(Leaf(f"node-{node.name}", name, ("system:nodes", "system:masters")))
+        hosts = (node.name, node.address)
+        certificates.append(Leaf(f"node-{node.name}-server", name, ("system:nodes",), hosts))
+    return certificates
+
+
+def ensure(instance: Instance) -> None:
+    """Make what is missing or about to expire; keep the rest."""
+    directory = instance.pki
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for authority in ("ca", "front-proxy-ca"):
+        if not (directory / f"{authority}.crt").exists():
+            _make_authority(directory, authority)
+    if not (directory / "sa.key").exists():
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        _write_key(directory / "sa.key", key)
+    for leaf in leaves(instance):
+        if not _is_good(directory / f"{leaf.name}.crt", leaf):
+            _make_leaf(directory, leaf)
+
+
+def _make_authority(directory: Path, name: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kindling-{name}")])
+    now = datetime.now(UTC)
+    usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=365 * _CA_YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    _write_key(directory / f"{name}.key", key)
+    write_atomically(directory / f"{name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _make_leaf(directory: Path, leaf: Leaf) -> None:
+    authority = x509.load_pem_x509_certificate((directory / f"{leaf.authority}.crt").read_bytes())
+    signer = serialization.load_pem_private_key((directory / f"{leaf.authority}.key").read_bytes(), None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise TypeError(f"{leaf.authority}.key is no elliptic curve key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in leaf.organisations]
+    attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name))
+    now = datetime.now(UTC)
+    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
+    if leaf.hosts:
+        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
+    usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name(attributes))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=_LEAF_DAYS))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
+        )
+    )
+    if leaf.hosts:
+        names = x509.SubjectAlternativeName([_host(host) for host in leaf.hosts])
+        builder = builder.add_extension(names, critical=False)
+    certificate = builder.sign(signer, hashes.SHA256())
+    _write_key(directory / f"{leaf.name}.key", key)
+    write_atomically(directory / f"{leaf.name}.crt", certificate.public_bytes(serialization.Encoding.PEM))
+
+
+def _is_good(path: Path, leaf: Leaf) -> bool:
+    if not path.exists():
+        return False
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    if certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=_RENEW_DAYS):
+        return False
+    if not leaf.hosts:
+        return True
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return all(_host(host) in names for host in leaf.hosts)
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey) -> None:
+    encoded = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    write_atomically(path, encoded, 0o600)
+    path.chmod(0o600)

@@ -1,0 +1,225 @@
+"""The command line of kindling. Commands import what they need when they run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import ParamSpec
+
+import click
+
+from kindling.cluster.errors import ExitCode, SetupError
+from kindling.cluster.instance import DEFAULT_STATE
+
+Parameters = ParamSpec("Parameters")
+
+_EPILOG = (
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 something is missing on this machine; "
+    "4 started but not ready in time; 5 there is no running cluster."
+)
+
+
+def _state_option(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--state",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=DEFAULT_STATE,
+        envvar="KINDLING_STATE",
+        show_default=True,
+        help="Directory of the cluster; clusters with different ones live side by side.",
+    )(function)
+
+
+def _reporting(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
+    """Turn a SetupError into its message and exit code."""
+
+    @wraps(function)
+    def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except SetupError as error:
+            click.echo(f"kindling: {error}", err=True)
+            sys.exit(int(error.code))
+
+    return wrapped
+
+
+def _progress(quiet: bool) -> Callable[[str], None]:
+    import time
+
+    begun = time.monotonic()
+
+    def show(text: str) -> None:
+        if not quiet:
+            click.echo(f"[{time.monotonic() - begun:5.1f}s] {text}", err=True)
+
+    return show
+
+
+@click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A Kubernetes of real parts on one machine."""
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@_state_option
+@click.option("--nodes", type=click.IntRange(1, 200), help="How many nodes; each is isolated like a machine.")
+@click.option("--host-image/--no-host-image", default=True, help="Offer kindling.local/host:latest.")
+@click.option("--port", "api_port", type=int, help="Port of the API server (default: a free one from 6443).")
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
+@click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
+@_reporting
+def up(
+    state: Path,
+    nodes: int | None,
+    host_image: bool,
+    api_port: int | None,
+    quiet: bool,
+    api_flags: tuple[str, ...],
+) -> None:
+    """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
+    from kindling.cluster import bringup
+
+    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port)
+    show = _progress(quiet)
+    instance = bringup.up(wishes, show)
+    show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")
+
+
+@main.command()
+@_state_option
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
+@_reporting
+def down(state: Path, quiet: bool) -> None:
+    """Stop everything, pods included, and keep the state."""
+    from kindling.cluster import instance as instances
+    from kindling.cluster import teardown
+
+    teardown.down(instances.require(state), _progress(quiet))
+
+
+@main.command()
+@_state_option
+@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
+@_reporting
+def reset(state: Path, quiet: bool) -> None:
+    """Stop everything and remove every trace."""
+    from kindling.cluster import instance as instances
+    from kindling.cluster import teardown
+
+    instance = instances.load(state)
+    if instance is not None:
+        teardown.reset(instance, _progress(quiet))
+
+
+@main.command()
+@_state_option
+@_reporting
+def status(state: Path) -> None:
+    """Say what runs and what is missing; exit code 5 when the cluster is down, 4 when it is not ready."""
+    from kindling.cluster import bringup, processes, readiness, supervisor
+    from kindling.cluster import instance as instances
+
+    instance = instances.require(state)
+    click.echo(f"state       {instance.state}\napi         {instance.api_url}\nsubnet      {instance.subnet}")
+    pid = bringup.supervisor_pid(instance)
+    click.echo(f"supervisor  {pid or 'not running'}")
+    specs = processes.specs(instance)
+    running = supervisor.find_children(instance.id, specs)
+    for spec in specs:
+        click.echo(f"{spec.name:<20}{running.get(spec.name, 'not running')}")
+    if not pid:
+        sys.exit(int(ExitCode.NOT_RUNNING))
+    missing = readiness.missing_parts(instance)
+    click.echo(f"not ready: waiting for {missing}" if missing else "ready")
+    if missing:
+        sys.exit(int(ExitCode.NOT_READY))
+
+
+@main.command()
+@_state_option
+@click.option("--content", is_flag=True, help="Print the file itself instead of its path.")
+@_reporting
+def kubeconfig(state: Path, content: bool) -> None:
+    """Print the path of the administrator's kubeconfig."""
+    from kindling.cluster import instance as instances
+
+    path = instances.require(state).kubeconfig
+    click.echo(path.read_text() if content else path)
+
+
+@main.command()
+@_state_option
+@click.option("--follow", "-f", is_flag=True, help="Go on as the log grows.")
+@click.option("--lines", "-n", type=int, default=100, show_default=True, help="How many of the last lines.")
+@click.argument("component", required=False)
+@_reporting
+def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
+    """Print a component's log; without COMPONENT, the names of all."""
+    import subprocess
+
+    from kindling.cluster import instance as instances
+
+    directory = instances.require(state).logs
+    if component is None:
+        for path in sorted(directory.glob("*.log")):
+            click.echo(path.stem)
+        return
+    path = directory / f"{component}.log"
+    if not path.exists():
+        names = ", ".join(sorted(item.stem for item in directory.glob("*.log")))
+        raise SetupError(f"log of {component}", "there is none", f"one of {names}", code=ExitCode.USAGE)
+    command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
+    sys.exit(subprocess.run(command, check=False).returncode)
+
+
+@main.command()
+@_state_option
+@_reporting
+def apiserver(state: Path) -> None:
+    """Run the API server in the foreground."""
+    from kindling.apiserver.main import main as serve
+    from kindling.cluster import instance as instances
+    from kindling.cluster import processes
+
+    sys.exit(serve(processes.api_server_arguments(instances.require(state))))
+
+
+@main.command()
+@_state_option
+@_reporting
+def controllers(state: Path) -> None:
+    """Run the controllers, the scheduler and the services' proxy in the foreground."""
+    from kindling.cluster import components
+    from kindling.cluster import instance as instances
+
+    components.run_controllers(instances.require(state))
+
+
+@main.command()
+@_state_option
+@click.argument("name")
+@_reporting
+def node(state: Path, name: str) -> None:
+    """Run the agent of node NAME in the foreground."""
+    from kindling.cluster import components
+    from kindling.cluster import instance as instances
+
+    components.run_node(instances.require(state), name)
+
+
+@main.command(hidden=True)
+@_state_option
+@_reporting
+def supervise(state: Path) -> None:
+    """Run the supervisor in the foreground."""
+    from kindling.cluster import bringup
+    from kindling.cluster import instance as instances
+
+    bringup.supervise(instances.require(state))
+
+
+if __name__ == "__main__":
+    main()

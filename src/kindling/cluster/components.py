@@ -1,0 +1,88 @@
+"""Starting the long-running processes with what the instance says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kindling.cluster import isolation, kubeconfigs, processes
+from kindling.cluster.instance import Instance
+from kubecore.runtime import set_up_logging
+
+KUBELET_PORT = 10250
+
+
+def run_node(instance: Instance, name: str) -> None:
+    """The node agent, inside the node. Returns when it was told to stop."""
+    node = instance.node(name)
+    isolation.enter(node)
+    # Threads may only exist after the namespaces were entered, so imports come late.
+    from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
+    from kindling.node.main import until_signalled  # noqa: PLC0415
+    from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
+    from kindling.node.registration import NodeSettings  # noqa: PLC0415
+
+    set_up_logging(f"node-{name}")
+    servers, searches, options = upstream_resolver(Path("/etc/resolv.conf").read_text())
+    labels = {"node-role.kubernetes.io/control-plane": ""} if node.index == 1 else {}
+    settings = AgentSettings(
+        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT, labels),
+        api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
+        runtime_socket=processes.runtime_socket(),
+        cgroup_root=f"{instance.cgroup}/{name}",
+        resolver=ResolverSettings(
+            instance.dns_service,
+            upstream_servers=servers,
+            upstream_searches=searches,
+            upstream_options=options,
+        ),
+        tls_cert=instance.pki / f"node-{name}-server.crt",
+        tls_key=instance.pki / f"node-{name}-server.key",
+        client_ca=instance.pki / "ca.crt",
+    )
+    asyncio.run(until_signalled(NodeAgent(settings).run))
+
+
+def run_controllers(instance: Instance) -> None:
+    """Controllers, scheduler, services' proxy and resolver. Returns when told to stop."""
+    from kindling.controllers import main as controllers  # noqa: PLC0415
+    from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
+    from kindling.node.main import until_signalled  # noqa: PLC0415
+
+    set_up_logging("kindling-controllers")
+    config = kubeconfigs.client_config(instance, "controllers")
+    places = [ProxyPlace("host", None, instance.gateway)]
+    places += [ProxyPlace(node.name, node.namespaces / "net", node.address) for node in instance.nodes()]
+    servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
+    network = ServiceNetwork(
+        config,
+        places,
+        table=f"{instance.table}-services",
+        subnet=instance.subnet,
+        dns_service=instance.dns_service,
+        dns_address=instance.gateway,
+        upstream_servers=servers,
+    )
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controllers.run(config), name="controllers")
+            group.create_task(network.run(), name="services")
+
+    asyncio.run(until_signalled(run))
+
+
+def upstream_resolver(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Servers, search domains and options of a resolv.conf; loopback servers are of no use to pods."""
+    servers: list[str] = []
+    searches: list[str] = []
+    options: list[str] = []
+    for line in text.splitlines():
+        word, *rest = line.split() or [""]
+        if word == "nameserver" and rest and not rest[0].startswith("127."):
+            servers.append(rest[0])
+        elif word == "search":
+            searches = rest
+        elif word == "options":
+            options += rest
+    return servers, searches, options

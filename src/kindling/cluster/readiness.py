@@ -1,0 +1,53 @@
+"""Whether a cluster is ready, asked over its API with nothing but the standard library."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+from typing import Any
+
+import orjson
+
+from kindling.cluster.instance import Instance
+from kubecore.json import get_list, get_str
+
+
+def get(instance: Instance, path: str) -> tuple[int, Any]:
+    """Status and document of a GET as administrator; status 0 when nobody answers."""
+    context = ssl.create_default_context(cafile=str(instance.pki / "ca.crt"))
+    context.load_cert_chain(instance.pki / "admin.crt", instance.pki / "admin.key")
+    connection = http.client.HTTPSConnection("127.0.0.1", instance.api_port, timeout=5, context=context)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException):
+        return 0, None
+    finally:
+        connection.close()
+    try:
+        return answer.status, orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return answer.status, body.decode("utf-8", "replace")
+
+
+def missing_parts(instance: Instance) -> str:
+    """What is not ready yet, in words; empty when everything is."""
+    status, _ = get(instance, "/readyz")
+    if status != 200:
+        return "the API server"
+    _, nodes = get(instance, "/api/v1/nodes")
+    ready = {get_str(node, "metadata", "name") for node in get_list(nodes, "items") if is_ready(node)}
+    waiting = [name for name in instance.node_names if name not in ready]
+    if waiting:
+        return "node " + ", ".join(waiting)
+    status, _ = get(instance, "/api/v1/namespaces/default/serviceaccounts/default")
+    if status != 200:
+        return "the controllers"
+    return ""
+
+
+def is_ready(obj: dict[str, Any]) -> bool:
+    """Whether an object's Ready condition is true."""
+    conditions = get_list(obj, "status", "conditions")
+    return any(item.get("type") == "Ready" and item.get("status") == "True" for item in conditions)

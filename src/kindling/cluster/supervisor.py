@@ -1,0 +1,196 @@
+"""The supervisor: one small process that keeps the others running.
+
+A child that ends is started again at once, and later with growing pauses when it keeps ending. Children
+carry the instance in their environment, so a new supervisor finds those of one that was killed and adopts
+them. This module imports nothing that the children need.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kindling.cluster.processes import ProcessSpec
+
+MARK = "KINDLING_PROCESS"
+"""Environment variable of every child: ``INSTANCE/NAME``."""
+_QUIET_SECONDS = 10.0
+_MAX_PAUSE = 5.0
+_STOP_SECONDS = 8.0
+_LOG_BYTES = 20 * 1024 * 1024
+
+
+@dataclass
+class _Child:
+    spec: ProcessSpec
+    pid: int = 0
+    handle: int = -1
+    started: float = 0.0
+    failures: int = 0
+    due: float = 0.0
+
+
+class Supervisor:
+    """Runs `specs` of the instance `identifier`, with logs in `logs`."""
+
+    def __init__(self, identifier: str, specs: Sequence[ProcessSpec], logs: Path) -> None:
+        self._identifier = identifier
+        self._children = [_Child(spec) for spec in specs]
+        self._logs = logs
+        self._stopping = False
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def run(self) -> None:
+        """Supervise until SIGTERM, then stop the children in reverse order."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        # Orphans of adopted children come to this process.
+        ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+        running = find_children(self._identifier, [child.spec for child in self._children])
+        for child in self._children:
+            pid = running.get(child.spec.name)
+            if pid is not None:
+                self._hold(child, pid)
+                _say(f"adopted {child.spec.name} ({pid})")
+        while not self._stopping:
+            self._start_due()
+            self._wait()
+        self._stop_all()
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._stopping = True
+        os.write(self._wake_writer, b".")
+
+    def _start_due(self) -> None:
+        now = time.monotonic()
+        for child in self._children:
+            if child.pid == 0 and child.due <= now:
+                self._start(child)
+
+    def _start(self, child: _Child) -> None:
+        path = self._logs / f"{child.spec.name}.log"
+        if path.exists() and path.stat().st_size > _LOG_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        environment = {**os.environ, **child.spec.environment}
+        environment[MARK] = f"{self._identifier}/{child.spec.name}"
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        actions = [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
+        try:
+            pid = os.posix_spawnp(
+                child.spec.command[0],
+                list(child.spec.command),
+                environment,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGPIPE),
+            )
+        except OSError as error:
+            _say(f"cannot start {child.spec.name}: {error}")
+            child.failures += 1
+            child.due = time.monotonic() + pause(child.failures)
+            return
+        finally:
+            os.close(log)
+        self._hold(child, pid)
+
+    def _hold(self, child: _Child, pid: int) -> None:
+        try:
+            child.handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return
+        child.pid, child.started = pid, time.monotonic()
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._wake_reader, select.POLLIN)
+        by_handle = {child.handle: child for child in self._children if child.pid}
+        for handle in by_handle:
+            poller.register(handle, select.POLLIN)
+        now = time.monotonic()
+        due = [child.due - now for child in self._children if not child.pid]
+        events = poller.poll(max(10, int(min(due) * 1000)) if due else None)
+        for descriptor, _ in events:
+            child = by_handle.get(descriptor)
+            if child is not None:
+                self._ended(child)
+        _reap()
+
+    def _ended(self, child: _Child) -> None:
+        lasted = time.monotonic() - child.started
+        _say(f"{child.spec.name} ({child.pid}) ended after {lasted:.1f} s")
+        os.close(child.handle)
+        child.failures = 0 if lasted > _QUIET_SECONDS else child.failures + 1
+        child.pid, child.handle = 0, -1
+        child.due = time.monotonic() + pause(child.failures)
+
+    def _stop_all(self) -> None:
+        for child in reversed(self._children):
+            if child.pid:
+                stop(child.pid, child.handle)
+        _reap()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+    sys.stderr.flush()
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait after `failures` quick ends in a row: none after the first."""
+    return 0.0 if failures <= 1 else float(min(_MAX_PAUSE, 0.2 * 2 ** (failures - 2)))
+
+
+def stop(pid: int, handle: int) -> None:
+    """SIGTERM, and SIGKILL when that is not enough."""
+    for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
+        try:
+            signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            return
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)
+        if poller.poll(int(seconds * 1000)):
+            return
+        _say(f"process {pid} did not end after signal {number}")
+
+
+def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, int]:
+    """Running processes of an instance by name, whoever started them.
+
+    Helpers of children (a runtime's shims) inherit the mark, so the command line must fit, too; ``nsenter``
+    replaces itself by the program behind it, hence its end is compared.
+    """
+    found: dict[str, int] = {}
+    commands = {spec.name: "\0".join(spec.command).encode() + b"\0" for spec in wanted}
+    prefix = f"{MARK}={identifier}/".encode()
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        for item in environment:
+            name = item.removeprefix(prefix).decode() if item.startswith(prefix) else ""
+            if name in commands and command and commands[name].endswith(command):
+                found.setdefault(name, int(entry.name))
+    return found
+
+
+def _reap() -> None:
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return

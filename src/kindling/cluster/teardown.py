@@ -1,0 +1,112 @@
+"""``kindling down`` and ``reset``: stop everything and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kindling.cluster import instance as instances
+from kindling.cluster import isolation, machine, processes, supervisor, wiring
+from kindling.cluster.bringup import supervisor_pid
+from kindling.cluster.errors import SetupError
+from kindling.cluster.instance import Instance
+from kindling.node.pods.cgroups import hierarchies, remove_tree
+
+Progress = Callable[[str], None]
+
+_SUPERVISOR_SECONDS = 40.0
+
+
+def down(instance: Instance, progress: Progress) -> None:
+    """Stop all processes, pods among them; keep what is on disk. Raises SetupError when something stays."""
+    progress("stopping the supervisor and its processes")
+    _stop_supervisor(instance)
+    left = supervisor.find_children(instance.id, processes.specs(instance))
+    isolation.kill(list(left.values()))
+    progress("stopping pods")
+    for node in instance.nodes():
+        stayed = _kill_node(node)
+        if stayed:
+            raise SetupError(f"stopping {node.name}", f"processes {stayed} cannot be killed")
+    _kill_cgroups(instance)
+    for node in instance.nodes():
+        isolation.destroy(node)
+    wiring.destroy(instance)
+    _remove_cgroups(instance)
+    (instance.state / "supervisor.pid").unlink(missing_ok=True)
+
+
+def reset(instance: Instance, progress: Progress) -> None:
+    """Stop everything and remove every trace, the state directory included."""
+    down(instance, progress)
+    progress(f"removing {instance.state}")
+    record = instance.state / "mount-points"
+    created = record.read_text().split() if record.exists() else []
+    _detach_loops(instance)
+    shutil.rmtree(instance.state)
+    # Another instance's nodes may have these directories mounted; the last instance removes them.
+    if instances.unregister(instance):
+        isolation.remove_mount_points(created)
+
+
+def _stop_supervisor(instance: Instance) -> None:
+    pid = supervisor_pid(instance)
+    if not pid:
+        return
+    try:
+        handle = os.pidfd_open(pid)
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+    except ProcessLookupError:
+        return
+    deadline = time.monotonic() + _SUPERVISOR_SECONDS
+    while supervisor_pid(instance) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if supervisor_pid(instance):
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    os.close(handle)
+
+
+def _kill_node(node: instances.NodeLayout) -> list[int]:
+    """Kill what lives in the node's namespaces until nothing new appears; what could not be killed."""
+    for _ in range(20):
+        found = isolation.processes(node)
+        if not found:
+            return []
+        isolation.kill(found, timeout_seconds=2.0)
+    return isolation.processes(node)
+
+
+def _kill_cgroups(instance: Instance) -> None:
+    """Pods have namespaces of their own, so they are found by their cgroups."""
+    for _ in range(50):
+        found: set[int] = set()
+        for hierarchy in hierarchies():
+            root = hierarchy / instance.cgroup.lstrip("/")
+            for file in root.rglob("cgroup.procs") if root.is_dir() else ():
+                try:
+                    found |= {int(line) for line in file.read_text().split()}
+                except OSError:
+                    continue
+        if not found:
+            return
+        isolation.kill(sorted(found), timeout_seconds=2.0)
+    raise SetupError("stopping pods", f"processes {sorted(found)} cannot be killed")
+
+
+def _remove_cgroups(instance: Instance) -> None:
+    for hierarchy in hierarchies():
+        remove_tree(hierarchy / instance.cgroup.lstrip("/"))
+
+
+def _detach_loops(instance: Instance) -> None:
+    output = machine.run(
+        ["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], what="loop devices"
+    )
+    for line in output.splitlines():
+        name, _, file = line.strip().partition(" ")
+        if Path(file.strip()).is_relative_to(instance.state):
+            machine.run(["losetup", "--detach", name], what=f"detaching {name}", check=False)

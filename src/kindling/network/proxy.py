@@ -1,0 +1,160 @@
+"""Keeping the services' rules loaded on the machine and in every node, and the resolver's names current."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from kindling.network import rules, services
+from kindling.network.resolver import Names, Resolver
+from kubecore.client import Client, ClientConfig
+from kubecore.json import JsonObject, get_int, get_list, get_str
+from kubecore.resources import ENDPOINT_SLICES, PODS, SERVICES
+from kubecore.runtime import Informer
+
+_log = logging.getLogger(__name__)
+
+_SETTLE_SECONDS = 0.05
+"""Changes that come together are loaded together."""
+_RETRY_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyPlace:
+    """A network namespace that services are reachable from: its file (None: the machine's own), the address
+    that node ports are served on, and the name of the node it belongs to."""
+
+    node: str
+    namespace: Path | None
+    address: str
+    pod_cidr: str = ""
+
+
+class ServiceNetwork:
+    """The services' proxy and resolver of one instance."""
+
+    def __init__(
+        self,
+        config: ClientConfig,
+        places: Sequence[ProxyPlace],
+        *,
+        table: str,
+        subnet: str,
+        dns_service: str,
+        dns_address: str,
+        upstream_servers: Sequence[str],
+    ) -> None:
+        self._config = config
+        self._places = places
+        self._table = table
+        self._subnet = subnet
+        self._dns_service = dns_service
+        self._resolver = Resolver(dns_address, upstream_servers)
+        self._wake = asyncio.Event()
+        self._loaded: dict[str, bytes] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with Client(self._config) as client:
+            found = Informer(client, SERVICES)
+            slices = Informer(client, ENDPOINT_SLICES)
+            pods = Informer(client, PODS, transform=_slim_pod)
+            for informer in (found, slices, pods):
+                informer.add_handler(lambda *_event: self._wake.set())
+            async with asyncio.TaskGroup() as group:
+                for informer in (found, slices, pods):
+                    group.create_task(informer.run(), name=f"proxy-{informer.resource.plural}")
+                group.create_task(self._resolver.run(), name="resolver")
+                for informer in (found, slices, pods):
+                    await informer.wait_synced()
+                while True:
+                    self._wake.clear()
+                    delay = await self._load(found.list(), slices.list(), pods.list())
+                    try:
+                        await asyncio.wait_for(self._wake.wait(), delay)
+                    except TimeoutError:
+                        _log.info("loading the services' rules again")
+                    await asyncio.sleep(_SETTLE_SECONDS)
+
+    async def _load(
+        self, found: list[JsonObject], slices: list[JsonObject], pods: list[JsonObject]
+    ) -> float | None:
+        """Load what changed; seconds until another try, None when all went well."""
+        ports = services.service_ports(found, slices) + self._dns_ports()
+        hosts = services.host_ports(pods)
+        self._resolver.names = Names.of(found, slices)
+        failed = False
+        for place in self._places:
+            local = "" if bridged_packets_are_seen() else place.pod_cidr
+            own = [item for item in hosts if item.node == place.node]
+            document = rules.ruleset(self._table, rules.Place(place.address, self._subnet, local), ports, own)
+            encoded = orjson.dumps(document)
+            if self._loaded.get(place.node) == encoded:
+                continue
+            problem = await load(encoded, place.namespace)
+            if problem:
+                _log.error("services' rules of %s: %s", place.node, problem)
+                failed = True
+            else:
+                self._loaded[place.node] = encoded
+        return _RETRY_SECONDS if failed else None
+
+    def _dns_ports(self) -> list[services.ServicePort]:
+        backend = services.Backend(self._resolver.address, self._resolver.port)
+        return [
+            services.ServicePort(
+                name="kindling/dns:",
+                protocol=protocol,
+                addresses=(self._dns_service,),
+                port=53,
+                node_port=0,
+                backends=(backend,) if self._resolver.port else (),
+                sticky=False,
+            )
+            for protocol in ("udp", "tcp")
+        ]
+
+
+async def load(ruleset: bytes, namespace: Path | None) -> str:
+    """Load a JSON ruleset atomically; what went wrong, empty when nothing did."""
+    prefix = ["nsenter", f"--net={namespace}"] if namespace else []
+    process = await asyncio.create_subprocess_exec(
+        *prefix,
+        "nft",
+        "-j",
+        "-f",
+        "-",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, stderr = await process.communicate(ruleset)
+    return "" if process.returncode == 0 else stderr.decode(errors="replace").strip()[:500]
+
+
+def bridged_packets_are_seen() -> bool:
+    """Whether the kernel passes packets between ports of a bridge through nftables."""
+    return Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()
+
+
+def _slim_pod(pod: JsonObject) -> JsonObject:
+    """The little of a pod that host ports need; the cache keeps nothing else."""
+    containers: list[dict[str, Any]] = [
+        {"ports": ports}
+        for container in get_list(pod, "spec", "containers")
+        if (ports := [port for port in get_list(container, "ports") if get_int(port, "hostPort")])
+    ]
+    metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "uid", "resourceVersion")}
+    status = {"phase": get_str(pod, "status", "phase"), "podIP": get_str(pod, "status", "podIP")}
+    spec = {
+        "nodeName": get_str(pod, "spec", "nodeName"),
+        "hostNetwork": bool(pod["spec"].get("hostNetwork")),
+        "containers": containers,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}

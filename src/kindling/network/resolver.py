@@ -1,0 +1,222 @@
+"""The cluster's resolver: names of services and pods answered here, everything else asked elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kindling.network import dns
+from kindling.network.services import SERVICE_NAME_LABEL
+from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+
+_log = logging.getLogger(__name__)
+
+DOMAIN = "cluster.local"
+_FORWARD_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Names:
+    """All names of the cluster. Keys are lower-case names without the final dot."""
+
+    addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    services: Mapping[str, tuple[tuple[int, str], ...]] = field(default_factory=dict)
+    """SRV: name -> (port, target)"""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """ExternalName services."""
+    reverse: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> Names:
+        """The names that services and their endpoints make."""
+        addresses: dict[str, tuple[str, ...]] = {}
+        srv: dict[str, tuple[tuple[int, str], ...]] = {}
+        aliases: dict[str, str] = {}
+        reverse: dict[str, str] = {}
+        by_service: dict[tuple[str, str], list[JsonObject]] = {}
+        for item in slices:
+            name = get_object(item, "metadata", "labels").get(SERVICE_NAME_LABEL, "")
+            by_service.setdefault((get_str(item, "metadata", "namespace"), name), []).append(item)
+        for service in services:
+            key = (get_str(service, "metadata", "namespace"), get_str(service, "metadata", "name"))
+            base = f"{key[1]}.{key[0]}.svc.{DOMAIN}"
+            address = get_str(service, "spec", "clusterIP")
+            if get_str(service, "spec", "type") == "ExternalName":
+                aliases[base] = get_str(service, "spec", "externalName")
+            elif address == "None":
+                _headless(base, service, by_service.get(key, ()), addresses, srv)
+            elif address and ":" not in address:
+                addresses[base] = (address,)
+                reverse[address] = base
+                for port in get_list(service, "spec", "ports"):
+                    _add_srv(srv, base, port, base)
+        return cls(addresses, srv, aliases, reverse)
+
+    def lookup(self, question: dns.Question) -> tuple[int, list[dns.Record]] | None:
+        """The answer to a question about the cluster, None when it is about something else."""
+        name = question.name.rstrip(".")
+        if name.endswith(".in-addr.arpa"):
+            address = ".".join(reversed(name.removesuffix(".in-addr.arpa").split(".")))
+            known = self.reverse.get(address)
+            return (dns.NO_ERROR, [dns.Record(dns.PTR, known)]) if known else None
+        if name != DOMAIN and not name.endswith(f".{DOMAIN}"):
+            return None
+        records: list[dns.Record] = []
+        addresses = self.addresses.get(name) or _pod_address(name)
+        if addresses and question.kind in (dns.A, dns.ANY):
+            records += [dns.Record(dns.A, address) for address in addresses]
+        if question.kind in (dns.SRV, dns.ANY):
+            records += [dns.Record(dns.SRV, target, port) for port, target in self.services.get(name, ())]
+        known_name = bool(addresses) or name in self.services or self._is_parent(name)
+        return (dns.NO_ERROR if records or known_name else dns.NAME_ERROR), records
+
+    def _is_parent(self, name: str) -> bool:
+        return any(known.endswith(f".{name}") for known in self.addresses)
+
+
+def _headless(
+    base: str,
+    service: JsonObject,
+    slices: Sequence[JsonObject],
+    addresses: dict[str, tuple[str, ...]],
+    srv: dict[str, tuple[tuple[int, str], ...]],
+) -> None:
+    everybody = get_bool(service, "spec", "publishNotReadyAddresses")
+    found: list[str] = []
+    for item in slices:
+        for endpoint in get_list(item, "endpoints"):
+            if not everybody and not get_bool(endpoint, "conditions", "ready", default=True):
+                continue
+            own = [address for address in get_list(endpoint, "addresses") if ":" not in address]
+            found += own
+            host = get_str(endpoint, "hostname")
+            if host and own:
+                addresses[f"{host}.{base}"] = tuple(own)
+                for port in get_list(item, "ports"):
+                    _add_srv(srv, base, port, f"{host}.{base}")
+    if found:
+        addresses[base] = tuple(sorted(set(found)))
+
+
+def _add_srv(srv: dict[str, tuple[tuple[int, str], ...]], base: str, port: JsonObject, target: str) -> None:
+    if get_str(port, "name"):
+        protocol = get_str(port, "protocol", default="TCP").lower()
+        key = f"_{get_str(port, 'name')}._{protocol}.{base}"
+        srv[key] = (*srv.get(key, ()), (get_int(port, "port"), target))
+
+
+def _pod_address(name: str) -> tuple[str, ...]:
+    """``10-1-2-3.namespace.pod.cluster.local``"""
+    labels = name.split(".")
+    if len(labels) == 5 and labels[2] == "pod":
+        parts = labels[0].split("-")
+        if len(parts) == 4 and all(part.isdigit() and int(part) < 256 for part in parts):
+            return (".".join(parts),)
+    return ()
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, resolver: Resolver) -> None:
+        self._resolver = resolver
+        self._transport: asyncio.DatagramTransport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.DatagramTransport):
+            self._transport = transport
+
+    def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        task = asyncio.ensure_future(self._respond(data, addr))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _respond(self, data: bytes, addr: tuple[str, int]) -> None:
+        response = await self._resolver.respond(data)
+        if response is not None and self._transport is not None:
+            self._transport.sendto(response, addr)
+
+
+class _Once(asyncio.DatagramProtocol):
+    """One question to a server, one answer."""
+
+    def __init__(self, query: bytes) -> None:
+        self._query = query
+        self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if isinstance(transport, asyncio.DatagramTransport):
+            transport.sendto(self._query)
+
+    def datagram_received(self, data: bytes, _addr: tuple[str, int]) -> None:
+        if not self.response.done():
+            self.response.set_result(data)
+
+    def error_received(self, exc: Exception) -> None:
+        if not self.response.done():
+            self.response.set_exception(exc)
+
+
+class Resolver:
+    """Serves `names` on a port of its own at `address`, by UDP and TCP."""
+
+    def __init__(self, address: str, upstream_servers: Sequence[str]) -> None:
+        self.address = address
+        self.port = 0
+        self.names = Names()
+        self._upstream = list(upstream_servers)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        server = await asyncio.start_server(self._on_connection, self.address, 0)
+        self.port = server.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: _Datagrams(self), local_addr=(self.address, self.port)
+        )
+        try:
+            async with server:
+                await server.serve_forever()
+        finally:
+            transport.close()
+
+    async def respond(self, message: bytes) -> bytes | None:
+        """The response to a query; None for what is no query."""
+        try:
+            question = dns.parse_query(message)
+        except dns.MalformedMessage as error:
+            _log.debug("ignored a message: %s", error)
+            return None
+        found = self.names.lookup(question)
+        if found is not None:
+            return dns.answer(question, *found)
+        return await self._forward(message) or dns.answer(question, dns.SERVER_FAILURE)
+
+    async def _forward(self, message: bytes) -> bytes | None:
+        loop = asyncio.get_running_loop()
+        for server in self._upstream:
+            transport, protocol = await loop.create_datagram_endpoint(
+                lambda: _Once(message), remote_addr=(server, 53)
+            )
+            try:
+                return await asyncio.wait_for(protocol.response, _FORWARD_SECONDS)
+            except (TimeoutError, OSError) as error:
+                _log.debug("resolver %s: %s", server, error)
+            finally:
+                transport.close()
+        return None
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                (size,) = struct.unpack(">H", await reader.readexactly(2))
+                response = await self.respond(await reader.readexactly(size))
+                if response is not None:
+                    writer.write(struct.pack(">H", len(response)) + response)
+                    await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            _log.debug("connection ended: %s", error)
+        finally:
+            writer.close()

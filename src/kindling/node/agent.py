@@ -1,0 +1,183 @@
+"""The node agent: its parts, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kindling.node import registration
+from kindling.node.backend import ApiBackend
+from kindling.node.devices.manager import DeviceManager
+from kindling.node.housekeeping import Housekeeping
+from kindling.node.images.manager import ImageManager
+from kindling.node.pods import identity, worker
+from kindling.node.pods.cgroups import remove_pod_cgroups
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.pods.observer import Observer
+from kindling.node.pods.publisher import StatusPublisher
+from kindling.node.pods.roster import Roster
+from kindling.node.pods.sandbox import ResolverSettings
+from kindling.node.pods.starter import ContainerStarter, StarterServices
+from kindling.node.pods.stopper import PodStopper
+from kindling.node.probes.manager import ProbeManager
+from kindling.node.registration import NodeRegistration, NodeSettings
+from kindling.node.runtime.containerd import Containerd
+from kindling.node.server import http, stats
+from kindling.node.server.routes import Routes, RouteServices
+from kindling.node.volumes.manager import VolumeManager
+from kubecore.client import Client, ClientConfig
+from kubecore.json import JsonObject
+from kubecore.resources import PODS, SERVICES
+from kubecore.runtime import EventRecorder, Informer
+
+_log = logging.getLogger(__name__)
+
+_API_CLIENT_NAMES = ("kube-apiserver-kubelet-client",)
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Everything the agent is told from outside. Files are PEM."""
+
+    node: NodeSettings
+    api: ClientConfig
+    runtime_socket: str
+    cgroup_root: str
+    resolver: ResolverSettings
+    tls_cert: Path
+    tls_key: Path
+    client_ca: Path
+    default_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class NodeAgent:
+    """Runs the pods of one node until cancelled."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._registration: NodeRegistration | None = None
+
+    def _facts(self) -> NodeFacts:
+        allocatable: Mapping[str, str] = self._registration.allocatable if self._registration else {}
+        return NodeFacts(self._settings.node.name, (self._settings.node.address,), allocatable)
+
+    async def run(self) -> None:
+        """Connect, adopt what runs, and work."""
+        settings = self._settings
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(Client(settings.api))
+            runtime = await stack.enter_async_context(Containerd(settings.runtime_socket))
+            recorder = await stack.enter_async_context(EventRecorder(client, "kubelet", settings.node.name))
+            services = Informer(client, SERVICES)
+            pods = Informer(client, PODS, field_selector=f"spec.nodeName={settings.node.name}")
+
+            def extended() -> Mapping[str, tuple[int, int]]:
+                return devices.capacity()
+
+            self._registration = NodeRegistration(client, runtime, settings.node, extended)
+            devices = DeviceManager(identity.ROOT / "device-plugins", self._registration.changed)
+            await devices.start()
+            stack.push_async_callback(devices.close)
+            probes = ProbeManager(runtime)
+            stack.push_async_callback(probes.close)
+            roster = Roster(lambda pod: worker.PodWorker(pod, shared))
+            observer = Observer(runtime, roster.pod_changed)
+            backend = ApiBackend(
+                client, runtime, self._facts, services.list, lambda uid: observer.observation(uid).ips
+            )
+
+            def announce(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
+                subject = {"apiVersion": "v1", "kind": "Pod", **pod}
+                where = identity.field_path(pod, container) if container else ""
+                recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
+
+            async def release(uid: str) -> None:
+                devices.release(uid)
+                backend.forget(uid)
+                await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
+
+            volumes = VolumeManager(backend)
+            starter = ContainerStarter(
+                StarterServices(
+                    runtime=runtime,
+                    images=ImageManager(runtime),
+                    volumes=volumes,
+                    announce=announce,
+                    sources=backend.sources,
+                    pull_secrets=backend.pull_secrets,
+                    devices=devices.allocate,
+                    node=self._facts,
+                    resolver=settings.resolver,
+                    cgroup_root=settings.cgroup_root,
+                    node_memory_bytes=registration.memory_bytes(),
+                    default_environment=settings.default_environment,
+                )
+            )
+            shared = worker.PodServices(
+                runtime=runtime,
+                observer=observer,
+                publisher=StatusPublisher(client),
+                volumes=volumes,
+                probes=probes,
+                starter=starter,
+                stopper=PodStopper(runtime, announce),
+                recorder=recorder,
+                node=self._facts,
+                release=release,
+            )
+            routes = Routes(
+                RouteServices(
+                    runtime=runtime,
+                    pods=pods.list,
+                    observation=observer.observation,
+                    is_healthy=lambda: True,
+                    summary=lambda: self._summary(runtime),
+                    metrics=lambda: self._metrics(runtime),
+                )
+            )
+            server = await http.serve(
+                routes.handle, settings.node.address, settings.node.port, self._tls(), _is_api_server
+            )
+            stack.callback(server.close)
+            housekeeping = Housekeeping(runtime, observer)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._registration.run(), name="node-registration")
+                group.create_task(services.run(), name="services")
+                await services.wait_synced()
+                group.create_task(pods.run(), name="pods")
+                await pods.wait_synced()
+                await _until_ready(runtime)
+                await observer.relist()
+                group.create_task(observer.run(), name="runtime-observer")
+                live = {str(pod["metadata"]["uid"]) for pod in pods.list()}
+                devices.retain(live)
+                roster.adopt(observer.uids() - live, observer)
+                group.create_task(housekeeping.run(), name="housekeeping")
+                group.create_task(roster.run(pods), name="pod-workers")
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._settings.client_ca)
+        context.load_cert_chain(self._settings.tls_cert, self._settings.tls_key)
+        context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+    async def _summary(self, runtime: Containerd) -> JsonObject:
+        return stats.summary(self._settings.node.name, await stats.container_usage(runtime))
+
+    async def _metrics(self, runtime: Containerd) -> str:
+        return stats.metrics(await stats.container_usage(runtime))
+
+
+def _is_api_server(name: str, organisations: set[str]) -> bool:
+    return name in _API_CLIENT_NAMES or "system:masters" in organisations
+
+
+async def _until_ready(runtime: Containerd) -> None:
+    while problems := await runtime.not_ready_reasons():
+        _log.info("waiting for the container runtime: %s", "; ".join(problems))
+        await asyncio.sleep(0.2)

@@ -1,0 +1,168 @@
+"""What the agent fetches from the API for pods: config maps, secrets, claims, tokens, pull secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kindling.node.images.manager import normalize
+from kindling.node.pods.environment import Sources, referenced
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import times
+from kubecore.resources import (
+    CONFIG_MAPS,
+    PERSISTENT_VOLUME_CLAIMS,
+    PERSISTENT_VOLUMES,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    ResourceType,
+)
+
+_DAY = 24 * 3600
+
+
+class ApiBackend:
+    """Reads for pods, as this node."""
+
+    def __init__(
+        self,
+        client: Client,
+        runtime: Runtime,
+        node: Callable[[], NodeFacts],
+        services: Callable[[], Sequence[JsonObject]],
+        pod_ips: Callable[[str], tuple[str, ...]],
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._node = node
+        self._services = services
+        self._pod_ips = pod_ips
+        self._tokens: dict[tuple[str, str, int], Token] = {}
+
+    async def sources(self, pod: JsonObject) -> Sources:
+        """Objects for the environments of a pod."""
+        config_maps, secrets = referenced(pod)
+        namespace = get_str(pod, "metadata", "namespace")
+        return Sources(
+            await self._fetch(CONFIG_MAPS, namespace, config_maps),
+            await self._fetch(SECRETS, namespace, secrets),
+            self._services(),
+        )
+
+    async def pull_secrets(self, pod: JsonObject) -> list[JsonObject]:
+        """The pod's pull secrets that exist."""
+        names = {get_str(item, "name") for item in get_list(pod, "spec", "imagePullSecrets")}
+        found = await self._fetch(SECRETS, get_str(pod, "metadata", "namespace"), names)
+        return list(found.values())
+
+    async def materials(self, pod: JsonObject, volume: JsonObject) -> Materials:
+        """Objects and tokens for a rendered volume."""
+        config_maps, secrets = references(volume)
+        namespace = get_str(pod, "metadata", "namespace")
+        return Materials(
+            pod=pod,
+            node=self._node(),
+            config_maps=await self._fetch(CONFIG_MAPS, namespace, config_maps),
+            secrets=await self._fetch(SECRETS, namespace, secrets),
+            tokens={wanted: await self._token(pod, *wanted) for wanted in token_requests(volume)},
+            pod_ips=self._pod_ips(get_str(pod, "metadata", "uid")),
+        )
+
+    async def claim(self, namespace: str, name: str) -> tuple[JsonObject, JsonObject]:
+        """A bound claim and its volume."""
+        try:
+            claim = await self._client.get(PERSISTENT_VOLUME_CLAIMS, name, namespace)
+            volume = get_str(claim, "spec", "volumeName")
+            if get_str(claim, "status", "phase") != "Bound" or not volume:
+                raise ContentProblem(f"PVC {namespace}/{name} is not bound")
+            return claim, await self._client.get(PERSISTENT_VOLUMES, volume)
+        except StatusError as error:
+            raise ContentProblem(f"error processing PVC {namespace}/{name}: {error.message}") from error
+
+    async def mount_image(self, reference: str, policy: str, target: Path) -> None:
+        """Mount an image's files, pulling it by `policy`."""
+        name = normalize(reference)
+        try:
+            present = await self._runtime.image_status(name)
+            if policy == "Always" or (present is None and policy != "Never"):
+                await self._runtime.pull_image(name)
+            elif present is None:
+                raise ContentProblem(
+                    f'Container image "{reference}" is not present with pull policy of Never'
+                )
+        except RuntimeFailure as error:
+            raise ContentProblem(f'failed to pull image "{reference}": {error}') from error
+        await _ctr("images", "mount", name, str(target))
+
+    async def unmount_image(self, target: Path) -> None:
+        """Unmount and forget the view that `mount_image` made."""
+        if target.is_mount():
+            await _ctr("images", "unmount", "--rm", str(target))
+
+    async def _fetch(self, resource: ResourceType, namespace: str, names: set[str]) -> dict[str, JsonObject]:
+        found = {}
+        for name in sorted(names):
+            try:
+                found[name] = await self._client.get(resource, name, namespace)
+            except StatusError as error:
+                if error.code != 404:
+                    raise
+        return found
+
+    async def _token(self, pod: JsonObject, audience: str, seconds: int) -> Token:
+        """A token for the pod's service account, renewed at 80 % of its life or after a day."""
+        key = (get_str(pod, "metadata", "uid"), audience, seconds)
+        known = self._tokens.get(key)
+        if known is not None and time.time() < known.refresh_at:
+            return known
+        request: JsonObject = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {
+                "expirationSeconds": seconds,
+                "audiences": [audience] if audience else [],
+                "boundObjectRef": {
+                    "apiVersion": "v1",
+                    "kind": "Pod",
+                    "name": get_str(pod, "metadata", "name"),
+                    "uid": key[0],
+                },
+            },
+        }
+        account = get_str(pod, "spec", "serviceAccountName", default="default")
+        namespace = get_str(pod, "metadata", "namespace")
+        try:
+            answer = await self._client.create(
+                SERVICE_ACCOUNTS, request, namespace, subresource="token", name=account
+            )
+        except StatusError as error:
+            if known is not None and time.time() < known.expires_at:
+                return known
+            raise ContentProblem(f"failed to fetch token: {error.message}") from error
+        status = get_object(answer, "status")
+        expires = times.parse_time(get_str(status, "expirationTimestamp")).timestamp()
+        now = time.time()
+        token = Token(get_str(status, "token"), expires, min(now + 0.8 * (expires - now), now + _DAY))
+        self._tokens[key] = token
+        return token
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        for key in [key for key in self._tokens if key[0] == uid]:
+            del self._tokens[key]
+
+
+async def _ctr(*arguments: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        "ctr", "-n", "k8s.io", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    output, _ = await process.communicate()
+    if process.returncode != 0:
+        raise ContentProblem(f"ctr {arguments[0]} {arguments[1]}: {output.decode().strip()}")

@@ -1,0 +1,1 @@
+"""Extended resources through device plugins (v1beta1)."""

@@ -1,0 +1,198 @@
+"""Device plugins: registration, what they offer, and who got what.
+
+Plugins register on ``kubelet.sock`` and are then asked over their own socket. Allocations are kept on disk,
+so that a restarted agent does not hand out a device twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import orjson
+
+from kindling.node.pods.container import DeviceGrant
+from kindling.node.pods.resources import extended_resources
+from kindling.node.volumes.content import ContentProblem
+from kindling.node.wire import load_interface
+from kubecore.json import JsonObject, get_str
+
+_log = logging.getLogger(__name__)
+
+_VERSION = "v1beta1"
+_HEALTHY = "Healthy"
+_OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+
+class _Plugin:
+    """One registered resource."""
+
+    def __init__(self, resource: str, socket: Path) -> None:
+        self.resource = resource
+        self.socket = socket
+        self.devices: dict[str, str] = {}
+        self.pre_start = False
+        self.channel: Any = None
+        self.stub: Mapping[str, Callable[..., Any]] = {}
+        self.task: asyncio.Task[None] | None = None
+
+
+class DeviceManager:
+    """Resources of device plugins on this node. `changed` is called when the offer changes."""
+
+    def __init__(self, directory: Path, changed: Callable[[], None]) -> None:
+        self._directory = directory
+        self._changed = changed
+        self._interface = load_interface("deviceplugin-v1beta1")
+        self._plugins: dict[str, _Plugin] = {}
+        self._server: Any = None
+        self._checkpoint = directory / "kindling_allocations.json"
+        self._allocated: dict[str, dict[str, dict[str, list[str]]]] = self._load()
+        """pod uid -> container -> resource -> device ids"""
+        self._lock = asyncio.Lock()
+
+    async def start(self) -> None:
+        """Serve registrations. Sockets of plugins stay, so those that watch ours register again."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o755)
+        socket = self._directory / "kubelet.sock"
+        socket.unlink(missing_ok=True)
+        self._server = grpc.aio.server()
+        handler = self._interface.handler("Registration", {"Register": self._register})
+        self._server.add_generic_rpc_handlers((handler,))
+        self._server.add_insecure_port(f"unix:{socket}")
+        await self._server.start()
+
+    async def close(self) -> None:
+        """Stop serving and watching."""
+        for plugin in self._plugins.values():
+            if plugin.task is not None:
+                plugin.task.cancel()
+        if self._server is not None:
+            await self._server.stop(0)
+
+    def capacity(self) -> dict[str, tuple[int, int]]:
+        """Resource -> (all devices, healthy devices); resources whose plugin went away count 0."""
+        return {
+            name: (len(plugin.devices), sum(health == _HEALTHY for health in plugin.devices.values()))
+            for name, plugin in self._plugins.items()
+        }
+
+    async def allocate(self, pod: JsonObject, container: JsonObject) -> DeviceGrant:
+        """Devices for a container, the same ones on every call. Raises ContentProblem when there are none."""
+        wanted = extended_resources(container)
+        if not wanted:
+            return DeviceGrant()
+        uid, name = get_str(pod, "metadata", "uid"), get_str(container, "name")
+        envs: dict[str, str] = {}
+        annotations: dict[str, str] = {}
+        mounts: list[dict[str, Any]] = []
+        devices: list[dict[str, Any]] = []
+        async with self._lock:
+            for resource, count in wanted.items():
+                answer = await self._allocate_one(uid, name, resource, count)
+                envs |= dict(answer.envs)
+                annotations |= dict(answer.annotations)
+                mounts += [
+                    {"container_path": m.container_path, "host_path": m.host_path, "readonly": m.read_only}
+                    for m in answer.mounts
+                ]
+                devices += [
+                    {
+                        "container_path": d.container_path,
+                        "host_path": d.host_path,
+                        "permissions": d.permissions,
+                    }
+                    for d in answer.devices
+                ]
+        return DeviceGrant(envs, mounts, devices, annotations)
+
+    def release(self, uid: str) -> None:
+        """A pod has ended; its devices are free."""
+        if self._allocated.pop(uid, None) is not None:
+            self._save()
+
+    def retain(self, uids: set[str]) -> None:
+        """Free the devices of all pods but these (after a restart)."""
+        for uid in set(self._allocated) - uids:
+            self.release(uid)
+
+    async def _allocate_one(self, uid: str, container: str, resource: str, count: int) -> Any:
+        plugin = self._plugins.get(resource)
+        if plugin is None:
+            raise ContentProblem(f"no device plugin offers {resource}")
+        held = self._allocated.setdefault(uid, {}).setdefault(container, {})
+        ids = held.get(resource)
+        if ids is None:
+            taken = {
+                device
+                for containers in self._allocated.values()
+                for resources in containers.values()
+                for device in resources.get(resource, ())
+            }
+            healthy = [d for d, h in plugin.devices.items() if h == _HEALTHY and d not in taken]
+            if len(healthy) < count:
+                raise ContentProblem(
+                    f"requested number of devices unavailable for {resource}. "
+                    f"Requested: {count}, Available: {len(healthy)}"
+                )
+            ids = held[resource] = sorted(healthy)[:count]
+            self._save()
+        try:
+            request = self._interface.message(
+                "AllocateRequest", {"container_requests": [{"devices_ids": ids}]}
+            )
+            answer = await plugin.stub["Allocate"](request, timeout=10)
+            if plugin.pre_start:
+                before = self._interface.message("PreStartContainerRequest", {"devices_ids": ids})
+                await plugin.stub["PreStartContainer"](before, timeout=30)
+        except grpc.aio.AioRpcError as error:
+            raise ContentProblem(f"device plugin of {resource}: {error.details()}") from error
+        return answer.container_responses[0]
+
+    async def _register(self, request: Any, _context: Any) -> Any:
+        resource = request.resource_name
+        _log.info("device plugin for %s registered", resource)
+        previous = self._plugins.get(resource)
+        if previous is not None and previous.task is not None:
+            previous.task.cancel()
+        plugin = _Plugin(resource, self._directory / request.endpoint)
+        plugin.pre_start = request.options.pre_start_required
+        if previous is not None:
+            plugin.devices = previous.devices
+        self._plugins[resource] = plugin
+        plugin.task = asyncio.create_task(self._watch(plugin), name=f"device-plugin-{resource}")
+        return self._interface.message("Empty")
+
+    async def _watch(self, plugin: _Plugin) -> None:
+        """Follow a plugin's list of devices; a plugin that goes away offers none until it registers again."""
+        async with grpc.aio.insecure_channel(f"unix:{plugin.socket}", options=_OPTIONS) as channel:
+            plugin.stub = self._interface.stub(channel, "DevicePlugin")
+            try:
+                stream = plugin.stub["ListAndWatch"](self._interface.message("Empty"), wait_for_ready=True)
+                async for answer in stream:
+                    offered = {device.ID: device.health for device in answer.devices}
+                    if offered != plugin.devices:
+                        plugin.devices = offered
+                        self._changed()
+            except grpc.aio.AioRpcError as error:
+                _log.info("device plugin for %s went away: %s", plugin.resource, error.details())
+        plugin.devices = dict.fromkeys(plugin.devices, "Unhealthy")
+        self._changed()
+
+    def _load(self) -> dict[str, dict[str, dict[str, list[str]]]]:
+        try:
+            loaded: dict[str, dict[str, dict[str, list[str]]]] = orjson.loads(self._checkpoint.read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return {}
+        return loaded
+
+    def _save(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        temporary = self._checkpoint.with_suffix(".new")
+        temporary.write_bytes(orjson.dumps(self._allocated))
+        temporary.replace(self._checkpoint)

@@ -1,0 +1,75 @@
+"""Chores of a node: rotating logs and removing images that nobody needs when the disk fills."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from pathlib import Path
+
+from kindling.node.images.manager import normalize
+from kindling.node.pods.observer import Observer
+from kindling.node.runtime.interface import ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.server.logs import rotate
+
+_log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 10.0
+LOG_MAX_BYTES = 10 * 1024 * 1024
+LOG_MAX_FILES = 5
+IMAGE_PERIOD_ROUNDS = 30
+DISK_HIGH_PERCENT = 85
+"""Use of the disk above which unused images go."""
+
+
+class Housekeeping:
+    """Regular chores of one node."""
+
+    def __init__(self, runtime: Runtime, observer: Observer) -> None:
+        self._runtime = runtime
+        self._observer = observer
+
+    async def run(self) -> None:
+        """Work until cancelled; a chore that fails is logged and done again later."""
+        rounds = 0
+        while True:
+            await asyncio.sleep(PERIOD_SECONDS)
+            rounds += 1
+            try:
+                await self._rotate_logs()
+                if rounds % IMAGE_PERIOD_ROUNDS == 0:
+                    await self._collect_images()
+            except (RuntimeFailure, OSError) as error:
+                _log.warning("housekeeping: %s", error)
+
+    async def _rotate_logs(self) -> None:
+        for uid in self._observer.uids():
+            for container in self._observer.observation(uid).all_containers():
+                running = container.state is ContainerState.RUNNING and container.log_path
+                if running and rotate(Path(container.log_path), LOG_MAX_BYTES, LOG_MAX_FILES):
+                    await self._runtime.reopen_log(container.id)
+
+    async def _collect_images(self) -> None:
+        usage = shutil.disk_usage("/var/lib/kubelet")
+        if usage.used * 100 < usage.total * DISK_HIGH_PERCENT:
+            return
+        used = {
+            reference
+            for uid in self._observer.uids()
+            for container in self._observer.observation(uid).all_containers()
+            for reference in (container.image_ref, normalize(container.image))
+        }
+        for image in unused_images(await self._runtime.list_images(), used):
+            _log.info("removing unused image %s", image.tags or image.id)
+            await self._runtime.remove_image(image.id)
+
+
+def unused_images(images: list[Image], used: set[str]) -> list[Image]:
+    """Images that no container refers to, largest first; built-in and pinned ones stay."""
+
+    def is_used(image: Image) -> bool:
+        names = {image.id, *image.tags, *image.digests}
+        built_in = any(tag.startswith("kindling.local/") for tag in image.tags)
+        return image.pinned or built_in or bool(names & used)
+
+    return sorted((image for image in images if not is_used(image)), key=lambda image: -image.size)

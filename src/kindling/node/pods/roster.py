@@ -1,0 +1,89 @@
+"""The workers of all pods of the node, one task each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kindling.node.pods.observer import Observer
+from kindling.node.pods.worker import PodWorker
+from kubecore.json import JsonObject, get_str
+from kubecore.runtime import Informer
+
+_log = logging.getLogger(__name__)
+
+
+class Roster:
+    """Makes a worker for each pod, tells it of changes, and lets it go when nothing of the pod is left."""
+
+    def __init__(self, make: Callable[[JsonObject], PodWorker]) -> None:
+        self._make = make
+        self._workers: dict[str, PodWorker] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._orphans: list[JsonObject] = []
+
+    def pod_changed(self, uid: str) -> None:
+        """The runtime has something new of a pod."""
+        found = self._workers.get(uid)
+        if found is not None:
+            found.wake()
+
+    def adopt(self, uids: set[str], observer: Observer) -> None:
+        """Pods that the runtime has but the API does not know any more: they are removed by `run`."""
+        for uid in uids:
+            observed = observer.observation(uid)
+            owners = [item.labels for item in observed.sandboxes]
+            owners += [item.labels for item in observed.all_containers()]
+            if not uid or not owners:
+                continue
+            name = owners[0].get("io.kubernetes.pod.name", "")
+            namespace = owners[0].get("io.kubernetes.pod.namespace", "")
+            _log.info("removing what is left of pod %s/%s", namespace, name)
+            metadata = {"name": name, "namespace": namespace, "uid": uid}
+            self._orphans.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
+
+    async def run(self, pods: Informer) -> None:
+        """Follow the pods of an informer that has synced."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for orphan in self._orphans:
+                self._start(orphan).vanish()
+            pods.add_handler(self._on_event)
+            await asyncio.Event().wait()
+
+    def _on_event(self, event: str, _old: JsonObject | None, new: JsonObject) -> None:
+        uid = get_str(new, "metadata", "uid")
+        found = self._workers.get(uid)
+        if event == "DELETED":
+            if found is not None:
+                found.vanish()
+            return
+        if _old is not None and get_str(_old, "metadata", "uid") != uid:
+            # The same name, but another pod: its deletion was not seen.
+            previous = self._workers.get(get_str(_old, "metadata", "uid"))
+            if previous is not None:
+                previous.vanish()
+        if found is None:
+            self._start(new)
+        else:
+            found.update(new)
+
+    def _start(self, pod: JsonObject) -> PodWorker:
+        made = self._make(pod)
+        self._workers[made.uid] = made
+        if self._group is None:
+            raise RuntimeError("the roster does not run")
+        self._group.create_task(self._work(made), name=f"pod-{made.uid}")
+        return made
+
+    async def _work(self, made: PodWorker) -> None:
+        while True:
+            try:
+                await made.run()
+                break
+            except Exception:
+                # One pod's defect must not take the node down; it is shown and tried again.
+                _log.exception("worker of pod %s", made.uid)
+                await asyncio.sleep(5)
+        self._workers.pop(made.uid, None)

@@ -1,0 +1,276 @@
+"""The node's own object and lease in the API: registered once, kept true from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import times
+from kubecore.resources import LEASES, NODES
+
+_log = logging.getLogger(__name__)
+
+KUBELET_VERSION = "v1.36.0"
+LEASE_SECONDS = 40
+LEASE_RENEW_SECONDS = 10.0
+STATUS_SECONDS = 300.0
+"""How often an unchanged status is reported."""
+MAX_PODS = 110
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What the agent tells of its node."""
+
+    name: str
+    address: str
+    pod_cidr: str
+    port: int
+    labels: Mapping[str, str]
+
+
+def memory_bytes() -> int:
+    """The machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def machine_resources(root: Path, extended: Mapping[str, tuple[int, int]]) -> tuple[JsonObject, JsonObject]:
+    """Capacity and allocatable."""
+    disk = shutil.disk_usage(root).total
+    capacity: JsonObject = {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": f"{memory_bytes() // 1024}Ki",
+        "ephemeral-storage": f"{disk // 1024}Ki",
+        "hugepages-2Mi": "0",
+        "hugepages-1Gi": "0",
+        "pods": str(MAX_PODS),
+    }
+    allocatable = dict(capacity)
+    for resource, (total, healthy) in extended.items():
+        capacity[resource] = str(total)
+        allocatable[resource] = str(healthy)
+    return capacity, allocatable
+
+
+def conditions(old: JsonObject, problems: list[str], now: str) -> list[JsonObject]:
+    """The node's conditions; `problems` keep it from being ready."""
+    pressure = (
+        ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+        ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    )
+    wanted = [(kind, "False", reason, message) for kind, reason, message in pressure]
+    if problems:
+        wanted.append(("Ready", "False", "KubeletNotReady", "; ".join(problems)))
+    else:
+        wanted.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    known = {get_str(item, "type"): item for item in get_list(old, "status", "conditions")}
+    result = []
+    for kind, status, reason, message in wanted:
+        before = known.get(kind, {})
+        same = before.get("status") == status
+        result.append(
+            {
+                "type": kind,
+                "status": status,
+                "reason": reason,
+                "message": message,
+                "lastHeartbeatTime": now,
+                "lastTransitionTime": before.get("lastTransitionTime", now) if same else now,
+            }
+        )
+    return result
+
+
+class NodeRegistration:
+    """Keeps the Node and its lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        runtime: Runtime,
+        settings: NodeSettings,
+        extended: Callable[[], Mapping[str, tuple[int, int]]],
+    ) -> None:
+        self._client = client
+        self._runtime = runtime
+        self._settings = settings
+        self._extended = extended
+        self._wake = asyncio.Event()
+        self._images: list[JsonObject] = []
+        self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {})[1]
+
+    def changed(self) -> None:
+        """Something that the status tells has changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Register, then report for ever."""
+        await self._persistently(self._register)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._renew_lease(), name="node-lease")
+            group.create_task(self._report(), name="node-status")
+
+    async def _persistently(self, action: Callable[[], Any]) -> None:
+        while True:
+            try:
+                await action()
+                return
+            except (StatusError, ConnectionFailed, RuntimeFailure) as error:
+                _log.warning("node status: %s", error)
+                await asyncio.sleep(1)
+
+    async def _register(self) -> None:
+        labels = {
+            "kubernetes.io/hostname": self._settings.name,
+            "kubernetes.io/os": "linux",
+            "kubernetes.io/arch": _architecture(),
+            "beta.kubernetes.io/os": "linux",
+            "beta.kubernetes.io/arch": _architecture(),
+            **self._settings.labels,
+        }
+        node = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": self._settings.name,
+                "labels": labels,
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
+            "spec": {"podCIDR": self._settings.pod_cidr, "podCIDRs": [self._settings.pod_cidr]},
+        }
+        try:
+            await self._client.create(NODES, node)
+        except StatusError as error:
+            if error.code != 409:
+                raise
+            patch = {"metadata": {"labels": labels}, "spec": node["spec"]}
+            await self._client.patch(NODES, self._settings.name, patch, type="merge")
+        await self._update_status()
+
+    async def _report(self) -> None:
+        problems: list[str] | None = None
+        reported = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await asyncio.wait_for(self._wake.wait(), 5.0)
+                changed = True
+            except TimeoutError:
+                changed = False
+            self._wake.clear()
+            now_problems = await self._problems()
+            if changed or now_problems != problems or loop.time() - reported > STATUS_SECONDS:
+                await self._persistently(self._update_status)
+                problems, reported = now_problems, loop.time()
+
+    async def _problems(self) -> list[str]:
+        try:
+            return await self._runtime.not_ready_reasons()
+        except RuntimeFailure as error:
+            return [f"container runtime is down: {error}"]
+
+    async def _update_status(self) -> None:
+        node = await self._client.get(NODES, self._settings.name)
+        capacity, allocatable = machine_resources(Path("/var/lib/kubelet"), self._extended())
+        self.allocatable = allocatable
+        name, version = await self._runtime.version()
+        images: list[JsonObject] = [
+            {"names": [*image.digests, *image.tags], "sizeBytes": image.size}
+            for image in await self._runtime.list_images()
+            if image.tags or image.digests
+        ]
+        status: JsonObject = {
+            "capacity": capacity,
+            "allocatable": allocatable,
+            "conditions": conditions(node, await self._problems(), times.now_rfc3339()),
+            "addresses": [
+                {"type": "InternalIP", "address": self._settings.address},
+                {"type": "Hostname", "address": self._settings.name},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": self._settings.port}},
+            "nodeInfo": _node_info(name, version),
+            "images": sorted(images, key=lambda item: -item["sizeBytes"])[:50],
+        }
+        # Resources of plugins that are gone for good are taken back with explicit nulls.
+        for field in ("capacity", "allocatable"):
+            stale = set(get_object(node, "status", field)) - set(status[field])
+            status[field] = dict(status[field]) | dict.fromkeys(stale)
+        await self._client.patch(
+            NODES, self._settings.name, {"status": status}, type="strategic", subresource="status"
+        )
+
+    async def _renew_lease(self) -> None:
+        while True:
+            try:
+                await self._renew_once()
+            except (StatusError, ConnectionFailed) as error:
+                _log.warning("node lease: %s", error)
+                await asyncio.sleep(1)
+                continue
+            await asyncio.sleep(LEASE_RENEW_SECONDS)
+
+    async def _renew_once(self) -> None:
+        name, namespace = self._settings.name, "kube-node-lease"
+        spec = {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": times.now_micro(),
+        }
+        try:
+            await self._client.patch(LEASES, name, {"spec": spec}, namespace, type="merge")
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            node = await self._client.get(NODES, name)
+            owner = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "name": name,
+                "uid": get_str(node, "metadata", "uid"),
+            }
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": namespace, "ownerReferences": [owner]},
+                "spec": spec,
+            }
+            await self._client.create(LEASES, lease, namespace)
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
+def _node_info(runtime: str, version: str) -> JsonObject:
+    machine_id = Path("/etc/machine-id")
+    identifier = machine_id.read_text().strip() if machine_id.exists() else ""
+    release = {
+        key: value.strip('"')
+        for key, _, value in (
+            line.partition("=") for line in Path("/etc/os-release").read_text().splitlines()
+        )
+    }
+    return {
+        "machineID": identifier,
+        "systemUUID": identifier,
+        "bootID": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "kernelVersion": platform.release(),
+        "osImage": release.get("PRETTY_NAME", "Linux"),
+        "containerRuntimeVersion": f"{runtime}://{version}",
+        "kubeletVersion": KUBELET_VERSION,
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": _architecture(),
+    }

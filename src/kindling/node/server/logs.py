@@ -1,0 +1,131 @@
+"""Container logs in CRI's format (``TIME stream F|P text``): reading, following, rotation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = 64 * 1024
+_POLL_SECONDS = 0.25
+_ENDED_POLLS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What of a log is wanted. `since` is an RFC 3339 time with which lines' times are compared as text."""
+
+    follow: bool = False
+    tail_lines: int | None = None
+    since: str = ""
+    timestamps: bool = False
+    limit_bytes: int | None = None
+    stream: str = "All"
+
+
+def render_line(line: bytes, options: LogOptions) -> bytes | None:
+    """What a client gets of one raw line; None when it is filtered out."""
+    parts = line.rstrip(b"\n").split(b" ", 3)
+    if len(parts) < 4:
+        return line if len(parts) < 3 else None
+    time, stream, tag, text = parts
+    if options.since and _comparable(time.decode()) < _comparable(options.since):
+        return None
+    if options.stream != "All" and stream.decode() != options.stream.lower():
+        return None
+    end = b"" if tag == b"P" else b"\n"
+    return time + b" " + text + end if options.timestamps else text + end
+
+
+def _comparable(time: str) -> str:
+    """A UTC time as text that sorts: fractions of any length with equal digits."""
+    whole, dot, fraction = time.rstrip("Z").partition(".")
+    return f"{whole}.{fraction if dot else '':0<9}"
+
+
+def tail_offset(path: Path, lines: int) -> int:
+    """Where the last `lines` full lines of a file begin."""
+    with path.open("rb") as stream:
+        position = stream.seek(0, 2)
+        if lines == 0:
+            return position
+        found = 0
+        while position > 0:
+            size = min(_BLOCK, position)
+            position -= size
+            stream.seek(position)
+            block = stream.read(size)
+            end = len(block)
+            while (end := block.rfind(b"\n", 0, end)) >= 0:
+                # Lines are counted by their full ends; partial ones (P) belong to the next.
+                found += 1
+                if found > lines:
+                    return position + end + 1
+        return 0
+
+
+async def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Pieces of a log. Following ends soon after the container has ended, and survives rotation."""
+    left = options.limit_bytes
+    async for line in _lines(path, options, is_running):
+        rendered = render_line(line, options)
+        if rendered is None:
+            continue
+        if left is not None:
+            rendered = rendered[:left]
+            left -= len(rendered)
+        yield rendered
+        if left is not None and left <= 0:
+            return
+
+
+async def _lines(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
+    stream = path.open("rb")
+    try:
+        if options.tail_lines is not None:
+            stream.seek(tail_offset(path, options.tail_lines))
+        pending = b""
+        quiet = 0
+        while True:
+            data = stream.read(_BLOCK)
+            if data:
+                quiet = 0
+                *complete, pending = (pending + data).split(b"\n")
+                for line in complete:
+                    yield line + b"\n"
+                continue
+            if not options.follow:
+                return
+            if path.exists() and path.stat().st_ino != _inode(stream.fileno()):
+                stream.close()
+                stream = path.open("rb")
+                continue
+            quiet = 0 if is_running() else quiet + 1
+            if quiet >= _ENDED_POLLS:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+    finally:
+        stream.close()
+
+
+def _inode(descriptor: int) -> int:
+    import os  # noqa: PLC0415
+
+    return os.fstat(descriptor).st_ino
+
+
+def rotate(path: Path, max_bytes: int, max_files: int) -> bool:
+    """Move a log that has grown too large away (``N.log`` -> ``N.log.1`` ...); True when it was moved.
+
+    The caller then has the runtime open the file anew.
+    """
+    if not path.exists() or path.stat().st_size < max_bytes:
+        return False
+    for index in range(max_files - 1, 0, -1):
+        older = path.with_name(f"{path.name}.{index}")
+        if older.exists():
+            older.replace(path.with_name(f"{path.name}.{index + 1}"))
+    path.replace(path.with_name(f"{path.name}.1"))
+    path.with_name(f"{path.name}.{max_files}").unlink(missing_ok=True)
+    return True

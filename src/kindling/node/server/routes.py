@@ -1,0 +1,177 @@
+"""What the node's endpoint offers, path by path."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from kindling.node.pods import identity
+from kindling.node.pods.container import find_container
+from kindling.node.pods.observed import Observation
+from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
+from kindling.node.server import logs, streams
+from kindling.node.server.http import Connection, HttpProblem, Request
+from kubecore.json import JsonObject, get_bool, get_str
+from kubecore.objects import times
+
+
+@dataclass
+class RouteServices:
+    """What requests are answered from."""
+
+    runtime: Runtime
+    pods: Callable[[], list[JsonObject]]
+    observation: Callable[[str], Observation]
+    is_healthy: Callable[[], bool]
+    summary: Callable[[], Awaitable[JsonObject]]
+    metrics: Callable[[], Awaitable[str]]
+
+
+class Routes:
+    """The handler of the node's endpoint."""
+
+    def __init__(self, services: RouteServices) -> None:
+        self._services = services
+
+    async def handle(self, request: Request, connection: Connection) -> None:
+        """Answer one request. Raises HttpProblem."""
+        area, *rest = [part for part in request.path.split("/") if part] or [""]
+        try:
+            await self._dispatch(area, rest, request, connection)
+        except RuntimeFailure as error:
+            raise HttpProblem(404 if error.is_not_found else 500, str(error)) from error
+
+    async def _dispatch(self, area: str, rest: list[str], request: Request, connection: Connection) -> None:
+        if area == "healthz":
+            healthy = self._services.is_healthy()
+            await connection.answer(200 if healthy else 500, b"ok" if healthy else b"unhealthy")
+        elif area == "pods":
+            document = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self._services.pods()}
+            await connection.answer_json(document)
+        elif area == "stats" and rest == ["summary"]:
+            await connection.answer_json(await self._services.summary())
+        elif area == "metrics":
+            text = await self._services.metrics()
+            await connection.answer(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
+        elif area == "containerLogs" and len(rest) == 3:
+            await self._logs(rest[0], rest[1], rest[2], request, connection)
+        elif area in ("exec", "attach") and len(rest) in (3, 4):
+            await self._execute(area, rest[0], rest[1], rest[-1], request, connection)
+        elif area == "portForward" and len(rest) in (2, 3):
+            await self._forward(rest[0], rest[1], request, connection)
+        else:
+            raise HttpProblem(404, "404 page not found")
+
+    def _pod(self, namespace: str, name: str) -> JsonObject:
+        for pod in self._services.pods():
+            if identity_of(pod) == (namespace, name):
+                return pod
+        raise HttpProblem(404, f'pod "{name}_{namespace}" not found')
+
+    def _container(self, pod: JsonObject, name: str) -> tuple[Container, ...]:
+        observed = self._services.observation(get_str(pod, "metadata", "uid"))
+        return observed.containers.get(name, ())
+
+    async def _logs(
+        self, namespace: str, name: str, container: str, request: Request, to: Connection
+    ) -> None:
+        pod = self._pod(namespace, name)
+        found = self._container(pod, container)
+        previous = request.flag("previous")
+        chosen = found[1:2] if previous else found[:1]
+        if not chosen:
+            kind = "previous terminated " if previous else ""
+            raise HttpProblem(400, f'{kind}container "{container}" in pod "{name}" not found')
+        target = chosen[0]
+        path = Path(target.log_path) if target.log_path else _log_path(pod, container, target)
+        if not path.exists():
+            raise HttpProblem(404, f"log of container {container} not found")
+        uid = get_str(pod, "metadata", "uid")
+
+        def is_running() -> bool:
+            current = self._services.observation(uid).newest(container)
+            return current is not None and current.id == target.id and current.state is ContainerState.RUNNING
+
+        await to.start_chunks()
+        hung_up = asyncio.create_task(to.is_closed(), name="log-client")
+        try:
+            async for piece in logs.read_log(path, log_options(request), is_running):
+                if hung_up.done():
+                    return
+                await to.chunk(piece)
+            await to.end_chunks()
+        finally:
+            hung_up.cancel()
+
+    async def _execute(
+        self, area: str, namespace: str, name: str, container: str, request: Request, to: Connection
+    ) -> None:
+        pod = self._pod(namespace, name)
+        found = self._container(pod, container)
+        if not found or found[0].state is not ContainerState.RUNNING:
+            raise HttpProblem(404, f'container not found ("{container}")')
+        if not streams.wants_upgrade(request):
+            raise HttpProblem(400, "Upgrade request required")
+        if streams.offers_only_v5(request):
+            raise HttpProblem(400, "the container runtime does not speak v5.channel.k8s.io; use SPDY/3.1")
+        definition = find_container(pod, container)
+        tty = request.flag("tty") if area == "exec" else get_bool(definition, "tty")
+        wanted = {
+            "tty": tty,
+            "stdin": request.flag("input", "stdin"),
+            "stdout": request.flag("output", "stdout"),
+            "stderr": request.flag("error", "stderr") and not tty,
+        }
+        if area == "exec":
+            url = await self._services.runtime.exec_url(found[0].id, request.query.get("command", []), wanted)
+        else:
+            url = await self._services.runtime.attach_url(found[0].id, wanted)
+        await streams.hand_on(request, to, url)
+
+    async def _forward(self, namespace: str, name: str, request: Request, to: Connection) -> None:
+        pod = self._pod(namespace, name)
+        sandbox = self._services.observation(get_str(pod, "metadata", "uid")).sandbox
+        if sandbox is None or not sandbox.ready:
+            raise HttpProblem(404, f"pod {name} has no running sandbox")
+        if not streams.wants_upgrade(request):
+            raise HttpProblem(400, "Upgrade request required")
+        listed = [part for value in request.query.get("port", []) for part in value.split(",")]
+        url = await self._services.runtime.port_forward_url(sandbox.id, [int(port) for port in listed])
+        if streams.is_tunnel(request):
+            await streams.tunnel(request, to, url)
+        else:
+            await streams.hand_on(request, to, url)
+
+
+def identity_of(pod: JsonObject) -> tuple[str, str]:
+    """(namespace, name)"""
+    return get_str(pod, "metadata", "namespace"), get_str(pod, "metadata", "name")
+
+
+def log_options(request: Request) -> logs.LogOptions:
+    """PodLogOptions from a query. Raises HttpProblem."""
+    try:
+        tail = request.first("tailLines")
+        limit = request.first("limitBytes")
+        since = request.first("sinceTime")
+        seconds = request.first("sinceSeconds")
+        if seconds:
+            since = times.format_time(datetime.now(UTC) - timedelta(seconds=int(seconds)))
+        return logs.LogOptions(
+            follow=request.flag("follow"),
+            tail_lines=int(tail) if tail else None,
+            since=since,
+            timestamps=request.flag("timestamps"),
+            limit_bytes=int(limit) if limit else None,
+            stream=request.first("stream", "All"),
+        )
+    except ValueError as error:
+        raise HttpProblem(400, f"invalid log options: {error}") from error
+
+
+def _log_path(pod: JsonObject, container: str, found: Container) -> Path:
+    restarts = found.annotations.get(identity.ANNOTATION_RESTARTS, str(found.attempt))
+    return identity.log_directory(pod) / container / f"{restarts}.log"
