@@ -1,4 +1,11 @@
-"""virt-api's webhooks as pure functions: defaults (`mutation`) and rules (`validation`).
+"""virt-api's webhooks: defaults (`mutation`), rules (`rules`), and what each kind makes of them (`kinds`).
 
-`review` is the only entry point that servers need; it finds the function by the webhook's path.
+`review` is all that a server needs; it finds the webhook by its path. Everything is pure apart from
+`lookups`, through which webhooks read other objects.
 """
+
+from virtplane.compute.apiserver.admission.lookups import ClientLookups, Lookups
+from virtplane.compute.apiserver.admission.response import Response
+from virtplane.compute.apiserver.admission.review import WEBHOOKS, review
+
+__all__ = ["WEBHOOKS", "ClientLookups", "Lookups", "Response", "review"]

@@ -1,0 +1,137 @@
+"""VirtualMachineInstance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects import times
+from virtplane.api import resources
+from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
+from virtplane.compute.apiserver.admission.mutation.presets import (
+    DEPRECATION,
+    PresetConflict,
+    apply_presets,
+)
+from virtplane.compute.apiserver.admission.request import Request, replace
+from virtplane.compute.apiserver.admission.request_schema import schema_causes
+from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
+from virtplane.compute.apiserver.admission.rules import compute, disks, hotplug, networks, platform
+from virtplane.compute.apiserver.admission.rules.metadata import metadata, reserved_labels
+from virtplane.compute.apiserver.admission.rules.spec import (
+    deprecation_warnings,
+    discontinued_gates,
+    spec_causes,
+    storage_causes,
+)
+
+KIND = "VirtualMachineInstance"
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+
+
+async def mutate(request: Request) -> Response:
+    """Presets and defaults on creation; nobody but components changes the status afterwards."""
+    request.expect("virtualmachineinstances")
+    causes = schema_causes(KIND, get_object(request.raw, "object"))
+    if causes:
+        return Response.refuse(causes)
+    instance = request.new
+    if not request.is_creation:
+        changed = get_object(request.new, "status") != get_object(request.old, "status")
+        if changed and not request.is_from_component:
+            return Response.allow(patches=[replace("/status", get_object(request.old, "status"))])
+        return Response.allow()
+    try:
+        apply_presets(
+            instance,
+            await request.lookups.list(resources.VIRTUAL_MACHINE_INSTANCE_PRESETS, request.namespace),
+        )
+        default_instance(instance, request.config, times.now_rfc3339())
+    except PresetConflict as error:
+        return Response.refuse([Cause(str(error), type="")])
+    except DefaultingError as error:
+        return Response.plain(str(error))
+    annotations = get_object(instance, "metadata", "annotations")
+    warnings = [DEPRECATION] if any("virtualmachinepreset" in key for key in annotations) else []
+    patches = [replace(f"/{part}", instance[part]) for part in ("spec", "metadata", "status")]
+    return Response.allow(warnings, patches)
+
+
+async def validate_create(request: Request) -> Response:
+    """Every rule that a new instance has to keep."""
+    request.expect("virtualmachineinstances")
+    causes = schema_causes(KIND, request.new)
+    if causes:
+        return Response.refuse(causes)
+    spec = get_object(request.new, "spec")
+    found = list(_creation_causes(request, spec))
+    if found:
+        return Response.refuse(found)
+    return Response.allow(deprecation_warnings(spec, request.config))
+
+
+def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
+    config = request.config
+    gates = list(discontinued_gates(spec, config))
+    if gates:
+        yield from gates
+        return
+    # Networks and disks are looked at twice, by themselves and among the rest; both show in the answer.
+    yield from networks.discontinued("spec", spec)
+    yield from networks.networks("spec", spec, config)
+    yield from storage_causes("spec", spec)
+    yield from spec_causes("spec", spec, config)
+    yield from disks.every_volume_is_used(spec)
+    yield from compute.memory_is_given("spec", spec)
+    yield from metadata("metadata", get_object(request.new, "metadata"), config, request.user)
+    yield from platform.hyperv("spec", spec)
+    yield from platform.architecture("spec", spec)
+
+
+async def validate_update(request: Request) -> Response:
+    """What users and components may change."""
+    request.expect("virtualmachineinstances")
+    causes = schema_causes(KIND, request.new)
+    if causes:
+        return Response.refuse(causes)
+    restricted = _node_restriction(request)
+    if restricted:
+        return Response.refuse([restricted])
+    found = list(_update_causes(request))
+    return Response.refuse(found) if found else Response.allow()
+
+
+def _node_restriction(request: Request) -> Cause | None:
+    """A node component changes the instances of its own node only."""
+    handler = f"system:serviceaccount:{request.config.namespace}:kubevirt-handler"
+    if not request.config.gate("NodeRestriction") or request.user != handler:
+        return None
+    names = request.user_extra.get(_NODE_NAME) or []
+    if not names:
+        return Cause("Node restriction failed, virt-handler service account is missing node name")
+    node = names[0]
+    status, old_status = get_object(request.new, "status"), get_object(request.old, "status")
+    target = get_str(status, "migrationState", "targetNode")
+    old_target = get_str(old_status, "migrationState", "targetNode")
+    if node not in (get_str(old_status, "nodeName"), old_target):
+        return Cause("Node restriction, virt-handler is only allowed to modify VMIs it owns")
+    if target and not old_target:
+        return Cause("Node restriction, virt-handler is not allowed to set target node")
+    return None
+
+
+def _update_causes(request: Request) -> Iterator[Cause]:
+    spec, old_spec = get_object(request.new, "spec"), get_object(request.old, "spec")
+    if spec != old_spec:
+        if not request.is_from_component:
+            yield Cause("update of VMI object is restricted", type=NOT_SUPPORTED)
+            return
+        yield from hotplug.limits(spec, old_spec)
+        yield from hotplug.utility_volumes(spec, old_spec, request.old, request.config)
+        yield from hotplug.storage(request.new, request.old, request.config)
+    own, old = get_object(request.new, "metadata"), get_object(request.old, "metadata")
+    if not request.is_from_component and reserved_labels(own) != reserved_labels(old):
+        yield Cause(
+            "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited",
+            type=NOT_SUPPORTED,
+        )

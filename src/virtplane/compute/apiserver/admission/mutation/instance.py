@@ -1,0 +1,318 @@
+"""Defaults of an instance's spec, in the order in which each builds on the ones before."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
+from virtplane.api import labels
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission.rules.compute import (
+    memory_hotplug_problem,
+    quantity,
+    vcpus,
+)
+from virtplane.compute.apiserver.admission.rules.devices import is_enabled
+from virtplane.compute.apiserver.admission.rules.disks import target_of
+from virtplane.compute.apiserver.admission.rules.platform import HYPERV_NEEDS
+
+MAX_VCPUS = 512
+"""Most virtual CPUs that headroom for plugging sockets in may lead to."""
+SPINLOCK_RETRIES = 4096
+PCI_TOPOLOGY = "v3"
+RUNTIME_USER = 107
+"""The uid of qemu in launcher pods."""
+_ARCHITECTURE_BUS = {"arm64": "virtio", "s390x": "virtio"}
+
+
+class DefaultingError(Exception):
+    """The installation's settings do not allow what would have to be filled in."""
+
+
+def default_spec(spec: JsonObject, config: ClusterConfig) -> None:
+    """Architecture, machine, CPU, memory, images, strategy, network and disks.
+
+    Raises DefaultingError.
+    """
+    if not get_str(spec, "architecture"):
+        spec["architecture"] = config.default_architecture
+    domain = spec.setdefault("domain", {})
+    domain.setdefault("devices", {})
+    if not get_str(domain, "machine", "type"):
+        domain["machine"] = {
+            **get_object(domain, "machine"),
+            "type": config.machine_type(spec["architecture"]),
+        }
+    domain.setdefault("resources", {})
+    _default_cpu_request(domain, config)
+    _default_memory(domain)
+    _default_topology(domain)
+    _default_pull_policies(spec)
+    if spec.get("evictionStrategy") is None:
+        spec["evictionStrategy"] = config.eviction_strategy
+    _default_network(spec, config)
+    _default_disks(spec)
+
+
+def _default_cpu_request(domain: JsonObject, config: ClusterConfig) -> None:
+    resources = domain["resources"]
+    limit = get_object(resources, "limits").get("cpu")
+    if limit is not None and get_object(resources, "requests").get("cpu") is None:
+        resources.setdefault("requests", {})["cpu"] = limit
+    dedicated = get_bool(domain, "cpu", "dedicatedCpuPlacement")
+    request = get_object(resources, "requests").get("cpu")
+    if request is None and not dedicated and Quantity.parse(config.cpu_request) != Quantity.parse("100m"):
+        resources.setdefault("requests", {})["cpu"] = config.cpu_request
+
+
+def _default_memory(domain: JsonObject) -> None:
+    memory = get_object(domain, "memory")
+    if memory.get("guest") is not None:
+        return
+    resources = domain["resources"]
+    amount = (
+        get_object(resources, "requests").get("memory")
+        or get_object(resources, "limits").get("memory")
+        or get_object(memory, "hugepages").get("pageSize")
+    )
+    if amount is not None:
+        domain["memory"] = {**memory, "guest": amount}
+
+
+def _default_topology(domain: JsonObject) -> None:
+    cpu = get_object(domain, "cpu")
+    if vcpus(cpu):
+        return
+    resources = domain["resources"]
+    amount = quantity(
+        get_object(resources, "limits").get("cpu") or get_object(resources, "requests").get("cpu")
+    )
+    sockets = amount.value if amount is not None and amount.value > 0 else 1
+    domain["cpu"] = {**cpu, "sockets": sockets, "cores": 1, "threads": 1}
+
+
+def _default_pull_policies(spec: JsonObject) -> None:
+    for volume in get_list(spec, "volumes"):
+        disk = volume.get("containerDisk")
+        if isinstance(disk, dict) and not disk.get("imagePullPolicy"):
+            image = get_str(disk, "image")
+            is_moving = image.endswith(":latest") or (":" not in image and "@" not in image)
+            disk["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
+
+
+def _default_network(spec: JsonObject, config: ClusterConfig) -> None:
+    devices = spec["domain"]["devices"]
+    if devices.get("autoattachPodInterface") is False:
+        return
+    if get_list(spec, "networks") or get_list(devices, "interfaces"):
+        return
+    binding = config.default_network_interface
+    if binding == "bridge" and not config.permits_bridge_on_pod_network:
+        raise DefaultingError("bridge interface is not enabled in kubevirt-config")
+    if binding == "slirp":
+        raise DefaultingError("slirp interface is deprecated as of v1.3")
+    devices["interfaces"] = [{"name": "default", binding: {}}]
+    spec["networks"] = [{"name": "default", "pod": {}}]
+
+
+def _default_disks(spec: JsonObject) -> None:
+    """A disk for every volume that nothing shows to the guest."""
+    devices = spec["domain"]["devices"]
+    shown = {get_str(entry, "name") for key in ("disks", "filesystems") for entry in get_list(devices, key)}
+    for volume in get_list(spec, "volumes"):
+        name = get_str(volume, "name")
+        if name not in shown:
+            devices.setdefault("disks", []).append({"name": name})
+            shown.add(name)
+
+
+def default_instance(instance: JsonObject, config: ClusterConfig, now: str) -> None:
+    """Everything that an instance gets when it is created. `now` is RFC 3339.
+
+    Raises DefaultingError.
+    """
+    spec = instance["spec"]
+    default_spec(spec, config)
+    domain = spec["domain"]
+    if spec["architecture"] == "s390x" and get_object(domain, "features", "acpi").get("enabled") is None:
+        domain.setdefault("features", {})["acpi"] = {"enabled": False}
+    _default_firmware(domain)
+    _default_features(domain)
+    _default_devices(spec)
+    _default_probes(spec)
+    _default_hyperv(domain)
+    _default_architecture(spec, config)
+    _default_status(instance, config, now)
+    if config.live_update and spec["architecture"] != "arm64":
+        _default_headroom(spec, config)
+    _default_metadata(instance, config)
+
+
+def _default_firmware(domain: JsonObject) -> None:
+    firmware = domain.setdefault("firmware", {})
+    if not firmware.get("uuid"):
+        firmware["uuid"] = str(uuid.uuid4())
+
+
+def _switches(features: JsonObject) -> Iterator[JsonObject]:
+    """Every switch that is present, whose absence of a value means on."""
+    for name in ("acpi", "apic", "pvspinlock", "smm", "hypervPassthrough"):
+        if isinstance(features.get(name), dict):
+            yield features[name]
+    hyperv = get_object(features, "hyperv")
+    for name, switch in hyperv.items():
+        if not isinstance(switch, dict):
+            continue
+        yield switch
+        for part in ("direct", "extended"):
+            if name in ("synictimer", "tlbflush") and isinstance(switch.get(part), dict):
+                yield switch[part]
+
+
+def _default_features(domain: JsonObject) -> None:
+    features = domain.setdefault("features", {})
+    features.setdefault("acpi", {})
+    for switch in _switches(features):
+        if switch.get("enabled") is None:
+            switch["enabled"] = True
+    spinlocks = get_object(features, "hyperv").get("spinlocks")
+    if isinstance(spinlocks, dict) and spinlocks.get("enabled") and spinlocks.get("spinlocks") is None:
+        spinlocks["spinlocks"] = SPINLOCK_RETRIES
+
+
+def _default_devices(spec: JsonObject) -> None:
+    domain = spec["domain"]
+    devices = domain["devices"]
+    for disk in get_list(devices, "disks"):
+        if not target_of(disk):
+            disk["disk"] = {}
+        cdrom = disk.get("cdrom")
+        if isinstance(cdrom, dict):
+            if cdrom.get("readonly") is None:
+                cdrom["readonly"] = True
+            cdrom["tray"] = cdrom.get("tray") or "closed"
+    for device in get_list(devices, "inputs"):
+        device["bus"] = device.get("bus") or "usb"
+        device["type"] = device.get("type") or "tablet"
+    for timer in get_object(domain, "clock", "timer").values():
+        if isinstance(timer, dict) and timer.get("present") is None:
+            timer["present"] = True
+
+
+def _default_probes(spec: JsonObject) -> None:
+    defaults = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+    for name in ("readinessProbe", "livenessProbe"):
+        probe = spec.get(name)
+        if isinstance(probe, dict):
+            for key, value in defaults.items():
+                if get_int(probe, key) < 1:
+                    probe[key] = value
+
+
+def _default_hyperv(domain: JsonObject) -> None:
+    """Switch on what enlightenments build on; a conflict ends it and is refused later."""
+    hyperv = get_object(domain, "features").get("hyperv")
+    if not isinstance(hyperv, dict):
+        return
+    for name, needed in HYPERV_NEEDS:
+        if not is_enabled(hyperv.get(name)):
+            continue
+        if hyperv.get(needed) is None:
+            hyperv[needed] = {"enabled": True}
+        elif not is_enabled(hyperv[needed]):
+            return
+    if is_enabled(hyperv.get("evmcs")):
+        features = domain.setdefault("cpu", {}).setdefault("features", [])
+        vmx = next((feature for feature in features if get_str(feature, "name") == "vmx"), None)
+        if vmx is None:
+            features.append({"name": "vmx", "policy": "require"})
+        else:
+            vmx["policy"] = "require"
+
+
+def _default_architecture(spec: JsonObject, config: ClusterConfig) -> None:
+    architecture, domain = spec["architecture"], spec["domain"]
+    devices, cpu = domain["devices"], domain.setdefault("cpu", {})
+    bus = _ARCHITECTURE_BUS.get(architecture, "sata")
+    for disk in get_list(devices, "disks"):
+        target = disk[target_of(disk)]
+        target["bus"] = target.get("bus") or bus
+    watchdog = devices.get("watchdog")
+    if isinstance(watchdog, dict):
+        model = "diag288" if architecture == "s390x" else "i6300esb"
+        if architecture == "s390x" and watchdog.get("i6300esb") is None:
+            watchdog.setdefault("diag288", {})
+        if isinstance(watchdog.get(model), dict) and architecture != "arm64":
+            watchdog[model]["action"] = watchdog[model].get("action") or "reset"
+    if architecture == "arm64":
+        cpu["model"] = cpu.get("model") or "host-passthrough"
+        loader = get_object(domain, "firmware").get("bootloader")
+        if loader is None:
+            domain["firmware"]["bootloader"] = {"efi": {"secureBoot": False}}
+    cpu["model"] = cpu.get("model") or config.cpu_model or "host-model"
+
+
+def _default_status(instance: JsonObject, config: ClusterConfig, now: str) -> None:
+    domain = instance["spec"]["domain"]
+    status = instance["status"] = deep_copy(get_object(instance, "status"))
+    status.setdefault("guestOSInfo", {})
+    guest = get_object(domain, "memory").get("guest")
+    if guest is not None:
+        keys = ("guestAtBoot", "guestCurrent", "guestRequested")
+        status["memory"] = dict.fromkeys(keys, guest)
+    cpu = get_object(domain, "cpu")
+    status["currentCPUTopology"] = {
+        part: cpu[part] for part in ("cores", "sockets", "threads") if get_int(cpu, part)
+    }
+    status["runtimeUser"] = 0 if config.gate("Root") else RUNTIME_USER
+    status["phase"] = "Pending"
+    status["phaseTransitionTimestamps"] = [{"phase": "Pending", "phaseTransitionTimestamp": now}]
+
+
+def _default_headroom(spec: JsonObject, config: ClusterConfig) -> None:
+    """How far sockets and memory can grow while the guest runs."""
+    domain = spec["domain"]
+    cpu = domain["cpu"]
+    sockets = get_int(cpu, "sockets")
+    if not get_int(cpu, "maxSockets") and sockets:
+        most = max(config.max_cpu_sockets, sockets) if config.max_cpu_sockets else 0
+        most = most or sockets * config.max_hotplug_ratio
+        per_socket = (get_int(cpu, "cores") or 1) * (get_int(cpu, "threads") or 1)
+        cpu["maxSockets"] = max(sockets, min(most, MAX_VCPUS // per_socket))
+    memory = get_object(domain, "memory")
+    guest = quantity(memory.get("guest"))
+    if guest is None or memory.get("maxGuest") is not None:
+        return
+    limit = config.max_guest_memory
+    wanted = str(limit) if limit is not None else str(guest * config.max_hotplug_ratio)
+    candidate = {**spec, "domain": {**domain, "memory": {**memory, "maxGuest": wanted}}}
+    if not memory_hotplug_problem(candidate):
+        memory["maxGuest"] = wanted
+
+
+def supports_pcie_hotplug(spec: JsonObject) -> bool:
+    """Whether the machine has PCIe root ports to plug devices into."""
+    if get_str(spec, "architecture") not in ("", "amd64", "arm64"):
+        return False
+    machine = get_str(spec, "domain", "machine", "type")
+    return not machine or "q35" in machine or machine.startswith("virt")
+
+
+def _default_metadata(instance: JsonObject, config: ClusterConfig) -> None:
+    metadata = instance.setdefault("metadata", {})
+    annotations = metadata.setdefault("annotations", {})
+    if supports_pcie_hotplug(instance["spec"]):
+        annotations.setdefault(labels.PCI_TOPOLOGY_VERSION, PCI_TOPOLOGY)
+    isolates = get_bool(instance["spec"], "domain", "cpu", "isolateEmulatorThread")
+    if isolates and config.gate("AlignCPUs") and labels.EVEN_PARITY in config.annotations:
+        annotations[labels.EVEN_PARITY] = config.annotations[labels.EVEN_PARITY]
+    socket_path = get_str(config.raw, "confidentialCompute", "tdx", "attestation", "qgsSocketPath")
+    if socket_path and get_object(instance["spec"], "domain", "launchSecurity").get("tdx") is not None:
+        annotations[labels.QGS_SOCKET_PATH] = socket_path
+    if not annotations:
+        del metadata["annotations"]
+    finalizers = metadata.setdefault("finalizers", [])
+    if labels.FINALIZER_INSTANCE not in finalizers:
+        finalizers.append(labels.FINALIZER_INSTANCE)

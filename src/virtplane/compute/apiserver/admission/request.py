@@ -1,0 +1,95 @@
+"""One admission request, as webhooks look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission.lookups import Lookups
+from virtplane.compute.apiserver.admission.response import Response
+from virtplane.compute.apiserver.admission.rules.metadata import is_component
+
+CREATE = "CREATE"
+UPDATE = "UPDATE"
+
+
+class Refused(Exception):
+    """Ends a review with a refusal."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(get_str(response.status, "message"))
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The request with what is needed to answer it. `new` is a copy; `old` is empty on creation."""
+
+    raw: JsonObject
+    config: ClusterConfig
+    lookups: Lookups
+    new: JsonObject
+    old: JsonObject
+
+    @classmethod
+    def of(cls, raw: JsonObject, config: ClusterConfig, lookups: Lookups) -> Request:
+        """A request as the API server sent it."""
+        new = get_object(raw, "object")
+        return cls(raw, config, lookups, deep_copy(new), get_object(raw, "oldObject"))
+
+    @property
+    def operation(self) -> str:
+        """CREATE, UPDATE, ..."""
+        return get_str(self.raw, "operation")
+
+    @property
+    def is_creation(self) -> bool:
+        """Whether the object is being made."""
+        return self.operation == CREATE
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether nothing is going to be stored."""
+        return bool(self.raw.get("dryRun"))
+
+    @property
+    def user(self) -> str:
+        """Who asks."""
+        return get_str(self.raw, "userInfo", "username")
+
+    @property
+    def user_extra(self) -> JsonObject:
+        """What the authenticator added about him."""
+        return get_object(self.raw, "userInfo", "extra")
+
+    @property
+    def is_from_component(self) -> bool:
+        """Whether a component of the installation asks."""
+        return is_component(self.user, self.config.namespace)
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace."""
+        return get_str(self.raw, "namespace") or get_str(self.new, "metadata", "namespace")
+
+    @property
+    def name(self) -> str:
+        """The object's name; empty while it is still to be generated."""
+        return get_str(self.raw, "name") or get_str(self.new, "metadata", "name")
+
+    @property
+    def resource(self) -> str:
+        """The plural that the request addresses."""
+        return get_str(self.raw, "resource", "resource")
+
+    def expect(self, *plurals: str) -> None:
+        """Raise Refused where the request is about something else."""
+        if self.resource and self.resource not in plurals:
+            raise Refused(Response.plain(f"expect resource to be '{plurals[0]}'"))
+
+
+def replace(path: str, value: Any) -> JsonObject:
+    """A patch operation that sets a member, whether it was there or not."""
+    return {"op": "add", "path": path, "value": value}
