@@ -30,8 +30,10 @@ _GROUP = "root:x:0:\ndaemon:x:1:\ntty:x:5:\ndisk:x:6:\nkvm:x:36:qemu\nqemu:x:107
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
-_DIRECTORIES = "dev etc etc/libvirt home mnt opt proc root run run/lock srv sys usr var var/cache var/lib "
+_DIRECTORIES = (
+    "dev etc etc/libvirt home mnt opt proc root run run/lock srv sys usr var var/cache var/lib "
     "var/lib/qemu var/log"
+)
 
 
 def build_images(directory: Path, *, host_image: bool = True) -> list[Path]:

@@ -18,7 +18,7 @@ def fs_group(pod: JsonObject) -> int | None:
 
 
 def apply(pod: JsonObject, directory: Path) -> None:
-    """Hand `directory` and what is in it to the pod's group, if it names one (fsGroupChangePolicy honoured)."""
+    """Hand `directory` to the pod's group, if it names one (fsGroupChangePolicy is honoured)."""
     group = fs_group(pod)
     if group is None:
         return
