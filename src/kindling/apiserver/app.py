@@ -3,26 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
-from collections.abc import Awaitable, Iterable
+import socket
+from collections.abc import Awaitable, Iterable, Sequence
+from pathlib import Path
 
-from aiohttp import web
+from cryptography import x509
+from cryptography.x509.oid import NameOID
 
-from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.resources import SERVICES
 
+from .admission.chain import build_chain
+from .admission.webhook_client import WebhookClient
+from .auth import rbac
 from .auth.authentication import Authenticator, FrontProxy, load_token_file
+from .auth.authorizer import Authorizer
+from .auth.escalation import EscalationCheck
+from .auth.impersonation import Impersonator
+from .auth.reviews import Reviews
+from .auth.service_accounts import TokenAuthority, load_or_create_key, new_key
+from .auth.token_requests import TokenRequests
+from .bootstrap import objects as bootstrap_objects
+from .bootstrap.start import Bootstrap, RoleAggregation
+from .changes import ChangeFeed
+from .crds.controller import CustomResources
+from .crds.strategy import definition as custom_resource_definition
+from .discovery.health import Health
+from .discovery.pages import Discovery, RemoteGroups
 from .http import tls
-from .http.call import Call
 from .http.connection import HttpServer
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
+from .kinds.schemas import builtin_schemas
+from .pages import Pages
+from .proxying.connectors import Connectors
 from .registry.addresses import AddressPool
-from .registry.admission import AuthorizationQuery
+from .registry.admission import AdmissionAttributes, AdmissionChain, AdmissionEnvironment
 from .registry.catalog import Catalog
-from .registry.context import UserInfo
 from .registry.definition import ResourceDefinition, Subresource
 from .registry.objects import ServerObjects
 from .registry.registry import Registry
+from .services import ServiceResolver
 from .settings import Settings
 from .storage.journal import Journal
 from .storage.memory import MemoryJournal
@@ -30,6 +53,7 @@ from .storage.sqlite import SqliteJournal
 from .storage.store import Store
 
 _LOG = logging.getLogger(__name__)
+_HTTPS_PORT = 443
 
 
 class ApiServer:
@@ -37,18 +61,71 @@ class ApiServer:
 
     def __init__(self, settings: Settings, definitions: Iterable[ResourceDefinition]) -> None:
         self.settings = settings
+        self.port = settings.port
+        self.ready = False
         journal: Journal = SqliteJournal(settings.storage) if settings.storage else MemoryJournal()
         self.store = Store(journal)
         self.catalog = Catalog()
-        self.catalog.replace("built-in", definitions)
         self.addresses = AddressPool(settings.service_cidr, settings.node_ports)
         self.registry = Registry(self.store, self.catalog, self.addresses)
         self.objects = ServerObjects(self.registry)
-        self.authenticator = Authenticator()
-        self.port = settings.port
+        self.feed = ChangeFeed(self.store)
+        self.services = ServiceResolver(self.objects)
+        self.webhooks = WebhookClient(self.services.resolve)
+        self._build_auth()
+        self.catalog.replace("built-in", self._complete(list(definitions)))
+        self._build_pages()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._http: HttpServer | None = None
+
+    def _build_auth(self) -> None:
+        settings = self.settings
+        keys = [path.read_bytes() for path in settings.service_account_keys]
+        if not keys and settings.storage is not None:
+            keys = [load_or_create_key(settings.storage.parent / "service-account.key")]
+        self.tokens = TokenAuthority(
+            keys or [new_key()], settings.service_account_issuer, settings.api_audiences, self.objects
+        )
+        self.authenticator = Authenticator(token_checks=[self.tokens.check], anonymous=settings.anonymous)
+        if settings.token_file is not None:
+            self.authenticator.static_tokens = load_token_file(settings.token_file)
+        if settings.front_proxy_ca is not None:
+            issuers = frozenset({_common_name(settings.front_proxy_ca)})
+            self.authenticator.front_proxy = FrontProxy(issuers, frozenset(settings.front_proxy_names))
+        self.rbac = rbac.RbacAuthorizer()
+        self.authorizer = Authorizer(self.rbac, self.objects)
+        self.impersonator = Impersonator(self.authorizer.authorize)
+        self.reviews = Reviews(self.authorizer.authorize, self.rbac, self.authenticator, self.tokens)
+
+    def _complete(self, definitions: list[ResourceDefinition]) -> list[ResourceDefinition]:
+        """The given kinds and those that are the server's own."""
+        schemas = builtin_schemas()
+        requests = TokenRequests(self.tokens)
+        for definition in definitions:
+            if definition.resource.plural == "serviceaccounts" and not definition.resource.group:
+                definition.subresources = {
+                    **definition.subresources,
+                    "token": Subresource(
+                        "token",
+                        "TokenRequest",
+                        ("create",),
+                        group="authentication.k8s.io",
+                        version="v1",
+                        action=requests.create,
+                        schema=schemas.kind("authentication.k8s.io", "v1", "TokenRequest"),
+                    ),
+                }
+        own = [*self.reviews.definitions(schemas), custom_resource_definition()]
+        return [*definitions, *own]
+
+    def _build_pages(self) -> None:
+        self.discovery = Discovery(self.catalog, self._address, lambda: RemoteGroups({}, {}, 0))
+        live = {"ping": _healthy, "log": _healthy, "etcd": self._storage_problem}
+        ready = {**live, "informer-sync": _healthy, "poststarthook/bootstrap-objects": self._start_problem}
+        health = Health({"livez": live, "healthz": live, "readyz": {**ready, "shutdown": _healthy}})
+        self.pages = Pages(health, self.discovery, self.tokens, self._address)
+        self.connectors = Connectors(self.settings, self.objects, self.services)
 
     @property
     def url(self) -> str:
@@ -56,19 +133,85 @@ class ApiServer:
         scheme = "https" if self.settings.tls_cert else "http"
         return f"{scheme}://{self.settings.bind}:{self.port}"
 
+    def _address(self) -> str:
+        return f"{self._advertised()}:{self.port}"
+
+    def _advertised(self) -> str:
+        return self.settings.advertise or outgoing_address(self.settings.bind)
+
+    def _storage_problem(self) -> str:
+        return self.store.problem
+
+    def _start_problem(self) -> str:
+        return "" if self.ready else "not finished"
+
     async def start(self) -> None:
-        """Load what is stored and listen. Raises StorageError, OSError."""
-        settings = self.settings
+        """Load what is stored, make what every cluster has, and listen. Raises StorageError, OSError."""
         self.store.open()
-        if settings.token_file is not None:
-            self.authenticator.static_tokens = load_token_file(settings.token_file)
-        self.authenticator.front_proxy = FrontProxy()
+        for bucket in (rbac.ROLES, rbac.CLUSTER_ROLES, rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS):
+            self.feed.on_change(bucket, self._role_changed(bucket))
+        self._reserve_addresses()
+        environment = self._environment()
+        CustomResources(environment, self._serve_custom, self.webhooks).start()
+        self.registry.chain = GuardedChain(
+            build_chain(environment, self.webhooks), EscalationCheck(self.rbac)
+        )
+        aggregation = RoleAggregation(self.objects)
+        await self._listen()
+        await self._bootstrap()
+        await aggregation.aggregate()
+        self.feed.on_change(rbac.CLUSTER_ROLES, aggregation.changed)
+        self.spawn(aggregation.run(), "aggregation of cluster roles")
+        self.ready = True
+        if self._server is not None:
+            await self._server.start_serving()
+        _LOG.info("Serving", extra={"address": self.settings.bind, "port": self.port})
+
+    def _environment(self) -> AdmissionEnvironment:
+        return AdmissionEnvironment(
+            objects=self.objects,
+            definitions=self.catalog.all,
+            resolve_service=self.services.resolve,
+            authorize=self.authorizer.authorize,
+            on_change=self.feed.on_change,
+            spawn=self.spawn,
+        )
+
+    def _role_changed(self, bucket: str) -> rbac.Changed:
+        def changed(event: str, obj: JsonObject) -> None:
+            self.rbac.changed(bucket, event, obj)
+
+        return changed
+
+    def _serve_custom(self, name: str, definitions: Sequence[ResourceDefinition]) -> None:
+        self.catalog.replace(f"definition {name}", definitions)
+
+    def _reserve_addresses(self) -> None:
+        """Take what stored services use."""
+        for service in self.objects.list(SERVICES):
+            self.addresses.adopt(service)
+
+    async def _bootstrap(self) -> None:
+        settings = self.settings
+        trust = bootstrap_objects.authentication_config_map(
+            _text(settings.client_ca), _text(settings.front_proxy_ca), list(settings.front_proxy_names)
+        )
+        await Bootstrap(self.objects, self.catalog).ensure_all(
+            service_address=self.addresses.first_address,
+            cidr=settings.service_cidr,
+            address=self._advertised(),
+            port=self.port,
+            trust=trust,
+        )
+
+    async def _listen(self) -> None:
+        settings = self.settings
         routes = Routes(
-            ResourceApi(self.registry, self.objects, self._connect),
-            lambda path: None,
+            ResourceApi(self.registry, self.objects, self.connectors.connect),
+            self.pages.find,
             self.authenticator,
-            self._authorize,
-            lambda request, user: user,
+            self.authorizer.authorize,
+            self.impersonator.impersonate,
         )
         self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0)
         context = None
@@ -76,10 +219,15 @@ class ApiServer:
             authorities = [ca for ca in (settings.client_ca, settings.front_proxy_ca) if ca is not None]
             context = tls.server_context(settings.tls_cert, settings.tls_key, authorities)
         self._server = await asyncio.get_running_loop().create_server(
-            self._http, settings.bind, settings.port, ssl=context, backlog=1024, reuse_address=True
+            self._http,
+            settings.bind.split(","),
+            settings.port,
+            ssl=context,
+            backlog=1024,
+            reuse_address=True,
+            start_serving=False,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        _LOG.info("Serving", extra={"address": settings.bind, "port": self.port})
 
     async def stop(self) -> None:
         """Stop listening, end open requests, close the store."""
@@ -90,6 +238,8 @@ class ApiServer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.webhooks.close()
+        await self.connectors.close()
         await self.store.close()
 
     def spawn(self, work: Awaitable[None], name: str) -> None:
@@ -107,15 +257,46 @@ class ApiServer:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    @staticmethod
-    def _authorize(query: AuthorizationQuery) -> tuple[bool, str]:
-        return "system:masters" in query.user.groups, ""
 
-    @staticmethod
-    async def _connect(call: Call, definition: ResourceDefinition, sub: Subresource) -> web.StreamResponse:
-        raise errors.service_unavailable("no node can be reached")
+class GuardedChain:
+    """The admission chain with the check against escalation, which comes before validation."""
+
+    def __init__(self, inner: AdmissionChain, escalation: EscalationCheck) -> None:
+        self._inner = inner
+        self._escalation = escalation
+
+    async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """See AdmissionChain.mutate."""
+        await self._inner.mutate(attributes)
+        if attributes.object is not None:
+            self._escalation.check(attributes.ctx, attributes.object, attributes.old_object)
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """See AdmissionChain.validate."""
+        await self._inner.validate(attributes)
 
 
-def admin_user() -> UserInfo:
-    """The bootstrap administrator."""
-    return UserInfo("system:admin", groups=("system:masters",))
+def outgoing_address(bind: str) -> str:
+    """`bind`, or where that names no address that others could use, the one this machine speaks from."""
+    if not ipaddress.ip_address(bind).is_loopback and not ipaddress.ip_address(bind).is_unspecified:
+        return bind
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a datagram socket sends nothing by connecting
+        except OSError:
+            return bind
+        return str(probe.getsockname()[0])
+
+
+def _healthy() -> str:
+    return ""
+
+
+def _text(path: Path | None) -> str:
+    return path.read_text() if path is not None else ""
+
+
+def _common_name(path: Path) -> str:
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else ""

@@ -61,6 +61,7 @@ class Authenticator:
     static_tokens: Mapping[str, UserInfo] = field(default_factory=dict)
     token_checks: list[TokenCheck] = field(default_factory=list)
     front_proxy: FrontProxy = field(default_factory=FrontProxy)
+    anonymous: bool = True
 
     async def authenticate(self, request: web.BaseRequest) -> UserInfo:
         """The user. Raises StatusError (401) for credentials that are not valid."""
@@ -77,6 +78,8 @@ class Authenticator:
         token = token.strip()
         if scheme.lower() == "bearer" and token:
             return with_authenticated(await self.token_user(token))
+        if not self.anonymous:
+            raise errors.unauthorized()
         return ANONYMOUS
 
     async def token_user(self, token: str) -> UserInfo:

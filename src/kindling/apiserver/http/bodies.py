@@ -88,13 +88,26 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
     return body
 
 
-def _decode_yaml(raw: bytes, kind: str) -> Body:
+def load_yaml(raw: bytes) -> Any:
+    """The JSON value of YAML text. Raises yaml.YAMLError, or StatusError (400) where JSON has no such value."""
     try:
+        document = orjson.loads(raw) if raw[:1] == b"{" else yaml.load(raw, Loader=_Loader)
+    except orjson.JSONDecodeError:
         document = yaml.load(raw, Loader=_Loader)
-    except yaml.YAMLError as error:
-        raise _unrecognized(_yaml_message(error), raw, kind) from error
     except (RecursionError, ValueError) as error:
         raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+    try:
+        # Through JSON once: no dates, no keys that are not strings.
+        return orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError) as error:
+        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+
+
+def _decode_yaml(raw: bytes, kind: str) -> Body:
+    try:
+        document = load_yaml(raw)
+    except yaml.YAMLError as error:
+        raise _unrecognized(yaml_message(error), raw, kind) from error
     if document is None:
         return Body({})
     if not isinstance(document, dict):
@@ -104,11 +117,7 @@ def _decode_yaml(raw: bytes, kind: str) -> Body:
             raw,
             kind,
         )
-    try:
-        # Through JSON once: no dates, no keys that are not strings.
-        return Body(orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS)))
-    except (TypeError, ValueError) as error:
-        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
+    return Body(document)
 
 
 class _Loader(yaml.CSafeLoader):
@@ -121,7 +130,8 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
-def _yaml_message(error: yaml.YAMLError) -> str:
+def yaml_message(error: yaml.YAMLError) -> str:
+    """What is wrong with YAML text, as Kubernetes' parser says it."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error)
     return f"yaml: line {mark.line + 1}: {problem}" if mark is not None else f"yaml: {problem}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -14,17 +15,40 @@ from ..registry.context import UserInfo
 class Connection(RequestHandler):
     """One client connection; remembers who its certificate belongs to."""
 
-    __slots__ = ("certificate", "closers")
+    __slots__ = ("certificate", "closers", "tunnel", "writable")
 
     def __init__(self, manager: web.Server, **options: Any) -> None:
         super().__init__(manager, **options)
         self.closers: set[Callable[[], None]] = set()
         self.certificate: tuple[UserInfo, str] | Literal[False] | None = None
         """User and issuer of the client's certificate. None: not looked at yet; False: there is none."""
+        self.tunnel: Callable[[bytes], None] | None = None
+        """Once set, bytes from the client go there unread."""
+        self.writable = asyncio.Event()
+        """Cleared while the client reads too slowly."""
+        self.writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes for the HTTP parser, or for the tunnel."""
+        if self.tunnel is not None:
+            self.tunnel(data)
+        else:
+            super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """The client's buffers are full."""
+        self.writable.clear()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.writable.set()
+        super().resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell everybody who asked."""
         super().connection_lost(exc)
+        self.writable.set()
         for closer in list(self.closers):
             closer()
         self.closers.clear()

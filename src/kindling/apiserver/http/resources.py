@@ -381,7 +381,17 @@ class ResourceApi:
         self, call: Call, target: writes.Target, ctx: RequestContext, patch_type: str
     ) -> writes.Change:
         raw = await bodies.read(call.request)
-        return patches.change(target, ctx, patch_type, raw)
+        if patch_type != "apply":
+            if "force" in call.query:
+                problem = fields.forbidden("force", "may not be specified for non-apply patch")
+                raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+            return patches.change(target, ctx, patch_type, raw)
+        if not call.query.get("fieldManager"):
+            problem = fields.required("fieldManager", "is required for apply patch")
+            raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+        document, duplicates = patches.decode_applied(raw)
+        force = bool(ctx.options.get("force"))
+        return patches.applying(target, ctx, document, duplicates, force=force)
 
     @staticmethod
     def _patch_type(call: Call, definition: ResourceDefinition) -> str:

@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
 """Serves a path outside resources."""
 Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
-Impersonate = Callable[[web.BaseRequest, UserInfo], UserInfo]
+Impersonate = Callable[[web.BaseRequest, UserInfo, RequestInfo], UserInfo]
 Observe = Callable[[Call, int, float], None]
 """Told about each finished request: (call, status, seconds)."""
 Aggregate = Callable[[RequestInfo], Callable[[Call], Awaitable[web.StreamResponse]] | None]
@@ -103,10 +103,10 @@ class RequestServer:
     async def _answer(self, call: Call) -> Answer | web.StreamResponse:
         routes, info, request = self._routes, call.info, call.request
         user = await routes.authenticator.authenticate(request)
-        call.user = routes.impersonate(request, user)
         if info.is_resource:
             selected = _exact_name(call) if info.verb == "list" or info.watch_prefix else None
             refine_list(info, watch=call.flag("watch"), name_selected=selected)
+        call.user = routes.impersonate(request, user, info)
         self._authorize(call)
         handler = routes.aggregate(info)
         if handler is not None:

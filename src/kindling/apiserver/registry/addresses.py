@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import secrets
 
+from kubecore.json import JsonObject
+
 from .context import AllocationError
 
 
@@ -39,6 +41,19 @@ class AddressPool:
                     self._taken_ips.add(address)
                     return address
         raise AllocationError("range is full")
+
+    def adopt(self, service: JsonObject) -> None:
+        """Take what a stored service uses, whatever the range says now."""
+        spec = service.get("spec") or {}
+        for address in spec.get("clusterIPs") or [spec.get("clusterIP")]:
+            if address and address != "None":
+                self.adopt_ip(address)
+        ports = [port.get("nodePort") for port in spec.get("ports") or ()]
+        self._taken_ports.update(port for port in (*ports, spec.get("healthCheckNodePort")) if port)
+
+    def adopt_ip(self, address: str) -> None:
+        """Take an address without asking whether it is free."""
+        self._taken_ips.add(address)
 
     def reserve_ip(self, address: str) -> None:
         """See AddressAllocator.reserve_ip."""

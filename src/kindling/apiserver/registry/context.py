@@ -126,6 +126,8 @@ class RequestContext:
     objects: ObjectWriter
     addresses: AddressAllocator
     dry_run: bool = False
+    internal: bool = False
+    """A write of the server itself: admission is not asked."""
     field_manager: str = ""
     options: JsonObject = field(default_factory=dict)
     """CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of the request."""

@@ -78,6 +78,9 @@ class Strategy(Protocol):
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
         """The object is gone (give back addresses)."""
 
+    def blank(self) -> JsonObject:
+        """An object of which nobody has set a field: the containers that are always there, nobody's own."""
+
     @property
     def allow_create_on_update(self) -> bool:
         """PUT of an absent object creates it (leases, roles, ... but not pods)."""
@@ -172,6 +175,10 @@ class GenericStrategy:
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Nothing to do."""
 
+    def blank(self) -> JsonObject:
+        """Empty."""
+        return {}
+
 
 class StatusStrategy(GenericStrategy):
     """Writes through ``/status``: only status (and metadata that Kubernetes lets through) changes.
@@ -206,6 +213,10 @@ class StatusStrategy(GenericStrategy):
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """As the main resource."""
         return self.base.selectable_fields(obj)
+
+    def blank(self) -> JsonObject:
+        """As the main resource."""
+        return self.base.blank()
 
 
 @dataclass(frozen=True, slots=True)

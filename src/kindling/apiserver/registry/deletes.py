@@ -66,8 +66,8 @@ async def _delete_once(
         options_document(ctx, "DeleteOptions"),
         strategy.default,
     )
-    await registry.chain.mutate(attributes)
-    await registry.chain.validate(attributes)
+    await registry.admission(ctx).mutate(attributes)
+    await registry.admission(ctx).validate(attributes)
     replacement = strategy.before_delete(ctx, deep_copy(old))
     if replacement is not None:
         return await _keep(registry, ctx, definition, current, replacement)

@@ -133,5 +133,6 @@ class ServerObjects:
             subresource="",
             objects=self,
             addresses=self._registry.addresses,
+            internal=True,
             field_manager="kube-apiserver",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import yaml
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
@@ -47,7 +48,7 @@ def patched_document(
 
 
 def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> Change:
-    """What a patch request makes of the current object."""
+    """What a JSON, merge or strategic merge patch makes of the current object."""
     definition = target.definition
     strictness = str(ctx.options.get("fieldValidation") or "Warn")
 
@@ -61,6 +62,67 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         return new
 
     return apply
+
+
+def applying(
+    target: Target, ctx: RequestContext, configuration: JsonObject, duplicates: list[str], *, force: bool
+) -> Change:
+    """What a server-side apply of `configuration` makes of the current object (creates it if absent)."""
+    definition = target.definition
+    strictness = str(ctx.options.get("fieldValidation") or "Warn")
+    check_applied(definition, ctx, configuration)
+
+    async def apply(current: JsonObject | None) -> JsonObject:
+        if current is None and target.subresource is not None:
+            raise errors.not_found(definition.resource, ctx.name)
+        wanted = deep_copy(configuration)
+        new = managed.applied(definition, current, wanted, ctx, force=force, subresource=target.subresource)
+        new["metadata"].setdefault("name", ctx.name)
+        if definition.resource.namespaced:
+            new["metadata"]["namespace"] = ctx.namespace
+        check_identity(ctx, new)
+        decoding.complete(definition, new, duplicates, strictness, ctx)
+        return new
+
+    return apply
+
+
+def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
+    """(document, repeated fields) of the YAML of an apply request. Raises StatusError (400)."""
+    from ..http import bodies  # noqa: PLC0415 - the wire's YAML, needed for this kind of patch alone
+
+    try:
+        document = bodies.load_yaml(raw)
+    except yaml.YAMLError as error:
+        raise errors.bad_request(
+            f"error decoding YAML: error converting YAML to JSON: {bodies.yaml_message(error)}"
+        ) from error
+    if not isinstance(document, dict):
+        raise errors.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{bodies.json_type(document)} into Go value of type map[string]interface {{}}"
+        )
+    return document, []
+
+
+def check_applied(definition: ResourceDefinition, ctx: RequestContext, configuration: JsonObject) -> None:
+    """What an applied configuration must and must not say about itself (400)."""
+    metadata = configuration.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = configuration["metadata"] = {}
+    metadata.setdefault("name", ctx.name)
+    if metadata["name"] != ctx.name:
+        raise errors.bad_request(
+            f"the name of the object ({metadata['name']}) does not match the name on the URL ({ctx.name})"
+        )
+    if metadata.get("namespace") not in (None, "", ctx.namespace):
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    kind, api_version = configuration.get("kind") or "", configuration.get("apiVersion") or ""
+    if kind != definition.resource.kind or api_version != definition.resource.api_version:
+        group, _, version = str(api_version).rpartition("/")
+        raise errors.bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
 
 
 def check_identity(ctx: RequestContext, new: JsonObject) -> None:

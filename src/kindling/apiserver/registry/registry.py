@@ -11,8 +11,11 @@ from ..storage.store import Item, Store
 from . import encoding
 from .admission import AdmissionChain, AdmitAll
 from .catalog import Catalog
-from .context import AddressAllocator
+from .context import AddressAllocator, RequestContext
 from .definition import ResourceDefinition
+
+
+_OPEN = AdmitAll()
 
 
 @dataclass(slots=True)
@@ -33,6 +36,10 @@ class Registry:
         self.catalog = catalog
         self.addresses = addresses
         self.chain: AdmissionChain = AdmitAll()
+
+    def admission(self, ctx: RequestContext) -> AdmissionChain:
+        """The chain for a request; writes of the server itself pass unasked."""
+        return _OPEN if ctx.internal else self.chain
 
     async def documents(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[JsonObject]:
         """Decoded copies in the definition's version."""

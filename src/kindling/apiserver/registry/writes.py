@@ -91,7 +91,7 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
     if object_meta.deduplicate_owners(metadata):
         ctx.warn(_DUPLICATE_OWNERS)
     attributes = _attributes(ctx, target, "CREATE", obj, None, options_document(ctx, "CreateOptions"))
-    await registry.chain.mutate(attributes)
+    await registry.admission(ctx).mutate(attributes)
     obj = attributes.object or obj
     metadata = obj["metadata"]
     if object_meta.deduplicate_owners(metadata):
@@ -132,7 +132,7 @@ async def _store_new(
         ctx.warn(message)
     strategy.canonicalize(obj)
     attributes.object = obj
-    await registry.chain.validate(attributes)
+    await registry.admission(ctx).validate(attributes)
     if ctx.dry_run:
         if registry.store.newest(definition.storage_prefix, path) is not None:
             _refuse_existing(registry, definition, path, name)
@@ -234,7 +234,7 @@ async def _update_once(
     if object_meta.deduplicate_owners(metadata):
         ctx.warn(_DUPLICATE_OWNERS)
     attributes = _attributes(ctx, target, "UPDATE", new, old, options_document(ctx, options_kind))
-    await registry.chain.mutate(attributes)
+    await registry.admission(ctx).mutate(attributes)
     new = attributes.object or new
     metadata = new["metadata"]
     if object_meta.deduplicate_owners(metadata):
@@ -255,7 +255,7 @@ async def _update_once(
         ctx.warn(message)
     strategy.canonicalize(new)
     attributes.object = new
-    await registry.chain.validate(attributes)
+    await registry.admission(ctx).validate(attributes)
     return await _store_changed(registry, ctx, target, current, new, old)
 
 

@@ -131,6 +131,8 @@ class Store:
         """The newest durable revision."""
         self.compacted_revision = 0
         """History up to and including this revision is gone."""
+        self.problem = ""
+        """Why the last write did not reach the disk; empty after a good one."""
 
     # --- life cycle
 
@@ -257,6 +259,7 @@ class Store:
             if any(row.revision in self._waiting for row in rows):  # else it failed with a batch before
                 self._failed(error)
             return
+        self.problem = ""
         done: list[tuple[asyncio.Future[Item], Item]] = []
         for row in rows:
             item, _ = self._writes.pop(row.revision)
@@ -272,6 +275,7 @@ class Store:
 
     def _failed(self, error: BaseException) -> None:
         """A batch did not reach the disk: neither did anything queued after it."""
+        self.problem = str(error)
         waiting = list(self._waiting.values())
         self._waiting.clear()
         self._writes.clear()

@@ -1,0 +1,143 @@
+"""Impersonation: acting as somebody else, by ``Impersonate-*`` headers, with the rights for each part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from urllib.parse import unquote
+
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.objects.fields import go_quote
+
+from ..http.request_info import RequestInfo
+from ..http.server import forbidden
+from ..registry.admission import AuthorizationQuery
+from ..registry.context import UserInfo
+from .authentication import ANONYMOUS, with_authenticated
+
+_EXTRA = "impersonate-extra-"
+_ACCOUNT = "system:serviceaccount:"
+_UNAUTHENTICATED = "system:unauthenticated"
+_AUTHENTICATION = "authentication.k8s.io"
+
+Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
+
+
+class Impersonator:
+    """Turns the authenticated user into the one the headers name, if that is allowed.
+
+    Two sets of rights lead there: the verb ``impersonate`` on each part, and the constrained form, which is
+    bound to what is done (``impersonate-on:MODE:VERB``). A refusal speaks of the one the user last got by with.
+    """
+
+    def __init__(self, authorize: Authorize) -> None:
+        self._authorize = authorize
+        self._plain_users: set[str] = set()
+        """Users who got through by the plain verb."""
+
+    def impersonate(self, request: web.BaseRequest, user: UserInfo, info: RequestInfo) -> UserInfo:
+        """The effective user. Raises StatusError (400, 403)."""
+        headers = request.headers
+        name = headers.get("Impersonate-User", "")
+        groups = tuple(headers.getall("Impersonate-Group", []))
+        uid = headers.get("Impersonate-Uid", "")
+        extra: dict[str, tuple[str, ...]] = {}
+        for key, value in headers.items():
+            if key.lower().startswith(_EXTRA):
+                part = unquote(key[len(_EXTRA) :]).lower()
+                extra[part] = (*extra.get(part, ()), value)
+        if not (name or groups or uid or extra):
+            return user
+        if not name:
+            raise errors.bad_request(
+                f"requested {_go_user(uid, groups, extra)} without impersonating a user name"
+            )
+        wanted = UserInfo(name, uid, groups, extra)
+        refused = self._refusal(user, wanted)
+        if refused is None:
+            self._plain_users.add(user.name)
+        else:
+            constrained = self._constrained_refusal(user, wanted, info)
+            if constrained is not None:
+                raise refused if user.name in self._plain_users else constrained
+        return _complete(wanted)
+
+    def _refusal(self, user: UserInfo, wanted: UserInfo) -> errors.StatusError | None:
+        for query in _queries(user, wanted, "impersonate"):
+            allowed, reason = self._authorize(query)
+            if not allowed:
+                return forbidden(query, reason)
+        return None
+
+    def _constrained_refusal(
+        self, user: UserInfo, wanted: UserInfo, info: RequestInfo
+    ) -> errors.StatusError | None:
+        mode = "user-info"
+        if wanted.name.startswith(_ACCOUNT):
+            mode = "serviceaccount"
+        elif wanted.name.startswith("system:node:"):
+            mode = "arbitrary-node"
+        verb = f"impersonate-on:{mode}:{info.verb}"
+        target = AuthorizationQuery(user, verb, path=info.path)
+        if info.is_resource:
+            target = AuthorizationQuery(
+                user,
+                verb,
+                info.group,
+                info.version,
+                info.resource,
+                info.subresource,
+                info.namespace,
+                info.name,
+            )
+        for query in (target, *_queries(user, wanted, f"impersonate:{mode}")):
+            allowed, reason = self._authorize(query)
+            if not allowed:
+                return forbidden(query, reason)
+        return None
+
+
+def _queries(user: UserInfo, wanted: UserInfo, verb: str) -> list[AuthorizationQuery]:
+    queries: list[AuthorizationQuery] = []
+    if wanted.name.startswith(_ACCOUNT) and wanted.name.count(":") == 3:
+        namespace, _, name = wanted.name.removeprefix(_ACCOUNT).partition(":")
+        queries.append(
+            AuthorizationQuery(user, verb, "", "v1", "serviceaccounts", namespace=namespace, name=name)
+        )
+    else:
+        queries.append(AuthorizationQuery(user, verb, "", "v1", "users", name=wanted.name))
+    queries += [AuthorizationQuery(user, verb, "", "v1", "groups", name=group) for group in wanted.groups]
+    for key, values in wanted.extra.items():
+        queries += [
+            AuthorizationQuery(user, verb, _AUTHENTICATION, "v1", "userextras", key, name=value)
+            for value in values
+        ]
+    if wanted.uid:
+        queries.append(AuthorizationQuery(user, verb, _AUTHENTICATION, "v1", "uids", name=wanted.uid))
+    return queries
+
+
+def _complete(wanted: UserInfo) -> UserInfo:
+    """The groups that come with a name, as authentication would add them."""
+    groups = wanted.groups
+    if wanted.name.startswith(_ACCOUNT) and wanted.name.count(":") == 3 and not groups:
+        namespace = wanted.name.removeprefix(_ACCOUNT).partition(":")[0]
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    if wanted.name == ANONYMOUS.name:
+        if _UNAUTHENTICATED not in groups:
+            groups = (*groups, _UNAUTHENTICATED)
+        return UserInfo(wanted.name, wanted.uid, groups, wanted.extra)
+    return with_authenticated(UserInfo(wanted.name, wanted.uid, groups, wanted.extra))
+
+
+def _go_user(uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]) -> str:
+    def strings(values: tuple[str, ...]) -> str:
+        return "[]string{" + ", ".join(go_quote(value) for value in values) + "}"
+
+    shown_groups = strings(groups) if groups else "[]string(nil)"
+    shown_extra = "map[string][]string(nil)"
+    if extra:
+        pairs = ", ".join(f"{go_quote(key)}:{strings(values)}" for key, values in sorted(extra.items()))
+        shown_extra = "map[string][]string{" + pairs + "}"
+    return f'&user.DefaultInfo{{Name:"", UID:{go_quote(uid)}, Groups:{shown_groups}, Extra:{shown_extra}}}'

@@ -1,0 +1,238 @@
+"""Reviews: questions about identities and rights, answered and never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields, times
+from kubecore.objects.fields import FieldError
+from kubecore.resources import ResourceType
+
+from ..registry import managed
+from ..registry.admission import AuthorizationQuery
+from ..registry.context import RequestContext, UserInfo
+from ..registry.definition import GenericStrategy, ResourceDefinition, Virtual
+from .authentication import Authenticator
+from .rbac import MASTERS, RbacAuthorizer
+from .rules import Rule
+from .service_accounts import TokenAuthority
+
+_AUTHORIZATION = "authorization.k8s.io"
+_AUTHENTICATION = "authentication.k8s.io"
+
+Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
+Published = Callable[[str, str, str], ResourceDefinition]
+"""(group, version, kind) -> a definition with schema and OpenAPI, to be completed here."""
+
+
+class Reviews:
+    """Makes the definitions of all review kinds."""
+
+    def __init__(
+        self,
+        authorize: Authorize,
+        rbac: RbacAuthorizer,
+        authenticator: Authenticator,
+        authority: TokenAuthority,
+    ) -> None:
+        self._authorize = authorize
+        self._rbac = rbac
+        self._authenticator = authenticator
+        self._authority = authority
+
+    def definitions(self, schemas: Any) -> list[ResourceDefinition]:
+        """The definitions, in discovery's order. `schemas` gives built-in schemas by kind."""
+        kinds: list[tuple[str, str, str, bool, Virtual]] = [
+            (_AUTHENTICATION, "tokenreviews", "TokenReview", False, self._token),
+            (_AUTHENTICATION, "selfsubjectreviews", "SelfSubjectReview", False, self._self_subject),
+            (
+                _AUTHORIZATION,
+                "localsubjectaccessreviews",
+                "LocalSubjectAccessReview",
+                True,
+                self._local_access,
+            ),
+            (_AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview", False, self._self_access),
+            (_AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview", False, self._self_rules),
+            (_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", False, self._access),
+        ]
+        found: list[ResourceDefinition] = []
+        for group, plural, kind, namespaced, virtual in kinds:
+            name = schemas.name_of(group, "v1", kind)
+            found.append(
+                ResourceDefinition(
+                    ResourceType(group, "v1", plural, kind, namespaced),
+                    schemas.schema(name),
+                    GenericStrategy(),
+                    verbs=("create",),
+                    virtual=virtual,
+                    openapi=schemas.published(name),
+                    openapi_name=name,
+                )
+            )
+        self._by_kind = {definition.resource.kind: definition for definition in found}
+        return found
+
+    def _answer(self, ctx: RequestContext, review: JsonObject, status: JsonObject) -> JsonObject:
+        managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
+        review["status"] = status
+        return review
+
+    # --- identities
+
+    async def _token(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        spec = review.get("spec") or {}
+        token, wanted = str(spec.pop("token", "") or ""), list(spec.get("audiences") or ())
+        if not token:
+            raise errors.bad_request("token is required for TokenReview in authentication")
+        if ctx.namespace:
+            raise errors.bad_request("namespace is not allowed on this type")
+        status: JsonObject = {"user": {}}
+        audiences = wanted or list(self._authority.audiences)
+        static = self._authenticator.static_tokens.get(token)
+        found = self._authority.review(token, audiences) if static is None else None
+        user = static or (found.user if found is not None else None)
+        if user is not None:
+            from .authentication import with_authenticated  # noqa: PLC0415
+
+            status = {"authenticated": True, "user": with_authenticated(user).to_json()}
+            status["audiences"] = list(found.audiences) if found is not None else audiences
+        managed.track_write(
+            self._by_kind["TokenReview"], None, {**review, "spec": {**spec, "token": token}}, ctx
+        )
+        review["spec"] = spec
+        answer = self._answer(ctx, review, status)
+        if not spec:
+            answer.pop("spec")
+        return answer
+
+    async def _self_subject(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        return {
+            "kind": "SelfSubjectReview",
+            "apiVersion": f"{_AUTHENTICATION}/v1",
+            "metadata": {"creationTimestamp": times.now_rfc3339()},
+            "status": {"userInfo": ctx.user.to_json()},
+        }
+
+    # --- rights
+
+    async def _self_access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        spec = review.get("spec") or {}
+        self._check(review, _access_errors(spec))
+        return self._decided(ctx, review, ctx.user)
+
+    async def _access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        spec = review.get("spec") or {}
+        self._check(review, _access_errors(spec) + _subject_errors(spec))
+        return self._decided(ctx, review, _subject(spec))
+
+    async def _local_access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        spec = review.get("spec") or {}
+        problems = _access_errors(spec) + _subject_errors(spec)
+        attributes = spec.get("resourceAttributes") or {}
+        namespace = str(review["metadata"].get("namespace") or "")
+        if spec.get("nonResourceAttributes") is not None:
+            problems.append(
+                fields.invalid(
+                    "spec.nonResourceAttributes",
+                    spec["nonResourceAttributes"],
+                    "disallowed on this kind of request",
+                )
+            )
+        if spec.get("resourceAttributes") is not None and attributes.get("namespace") != namespace:
+            problems.append(
+                fields.invalid(
+                    "spec.resourceAttributes.namespace",
+                    attributes.get("namespace") or "",
+                    "must match metadata.namespace",
+                )
+            )
+        self._check(review, problems)
+        return self._decided(ctx, review, _subject(spec))
+
+    @staticmethod
+    def _check(review: JsonObject, problems: list[FieldError]) -> None:
+        if problems:
+            raise errors.invalid(review["kind"], _AUTHORIZATION, "", problems)
+
+    def _decided(self, ctx: RequestContext, review: JsonObject, user: UserInfo) -> JsonObject:
+        spec = review["spec"]
+        attributes = spec.get("resourceAttributes")
+        if attributes is not None:
+            query = AuthorizationQuery(
+                user,
+                str(attributes.get("verb") or ""),
+                str(attributes.get("group") or ""),
+                str(attributes.get("version") or ""),
+                str(attributes.get("resource") or ""),
+                str(attributes.get("subresource") or ""),
+                str(attributes.get("namespace") or ""),
+                str(attributes.get("name") or ""),
+            )
+        else:
+            plain = spec["nonResourceAttributes"]
+            query = AuthorizationQuery(user, str(plain.get("verb") or ""), path=str(plain.get("path") or ""))
+        allowed, reason = self._authorize(query)
+        status: JsonObject = {"allowed": allowed}
+        if reason:
+            status["reason"] = reason
+        return self._answer(ctx, review, status)
+
+    async def _self_rules(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
+        spec = review.get("spec") or {}
+        namespace = str(spec.get("namespace") or "")
+        if not namespace:
+            raise errors.bad_request("no namespace on request")
+        resource_rules: list[JsonObject] = []
+        path_rules: list[JsonObject] = []
+        held: list[Rule] = []
+        if MASTERS in ctx.user.groups:
+            held += [Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))]
+        held += [grant.rule for grant in self._rbac.grants(ctx.user, namespace)]
+        for rule in held:
+            if rule.resources:
+                resource_rules.append(
+                    {key: value for key, value in rule.to_json().items() if key != "nonResourceURLs"}
+                )
+            if rule.paths:
+                path_rules.append({"verbs": list(rule.verbs), "nonResourceURLs": list(rule.paths)})
+        status = {"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": False}
+        review["spec"] = {}
+        return self._answer(ctx, review, status)
+
+
+def _access_errors(spec: JsonObject) -> list[FieldError]:
+    resource, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and plain is not None:
+        return [
+            fields.invalid(
+                "spec.nonResourceAttributes",
+                plain,
+                "cannot be specified in combination with resourceAttributes",
+            )
+        ]
+    if resource is None and plain is None:
+        return [
+            fields.invalid(
+                "spec.resourceAttributes",
+                None,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            )
+        ]
+    return []
+
+
+def _subject_errors(spec: JsonObject) -> list[FieldError]:
+    if spec.get("user") or spec.get("groups"):
+        return []
+    return [fields.invalid("spec.user", "", "at least one of user or group must be specified")]
+
+
+def _subject(spec: JsonObject) -> UserInfo:
+    extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
+    return UserInfo(
+        str(spec.get("user") or ""), str(spec.get("uid") or ""), tuple(spec.get("groups") or ()), extra
+    )

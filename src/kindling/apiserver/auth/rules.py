@@ -1,0 +1,148 @@
+"""RBAC rules: matching requests, covering one another, and showing them as Kubernetes does (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from kubecore.json import JsonObject
+from kubecore.objects.fields import go_quote
+
+from ..registry.admission import AuthorizationQuery
+
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A PolicyRule."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """nonResourceURLs."""
+
+    def allows(self, query: AuthorizationQuery) -> bool:
+        """Whether the rule grants what is asked."""
+        if ALL not in self.verbs and query.verb not in self.verbs:
+            return False
+        if query.resource:
+            return self._allows_resource(query)
+        return any(_path_matches(path, query.path) for path in self.paths)
+
+    def _allows_resource(self, query: AuthorizationQuery) -> bool:
+        if ALL not in self.groups and query.group not in self.groups:
+            return False
+        full = f"{query.resource}/{query.subresource}" if query.subresource else query.resource
+        if ALL not in self.resources and full not in self.resources:
+            if not query.subresource or f"*/{query.subresource}" not in self.resources:
+                return False
+        return not self.names or query.name in self.names
+
+    def to_json(self) -> JsonObject:
+        """The wire form."""
+        return _compact(
+            {
+                "verbs": list(self.verbs),
+                "apiGroups": list(self.groups),
+                "resources": list(self.resources),
+                "resourceNames": list(self.names),
+                "nonResourceURLs": list(self.paths),
+            }
+        )
+
+    def show(self) -> str:
+        """The rule as escalation messages list it."""
+        parts = (
+            ("APIGroups", self.groups),
+            ("Resources", self.resources),
+            ("NonResourceURLs", self.paths),
+            ("ResourceNames", self.names),
+            ("Verbs", self.verbs),
+        )
+        shown = [
+            f"{label}:[{', '.join(go_quote(value) for value in values)}]" for label, values in parts if values
+        ]
+        return "{" + ", ".join(shown) + "}"
+
+
+def _compact(document: JsonObject) -> JsonObject:
+    return {key: value for key, value in document.items() if value or key == "verbs"}
+
+
+def _path_matches(pattern: str, path: str) -> bool:
+    if pattern in (ALL, path):
+        return True
+    return pattern.endswith("*") and path.startswith(pattern.rstrip("*"))
+
+
+def from_json(rules: Any) -> tuple[Rule, ...]:
+    """The rules of a role document."""
+    found: list[Rule] = []
+    for rule in rules if isinstance(rules, list) else ():
+        found.append(
+            Rule(
+                tuple(rule.get("verbs") or ()),
+                tuple(rule.get("apiGroups") or ()),
+                tuple(rule.get("resources") or ()),
+                tuple(rule.get("resourceNames") or ()),
+                tuple(rule.get("nonResourceURLs") or ()),
+            )
+        )
+    return tuple(found)
+
+
+def _atoms(rule: Rule) -> Iterable[Rule]:
+    """The rule split into rules of one verb, group, resource, name or path each."""
+    names: Sequence[tuple[str, ...]] = [(name,) for name in rule.names] or [()]
+    for group, resource, name, verb in product(rule.groups, rule.resources, names, rule.verbs):
+        yield Rule((verb,), (group,), (resource,), name)
+    for path, verb in product(rule.paths, rule.verbs):
+        yield Rule((verb,), paths=(path,))
+
+
+def _covers(owner: Rule, atom: Rule) -> bool:
+    if ALL not in owner.verbs and atom.verbs[0] not in owner.verbs:
+        return False
+    if atom.paths:
+        return any(_path_covers(path, atom.paths[0]) for path in owner.paths)
+    if not owner.resources:
+        return False
+    if ALL not in owner.groups and atom.groups[0] not in owner.groups:
+        return False
+    resource = atom.resources[0]
+    if ALL not in owner.resources and resource not in owner.resources:
+        subresource = resource.partition("/")[2]
+        if not subresource or f"*/{subresource}" not in owner.resources:
+            return False
+    return not owner.names or (bool(atom.names) and atom.names[0] in owner.names)
+
+
+def _path_covers(owner: str, path: str) -> bool:
+    return owner in (ALL, path) or (owner.endswith("*") and path.startswith(owner.rstrip("*")))
+
+
+def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
+    """What `wanted` grants beyond `held`, compacted (verbs of one resource together), in order."""
+    missing = [
+        atom for rule in wanted for atom in _atoms(rule) if not any(_covers(owner, atom) for owner in held)
+    ]
+    return compact(missing)
+
+
+def compact(rules: Sequence[Rule]) -> list[Rule]:
+    """Join the verbs of rules that are otherwise the same; sorted as Kubernetes lists them."""
+    joined: dict[tuple[Any, ...], list[str]] = {}
+    for rule in rules:
+        key = (rule.groups, rule.resources, rule.paths, rule.names)
+        verbs = joined.setdefault(key, [])
+        verbs.extend(verb for verb in rule.verbs if verb not in verbs)
+    merged = [
+        Rule(tuple(verbs), groups, resources, names, paths)
+        for (groups, resources, paths, names), verbs in joined.items()
+    ]
+    return sorted(merged, key=lambda rule: rule.show())

@@ -1,0 +1,254 @@
+"""Tokens of service accounts: signing, checking, and the keys for both."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet, RSAKey
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, ResourceType
+
+from ..registry.context import ObjectReader, UserInfo
+
+_ALGORITHM = "RS256"
+_LEGACY_ISSUER = "kubernetes/serviceaccount"
+_LEGACY = "kubernetes.io/serviceaccount/"
+_KEY_BITS = 2048
+_LEEWAY_SECONDS = 10
+_CREDENTIAL = "authentication.kubernetes.io/"
+_MAX_REMEMBERED = 5_000
+
+
+def new_key() -> bytes:
+    """A new private key, PEM."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def load_or_create_key(path: Path) -> bytes:
+    """The key in a file, made at first use (mode 0600)."""
+    if path.exists():
+        return path.read_bytes()
+    pem = new_key()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o600)
+    path.write_bytes(pem)
+    return pem
+
+
+def _key_id(key: RSAKey) -> str:
+    """The id that Kubernetes gives a key: the hash of its public half."""
+    der = key.as_bytes("DER", private=False)
+    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
+
+
+def _import(pem: bytes) -> RSAKey:
+    key = RSAKey.import_key(pem)
+    return RSAKey.import_key(pem, {"kid": _key_id(key), "use": "sig", "alg": _ALGORITHM})
+
+
+@dataclass(frozen=True, slots=True)
+class BoundObject:
+    """What a token dies with: a pod, a secret or a node."""
+
+    kind: str
+    name: str
+    uid: str
+    node_name: str = ""
+    node_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUser:
+    """The user of a valid token, and the audiences it is meant for."""
+
+    user: UserInfo
+    audiences: tuple[str, ...]
+
+
+class TokenAuthority:
+    """Signs with the first key and accepts all of them, so that keys can be changed without a gap."""
+
+    def __init__(
+        self, keys: Sequence[bytes], issuer: str, audiences: Sequence[str], objects: ObjectReader
+    ) -> None:
+        self._keys = [_import(pem) for pem in keys]
+        self._set = KeySet(list(self._keys))
+        self.issuer = issuer
+        self.audiences = tuple(audiences) or (issuer,)
+        self._objects = objects
+        self._verified: dict[str, Mapping[str, Any]] = {}
+
+    def jwks(self) -> JsonObject:
+        """The public keys as the issuer publishes them."""
+        return {
+            "keys": [
+                {
+                    "use": "sig",
+                    "kty": "RSA",
+                    "kid": key.kid,
+                    "alg": _ALGORITHM,
+                    **{part: value for part, value in key.as_dict(private=False).items() if part in "ne"},
+                }
+                for key in self._keys
+            ]
+        }
+
+    def issue(
+        self,
+        account: JsonObject,
+        audiences: Sequence[str],
+        seconds: int,
+        bound: BoundObject | None = None,
+    ) -> tuple[str, float]:
+        """(token, expiry as seconds since the epoch) for a service account."""
+        now = int(time.time())
+        metadata = account["metadata"]
+        private: JsonObject = {
+            "namespace": metadata["namespace"],
+            "serviceaccount": {"name": metadata["name"], "uid": metadata["uid"]},
+        }
+        if bound is not None:
+            private[bound.kind.lower()] = {"name": bound.name, "uid": bound.uid}
+            if bound.node_name:
+                private["node"] = {"name": bound.node_name}
+                if bound.node_uid:
+                    private["node"]["uid"] = bound.node_uid
+        claims = {
+            "aud": list(audiences),
+            "exp": now + seconds,
+            "iat": now,
+            "iss": self.issuer,
+            "jti": str(uuid.uuid4()),
+            "kubernetes.io": private,
+            "nbf": now,
+            "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+        }
+        return self._sign(claims), float(now + seconds)
+
+    def issue_legacy(self, account: JsonObject, secret_name: str) -> str:
+        """The token of a secret of type kubernetes.io/service-account-token; it does not expire."""
+        metadata = account["metadata"]
+        return self._sign(
+            {
+                "iss": _LEGACY_ISSUER,
+                f"{_LEGACY}namespace": metadata["namespace"],
+                f"{_LEGACY}secret.name": secret_name,
+                f"{_LEGACY}service-account.name": metadata["name"],
+                f"{_LEGACY}service-account.uid": metadata["uid"],
+                "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+            }
+        )
+
+    def _sign(self, claims: JsonObject) -> str:
+        key = self._keys[0]
+        return jwt.encode({"alg": _ALGORITHM, "kid": key.kid}, claims, key)
+
+    async def check(self, token: str) -> UserInfo | None:
+        """The user of a token meant for this server; None when it is no token of ours."""
+        if token.count(".") != 2:
+            return None
+        found = self.review(token, self.audiences)
+        if found is None:
+            raise errors.unauthorized()
+        return found.user
+
+    def review(self, token: str, audiences: Sequence[str]) -> TokenUser | None:
+        """The user of a token that is valid for one of `audiences`, else None."""
+        claims = self._claims(token)
+        if claims is None:
+            return None
+        now = time.time()
+        if float(claims.get("exp", now + 1)) < now or float(claims.get("nbf", 0)) > now + _LEEWAY_SECONDS:
+            return None
+        if claims.get("iss") == _LEGACY_ISSUER:
+            user = self._legacy_user(claims)
+            return TokenUser(user, tuple(audiences)) if user is not None else None
+        if claims.get("iss") != self.issuer:
+            return None
+        meant = claims.get("aud") or []
+        common = tuple(audience for audience in audiences if audience in meant)
+        if not common:
+            return None
+        user = self._bound_user(claims)
+        return TokenUser(user, common) if user is not None else None
+
+    def _claims(self, token: str) -> Mapping[str, Any] | None:
+        """The verified claims; signatures are checked once per token."""
+        found = self._verified.get(token)
+        if found is None:
+            try:
+                found = jwt.decode(token, self._set, algorithms=[_ALGORITHM]).claims
+            except (JoseError, ValueError):
+                return None
+            if len(self._verified) >= _MAX_REMEMBERED:
+                self._verified.clear()
+            self._verified[token] = found
+        return found
+
+    def _account(self, namespace: str, name: str, uid: str) -> JsonObject | None:
+        account = self._objects.get(SERVICE_ACCOUNTS, namespace, name)
+        return account if account is not None and account["metadata"]["uid"] == uid else None
+
+    def _legacy_user(self, claims: Mapping[str, Any]) -> UserInfo | None:
+        namespace = str(claims.get(f"{_LEGACY}namespace"))
+        name = str(claims.get(f"{_LEGACY}service-account.name"))
+        uid = str(claims.get(f"{_LEGACY}service-account.uid"))
+        secret = self._objects.get(SECRETS, namespace, str(claims.get(f"{_LEGACY}secret.name")))
+        if self._account(namespace, name, uid) is None or secret is None:
+            return None
+        return account_user(namespace, name, uid)
+
+    def _bound_user(self, claims: Mapping[str, Any]) -> UserInfo | None:
+        private = claims.get("kubernetes.io") or {}
+        namespace = str(private.get("namespace"))
+        account = private.get("serviceaccount") or {}
+        name, uid = str(account.get("name")), str(account.get("uid"))
+        if self._account(namespace, name, uid) is None:
+            return None
+        extra: dict[str, tuple[str, ...]] = {}
+        if claims.get("jti"):
+            extra[f"{_CREDENTIAL}credential-id"] = (f"JTI={claims['jti']}",)
+        for kind, resource in (("pod", PODS), ("secret", SECRETS), ("node", NODES)):
+            bound = private.get(kind)
+            if not bound:
+                continue
+            required = kind != "node" or "pod" not in private
+            if required and not self._exists(resource, namespace, bound):
+                return None
+            if kind != "secret":
+                extra[f"{_CREDENTIAL}{kind}-name"] = (bound["name"],)
+                if bound.get("uid"):
+                    extra[f"{_CREDENTIAL}{kind}-uid"] = (bound["uid"],)
+        return account_user(namespace, name, uid, extra)
+
+    def _exists(self, resource: ResourceType, namespace: str, bound: Mapping[str, Any]) -> bool:
+        found = self._objects.get(
+            resource, namespace if resource.namespaced else None, str(bound.get("name"))
+        )
+        return found is not None and found["metadata"]["uid"] == bound.get("uid")
+
+
+def account_user(
+    namespace: str, name: str, uid: str, extra: Mapping[str, tuple[str, ...]] | None = None
+) -> UserInfo:
+    """The user that stands for a service account."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return UserInfo(f"system:serviceaccount:{namespace}:{name}", uid, groups, extra or {})

@@ -1,0 +1,150 @@
+"""Making the bootstrap objects, and keeping aggregated cluster roles in step with their sources."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+from collections.abc import Sequence
+
+from kubecore import errors
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import meta
+from kubecore.objects.selectors import SelectorError, from_label_selector_object
+from kubecore.resources import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    ENDPOINT_SLICES,
+    ENDPOINTS,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    ROLE_BINDINGS,
+    ROLES,
+    SERVICES,
+    ResourceType,
+)
+
+from ..registry.catalog import Catalog
+from ..registry.context import ObjectWriter
+from . import objects, roles
+
+_LOG = logging.getLogger(__name__)
+_AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+
+
+class Bootstrap:
+    """Makes what is missing, in order of dependence."""
+
+    def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
+        self._writer = writer
+        self._catalog = catalog
+
+    async def ensure_all(
+        self, *, service_address: str, cidr: str, address: str, port: int, trust: JsonObject
+    ) -> None:
+        """Make all bootstrap objects. `trust` is the ConfigMap extension-apiserver-authentication."""
+        await self._ensure(NAMESPACES, objects.namespaces())
+        await self._ensure(PRIORITY_CLASSES, objects.priority_classes())
+        for resource, wanted in (
+            (CLUSTER_ROLES, roles.cluster_roles()),
+            (CLUSTER_ROLE_BINDINGS, roles.cluster_role_bindings()),
+            (ROLES, roles.roles()),
+            (ROLE_BINDINGS, roles.role_bindings()),
+        ):
+            await self._ensure(resource, wanted, reconcile=("rules",))
+        await self._ensure(objects.SERVICE_CIDRS, [objects.service_cidr(cidr)])
+        await self._ensure(SERVICES, [objects.kubernetes_service(service_address)])
+        if not ipaddress.ip_address(address).is_loopback:  # endpoints may not be loopback addresses
+            subsets = [objects.kubernetes_endpoints(address, port)]
+            await self._ensure(ENDPOINTS, subsets, reconcile=("subsets",))
+            slices = [objects.kubernetes_endpoint_slice(address, port)]
+            await self._ensure(ENDPOINT_SLICES, slices, reconcile=("endpoints", "ports"))
+        await self._ensure(CONFIG_MAPS, [trust], reconcile=("data",))
+
+    async def _ensure(
+        self, resource: ResourceType, wanted: Sequence[JsonObject], *, reconcile: Sequence[str] = ()
+    ) -> None:
+        if self._catalog.of(resource) is None:
+            return
+        for document in wanted:
+            namespace, name = meta.namespace(document) or None, meta.name(document)
+            current = self._writer.get(resource, namespace, name)
+            try:
+                if current is None:
+                    await self._writer.create(resource, deep_copy(document))
+                elif "aggregationRule" not in document:
+                    await self._reconcile(resource, current, document, reconcile)
+            except errors.StatusError as error:
+                if not errors.is_already_exists(error):
+                    raise
+
+    async def _reconcile(
+        self, resource: ResourceType, current: JsonObject, wanted: JsonObject, keys: Sequence[str]
+    ) -> None:
+        if meta.annotations(current).get(_AUTO_UPDATE) == "false":
+            return
+
+        def change(obj: JsonObject) -> JsonObject:
+            for key in keys:
+                if key in wanted:
+                    obj[key] = wanted[key]
+            return obj
+
+        if any(current.get(key) != wanted.get(key) for key in keys if key in wanted):
+            await self._writer.modify(resource, meta.namespace(current) or None, meta.name(current), change)
+
+
+class RoleAggregation:
+    """Writes into aggregated ClusterRoles the rules of the roles their selectors choose."""
+
+    def __init__(self, writer: ObjectWriter) -> None:
+        self._writer = writer
+        self._dirty = asyncio.Event()
+
+    def changed(self, event: str, role: JsonObject) -> None:
+        """A ClusterRole was added, changed or deleted."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Aggregate after each change, until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self.aggregate()
+            except errors.StatusError as error:
+                _LOG.warning("Roles were not aggregated", extra={"err": str(error)})
+
+    async def aggregate(self) -> None:
+        """Bring all aggregated roles up to date; chains of aggregation settle over several rounds."""
+        known = sorted(self._writer.list(CLUSTER_ROLES), key=meta.name)
+        for role in known:
+            selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors")
+            if not selectors:
+                continue
+            wanted = aggregated_rules(role, selectors, known)
+            if wanted != (role.get("rules") or []):
+
+                def change(obj: JsonObject, rules: list[JsonObject] = wanted) -> JsonObject:
+                    obj["rules"] = rules
+                    return obj
+
+                await self._writer.modify(CLUSTER_ROLES, None, meta.name(role), change)
+
+
+def aggregated_rules(
+    role: JsonObject, selectors: Sequence[JsonObject], known: Sequence[JsonObject]
+) -> list[JsonObject]:
+    """The rules of all roles but `role` itself that any selector chooses, each once."""
+    found: list[JsonObject] = []
+    for selector in selectors:
+        try:
+            chosen = from_label_selector_object(selector)
+        except SelectorError:
+            continue
+        for other in known:
+            if meta.name(other) == meta.name(role) or not chosen.matches(meta.labels(other)):
+                continue
+            found += [rule for rule in other.get("rules") or () if rule not in found]
+    return found

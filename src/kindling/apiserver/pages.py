@@ -1,0 +1,104 @@
+"""Everything outside resources and discovery: version, issuer documents, metrics, the index of paths."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import orjson
+from aiohttp import web
+
+from kubecore import errors
+
+from .auth.service_accounts import TokenAuthority
+from .discovery.health import Health
+from .discovery.pages import Discovery
+from .discovery.version import version_document
+from .http import answers, media
+from .http.answers import Answer
+from .http.call import Call
+
+Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+_JWKS = "application/jwk-set+json"
+_ISSUER_PATH = "/.well-known/openid-configuration"
+_JWKS_PATH = "/openid/v1/jwks"
+
+
+class Pages:
+    """Finds the page at a path. Further pages are added by ``add``."""
+
+    def __init__(
+        self, health: Health, discovery: Discovery, authority: TokenAuthority, address: Callable[[], str]
+    ) -> None:
+        self._health = health
+        self._discovery = discovery
+        self._authority = authority
+        self._address = address
+        self._exact: dict[str, Page] = {
+            "/": self._index,
+            "/index.html": self._index,
+            "/version": self._version,
+            "/version/": self._version,
+            _ISSUER_PATH: self._issuer,
+            _JWKS_PATH: self._jwks,
+        }
+        self._finders: list[Callable[[str], Page | None]] = [health.page, discovery.page]
+
+    def add(self, path: str, page: Page) -> None:
+        """Serve one more path."""
+        self._exact[path] = page
+
+    def add_finder(self, finder: Callable[[str], Page | None]) -> None:
+        """Ask one more source of pages."""
+        self._finders.append(finder)
+
+    def find(self, path: str) -> Page | None:
+        """The page at a path, if there is one."""
+        page = self._exact.get(path)
+        if page is not None:
+            return page
+        for finder in self._finders:
+            page = finder(path)
+            if page is not None:
+                return page
+        return None
+
+    async def _index(self, call: Call) -> Answer:
+        groups = self._discovery.groups()
+        paths = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"]
+        for group, versions in groups.items():
+            paths.append(f"/apis/{group}")
+            paths += [f"/apis/{group}/{version}" for version in versions]
+        paths += [
+            "/healthz",
+            "/livez",
+            "/metrics",
+            "/openapi/v2",
+            "/openapi/v3",
+            "/openid/v1/jwks",
+            "/readyz",
+            "/version",
+        ]
+        return answers.document_answer(200, {"paths": sorted(paths)}, pretty=True)
+
+    async def _version(self, call: Call) -> Answer:
+        if call.request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        return answers.document_answer(200, version_document(), pretty=True)
+
+    async def _issuer(self, call: Call) -> Answer:
+        document = {
+            "issuer": self._authority.issuer,
+            "jwks_uri": f"https://{self._address()}{_JWKS_PATH}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["RS256"],
+        }
+        return answers.document_answer(200, document)
+
+    async def _jwks(self, call: Call) -> Answer:
+        header = call.request.headers.get("Accept")
+        accepted = media.parse_accept(header or "*/*")
+        if not any(clause.type in ("*/*", _JWKS) for clause in accepted):
+            message = f"406: Not Acceptable\n\nAvailable representations: {_JWKS}"
+            raise errors.StatusError(406, errors.NOT_ACCEPTABLE, message, {})
+        return Answer(200, orjson.dumps(self._authority.jwks()), _JWKS)

@@ -1,0 +1,1 @@
+"""Passing requests on: to nodes (logs, exec, ...), to pods and services, to aggregated API servers."""

@@ -1,0 +1,225 @@
+"""Streaming subresources of pods, services and nodes."""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import quote, urlencode
+
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.resources import NODES, PODS, SERVICES
+
+from ..http.call import Call
+from ..registry.context import ObjectReader
+from ..registry.definition import ResourceDefinition, Subresource
+from ..services import ServiceResolver
+from ..settings import Settings
+from .forward import Forwarder
+from .target import Target
+from .tunnel import is_upgrade, tunnel
+
+_DEFAULT_KUBELET_PORT = 10250
+_STREAM_FLAGS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
+_SHARED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+
+
+def client_context(certificate: str, key: str, ca: str) -> ssl.SSLContext:
+    """TLS towards a node or an API server; without a CA any certificate is accepted."""
+    context = ssl.create_default_context(cafile=ca or None)
+    if not ca:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate and key:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
+class Connectors:
+    """Serves the ``connect`` subresources."""
+
+    def __init__(self, settings: Settings, objects: ObjectReader, services: ServiceResolver) -> None:
+        self._objects = objects
+        self._services = services
+        self._forwarder = Forwarder()
+        self._kubelet_tls = client_context(
+            str(settings.kubelet_client_cert or ""),
+            str(settings.kubelet_client_key or ""),
+            str(settings.kubelet_ca or ""),
+        )
+        # Names of node certificates are their node's, addresses change: the CA alone is checked.
+        self._kubelet_tls.check_hostname = False
+        self._insecure_tls = client_context("", "", "")
+
+    async def close(self) -> None:
+        """Close upstream connections."""
+        await self._forwarder.close()
+
+    @property
+    def forwarder(self) -> Forwarder:
+        """For other proxying parts of the server."""
+        return self._forwarder
+
+    async def connect(
+        self, call: Call, definition: ResourceDefinition, subresource: Subresource
+    ) -> web.StreamResponse:
+        """Serve a request for a streaming subresource. Raises StatusError."""
+        plural, name = definition.resource.plural, subresource.name
+        if name == "proxy":
+            return await self._proxy(call, plural)
+        verb = {"GET": "get", "HEAD": "get", "POST": "create"}.get(call.request.method)
+        if verb is None or verb not in subresource.verbs:
+            raise errors.method_not_allowed()
+        pod = self._pod(call)
+        if name == "log":
+            return await self._log(call, pod)
+        return await self._stream(call, pod, name)
+
+    # --- pods through their node
+
+    def _pod(self, call: Call) -> JsonObject:
+        pod = self._objects.get(PODS, call.info.namespace, call.info.name)
+        if pod is None:
+            raise errors.not_found(PODS, call.info.name)
+        return pod
+
+    def _container(self, call: Call, pod: JsonObject) -> str:
+        spec = pod.get("spec") or {}
+        regular = [str(container["name"]) for container in spec.get("containers") or ()]
+        init = [str(container["name"]) for container in spec.get("initContainers") or ()]
+        ephemeral = [str(container["name"]) for container in spec.get("ephemeralContainers") or ()]
+        wanted = call.query.get("container", "")
+        name = call.info.name
+        if wanted:
+            if wanted not in (*regular, *init, *ephemeral):
+                raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
+            return wanted
+        annotations = (pod.get("metadata") or {}).get("annotations") or {}
+        chosen = str(annotations.get("kubectl.kubernetes.io/default-container") or "")
+        if chosen in regular:
+            return chosen
+        if len(regular) == 1:
+            return regular[0]
+        message = f"a container name must be specified for pod {name}, choose one of: [{' '.join(regular)}]"
+        if init:
+            message += f" or one of the init containers: [{' '.join(init)}]"
+        raise errors.bad_request(message)
+
+    def _node_target(self, node_name: str, path: str) -> Target:
+        node = self._objects.get(NODES, None, node_name)
+        if node is None:
+            raise errors.not_found(NODES, node_name)
+        status = node.get("status") or {}
+        addresses = {entry.get("type"): entry.get("address") for entry in status.get("addresses") or ()}
+        host = addresses.get("InternalIP") or addresses.get("Hostname")
+        if not host:
+            raise errors.internal(f"no preferred addresses found; known addresses: {sorted(addresses)}")
+        endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
+        port = int(endpoint.get("Port") or _DEFAULT_KUBELET_PORT)
+        return Target(str(host), port, path, self._kubelet_tls, node_name)
+
+    def _of_pod(self, call: Call, pod: JsonObject, area: str, container: str, query: str) -> Target:
+        node = str((pod.get("spec") or {}).get("nodeName") or "")
+        if not node:
+            raise errors.bad_request(f"pod {call.info.name} does not have a host assigned")
+        parts = [area, call.info.namespace, call.info.name, *([container] if container else [])]
+        path = "/" + "/".join(quote(part, safe="") for part in parts)
+        return self._node_target(node, f"{path}?{query}" if query else path)
+
+    async def _log(self, call: Call, pod: JsonObject) -> web.StreamResponse:
+        container = self._container(call, pod)
+        pairs = [(key, value) for key, value in call.query.items() if key != "container"]
+        if not (pod.get("spec") or {}).get("nodeName"):
+            # Not scheduled yet: there is nothing to read.
+            return web.Response(status=200, body=b"", content_type="text/plain")
+        target = self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
+        return await self._forwarder.forward(call.request, target)
+
+    async def _stream(self, call: Call, pod: JsonObject, name: str) -> web.StreamResponse:
+        query = call.query
+        if name == "portforward":
+            ports = [("port", value) for value in query.getall("ports", [])]
+            target = self._of_pod(call, pod, "portForward", "", urlencode(ports))
+        else:
+            container = self._container(call, pod)
+            pairs = [("command", value) for value in query.getall("command", [])] if name == "exec" else []
+            pairs += [(theirs, "1") for ours, theirs in _STREAM_FLAGS.items() if call.flag(ours)]
+            target = self._of_pod(call, pod, name, container, urlencode(pairs))
+        if not is_upgrade(call.request):
+            raise errors.bad_request("Upgrade request required")
+        return await tunnel(call.request, target)
+
+    # --- plain HTTP to pods, services and nodes
+
+    async def _proxy(self, call: Call, plural: str) -> web.StreamResponse:
+        if call.request.method not in _SHARED_METHODS:
+            raise errors.method_not_allowed()
+        scheme, name, port = _split_name(call.info.name)
+        path = _rest_of_path(call)
+        if plural == "nodes":
+            target = self._node_target(name, path)
+            if port:
+                target.port = _number(port)
+        elif plural == "pods":
+            target = self._proxied_pod(call, name, port, path)
+        else:
+            target = self._proxied_service(call, name, port, path)
+        if scheme == "https" and target.tls is None:
+            target.tls = self._insecure_tls
+        if is_upgrade(call.request):
+            return await tunnel(call.request, target)
+        return await self._forwarder.forward(call.request, target)
+
+    def _proxied_pod(self, call: Call, name: str, port: str, path: str) -> Target:
+        pod = self._objects.get(PODS, call.info.namespace, name)
+        if pod is None:
+            raise errors.not_found(PODS, name)
+        address = (pod.get("status") or {}).get("podIP")
+        if not address:
+            raise errors.bad_request("address not allowed")
+        if not port:
+            containers = (pod.get("spec") or {}).get("containers") or ()
+            declared = [entry for container in containers for entry in container.get("ports") or ()]
+            port = str(declared[0]["containerPort"]) if declared else "80"
+        return Target(str(address), _number(port), path)
+
+    def _proxied_service(self, call: Call, name: str, port: str, path: str) -> Target:
+        namespace = call.info.namespace
+        service = self._objects.get(SERVICES, namespace, name)
+        if service is None:
+            raise errors.not_found(SERVICES, name)
+        ports = (service.get("spec") or {}).get("ports") or []
+        if not port and len(ports) == 1:
+            found = ports[0]
+        else:
+            matching = [entry for entry in ports if port in (str(entry.get("port")), entry.get("name"))]
+            if not matching:
+                raise errors.service_unavailable(f'no service port "{port}" found for service "{name}"')
+            found = matching[0]
+        endpoint = self._services.resolve(namespace, name, int(found["port"]))
+        return Target(endpoint.host, endpoint.port, path, server_name=endpoint.server_name)
+
+
+def _split_name(name: str) -> tuple[str, str, str]:
+    """(scheme, name, port) of ``name``, ``name:port`` or ``scheme:name:port``."""
+    parts = name.split(":")
+    if len(parts) == 3:
+        return parts[0], parts[1], parts[2]
+    if len(parts) == 2:
+        return "", parts[0], parts[1]
+    return "", name, ""
+
+
+def _number(port: str) -> int:
+    if not port.isdigit():
+        raise errors.bad_request(f"invalid port {port!r}")
+    return int(port)
+
+
+def _rest_of_path(call: Call) -> str:
+    """What follows ``/proxy`` in the raw path, with the query."""
+    raw = call.request.rel_url.raw_path
+    _, _, rest = raw.partition(f"/{quote(call.info.name, safe=':')}/proxy")
+    query = call.request.rel_url.raw_query_string
+    return (rest or "/") + (f"?{query}" if query else "")

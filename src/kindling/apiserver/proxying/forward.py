@@ -1,0 +1,86 @@
+"""Proxied requests without an upgrade: request and answer streamed through."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+
+from kubecore import errors
+
+from .target import Target, forwarded_headers
+
+_CHUNK_BYTES = 64 * 1024
+_CONNECT_SECONDS = 30.0
+_NO_BODY = ("GET", "HEAD", "OPTIONS")
+_SKIPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
+
+
+class Forwarder:
+    """Keeps upstream connections open between requests. Owned by the server; ``close`` it at the end."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all upstream connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, use_dns_cache=False),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        return self._session
+
+    async def forward(
+        self, request: web.BaseRequest, target: Target, *, method: str = ""
+    ) -> web.StreamResponse:
+        """The upstream server's answer, passed on as it comes. Raises StatusError (503)."""
+        headers = forwarded_headers(request.headers.items(), target.headers, upgrade=False)
+        data = None if request.method in _NO_BODY or not request.body_exists else request.content
+        if data is not None and request.content_length is not None:
+            headers["Content-Length"] = str(request.content_length)
+        try:
+            upstream = await self._open().request(
+                method or request.method,
+                target.url,
+                headers=headers,
+                data=data,
+                ssl=target.tls if target.tls is not None else True,
+                server_hostname=target.server_name or None if target.tls is not None else None,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise errors.service_unavailable(f"error trying to reach service: {error}") from error
+        async with upstream:
+            return await self._stream(request, upstream)
+
+    @staticmethod
+    async def _stream(request: web.BaseRequest, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+        kept: CIMultiDict[str] = CIMultiDict()
+        for name, value in upstream.headers.items():
+            if name.lower() not in _SKIPPED:
+                kept.add(name, value)
+        response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=kept)
+        if "Content-Length" not in kept and request.method != "HEAD":
+            response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(b"")
+        try:
+            async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
+                await response.write(chunk)
+        except (aiohttp.ClientError, asyncio.IncompleteReadError):
+            # Half an answer must not look like a whole one.
+            if request.transport is not None:
+                request.transport.abort()
+            return response
+        await response.write_eof()
+        return response
