@@ -240,11 +240,11 @@ def _default_architecture(spec: JsonObject, config: ClusterConfig) -> None:
         target = disk[target_of(disk)]
         target["bus"] = target.get("bus") or bus
     watchdog = devices.get("watchdog")
-    if isinstance(watchdog, dict):
+    if isinstance(watchdog, dict) and architecture != "arm64":
         model = "diag288" if architecture == "s390x" else "i6300esb"
-        if architecture == "s390x" and watchdog.get("i6300esb") is None:
-            watchdog.setdefault("diag288", {})
-        if isinstance(watchdog.get(model), dict) and architecture != "arm64":
+        if watchdog.get("i6300esb") is None and watchdog.get("diag288") is None:
+            watchdog[model] = {}
+        if isinstance(watchdog.get(model), dict):
             watchdog[model]["action"] = watchdog[model].get("action") or "reset"
     if architecture == "arm64":
         cpu["model"] = cpu.get("model") or "host-passthrough"
