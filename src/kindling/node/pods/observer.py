@@ -16,6 +16,8 @@ _log = logging.getLogger(__name__)
 
 RELIST_SECONDS = 10.0
 """Relisting without any event; events make it immediate."""
+_AFTER_EVENT = (0.03, 0.1, 0.5, 2.0)
+"""Pauses before looking again after an event: CRI learns of it a little later than listeners do."""
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
@@ -47,9 +49,11 @@ class Observer:
         wake = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._listen(wake), name="runtime-events")
+            delays: list[float] = []
             while True:
                 try:
-                    await asyncio.wait_for(wake.wait(), RELIST_SECONDS)
+                    await asyncio.wait_for(wake.wait(), delays.pop(0) if delays else RELIST_SECONDS)
+                    delays = list(_AFTER_EVENT)
                 except TimeoutError:
                     _log.debug("relisting without an event")
                 wake.clear()
