@@ -213,7 +213,7 @@ class ApiServer:
             self.authorizer.authorize,
             self.impersonator.impersonate,
         )
-        self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0)
+        self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0, access_log=None)
         context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             authorities = [ca for ca in (settings.client_ca, settings.front_proxy_ca) if ca is not None]

@@ -156,7 +156,8 @@ class Reviews:
     @staticmethod
     def _check(review: JsonObject, problems: list[FieldError]) -> None:
         if problems:
-            raise errors.invalid(review["kind"], _AUTHORIZATION, "", problems)
+            # Kubernetes names the group alone here.
+            raise errors.invalid("", _AUTHORIZATION, "", problems)
 
     def _decided(self, ctx: RequestContext, review: JsonObject, user: UserInfo) -> JsonObject:
         spec = review["spec"]
@@ -201,7 +202,8 @@ class Reviews:
                 path_rules.append({"verbs": list(rule.verbs), "nonResourceURLs": list(rule.paths)})
         status = {"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": False}
         review["spec"] = {}
-        return self._answer(ctx, review, status)
+        review["status"] = status
+        return review
 
 
 def _access_errors(spec: JsonObject) -> list[FieldError]:

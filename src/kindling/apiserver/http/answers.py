@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 import yaml
@@ -20,6 +21,14 @@ _GZIP_THRESHOLD_BYTES = 128 * 1024
 _GZIP_LEVEL = 1
 
 
+class _Dumper(yaml.CSafeDumper):
+    """YAML without anchors: repeated values are written out."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Always."""
+        return True
+
+
 @dataclass(slots=True)
 class Answer:
     """A complete answer."""
@@ -32,9 +41,7 @@ class Answer:
 
 def to_yaml(document: object) -> bytes:
     """YAML bytes of a JSON value."""
-    text: str = yaml.dump(
-        document, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True, width=80
-    )
+    text: str = yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True, width=80)
     return text.encode()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,11 +131,25 @@ _Loader.yaml_implicit_resolvers = {
 }
 
 
+def _short_bool(loader: _Loader, node: yaml.ScalarNode) -> bool:
+    """``y`` and ``n`` are booleans in YAML 1.1, though this library's own rules leave them out."""
+    return str(loader.construct_scalar(node)).lower() == "y"
+
+
+_Loader.add_implicit_resolver("!short-bool", re.compile("^[yYnN]$"), list("yYnN"))
+_Loader.add_constructor("!short-bool", _short_bool)
+
+
 def yaml_message(error: yaml.YAMLError) -> str:
     """What is wrong with YAML text, as Kubernetes' parser says it."""
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = getattr(error, "problem", None) or str(error)
-    return f"yaml: line {mark.line + 1}: {problem}" if mark is not None else f"yaml: {problem}"
+    line = 0
+    for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
+        if mark is not None and mark.line:
+            # Counted from zero; only the scanner's errors are corrected to what editors show.
+            line = mark.line + (1 if isinstance(error, yaml.scanner.ScannerError) else 0)
+            break
+    return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
 
 
 def _unrecognized(problem: str, raw: bytes, kind: str) -> errors.StatusError:

@@ -187,7 +187,4 @@ def _quote(char: int) -> str:
     named = {0x07: r"\a", 0x08: r"\b", 0x09: r"\t", 0x0A: r"\n", 0x0B: r"\v", 0x0C: r"\f", 0x0D: r"\r"}
     if char in named:
         return f"'{named[char]}'"
-    if char < 0x80:
-        return f"'\\x{char:02x}'"
-    text = chr(char)
-    return f"'{text}'" if text.isprintable() else f"'\\u{char:04x}'"
+    return f"'\\x{char:02x}'"

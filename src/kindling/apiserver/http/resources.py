@@ -335,7 +335,7 @@ class ResourceApi:
             body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
         )
         document: JsonObject = body.document
-        decoding.complete(definition, document, body.duplicates, strict, ctx)
+        decoding.complete(definition, document, body.duplicates, strict, ctx, raw)
         return document
 
     async def _create(self, call: Call, definition: ResourceDefinition) -> Answer:
@@ -386,12 +386,16 @@ class ResourceApi:
                 problem = fields.forbidden("force", "may not be specified for non-apply patch")
                 raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
             return patches.change(target, ctx, patch_type, raw)
-        if not call.query.get("fieldManager"):
-            problem = fields.required("fieldManager", "is required for apply patch")
-            raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+        self._check_apply(call)
         document, duplicates = patches.decode_applied(raw)
         force = bool(ctx.options.get("force"))
         return patches.applying(target, ctx, document, duplicates, force=force)
+
+    @staticmethod
+    def _check_apply(call: Call) -> None:
+        if not call.query.get("fieldManager"):
+            problem = fields.required("fieldManager", "is required for apply patch")
+            raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
 
     @staticmethod
     def _patch_type(call: Call, definition: ResourceDefinition) -> str:
@@ -542,7 +546,13 @@ class ResourceApi:
             patch_type = self._patch_type(call, definition)
             ctx = self._write_context(call, definition, "patch", kind)
             raw = await bodies.read(call.request)
-            change = scales.patched(definition, subresource, ctx, patch_type, raw)
+            if patch_type == "apply":
+                self._check_apply(call)
+                document, _ = patches.decode_applied(raw)
+                force = bool(ctx.options.get("force"))
+                change = scales.applied(definition, subresource, ctx, document, force=force)
+            else:
+                change = scales.patched(definition, subresource, ctx, patch_type, raw)
         target = scales.target(definition, subresource)
         written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
         document = scales.view(definition, subresource, written.document)

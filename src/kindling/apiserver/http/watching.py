@@ -13,6 +13,7 @@ from aiohttp import web
 from kubecore import errors
 from kubecore.json import JsonObject
 
+from ..registry import encoding
 from ..registry.definition import ResourceDefinition
 from ..registry.reads import Matcher
 from ..registry.registry import Registry
@@ -56,7 +57,23 @@ def seen_as(event: Event, wanted: Matcher) -> tuple[str, Item] | None:
         return (DELETED, event.item) if before else None
     if now:
         return (MODIFIED if before else ADDED), event.item
-    return (DELETED, event.item) if before else None
+    return (DELETED, departed(event)) if before else None
+
+
+def departed(event: Event) -> Item:
+    """The object as a watcher last saw it, with the revision that took it out of sight."""
+    if event.departed is None and event.previous is not None:
+        previous = event.previous
+        document = previous.document()
+        document["metadata"]["resourceVersion"] = str(event.item.revision)
+        event.departed = Item(
+            previous.bucket,
+            previous.path,
+            encoding.encode(document),
+            event.item.revision,
+            previous.created_revision,
+        )
+    return event.departed or event.item
 
 
 class Watch:
@@ -160,7 +177,7 @@ class Watch:
             return
         event_type, item = seen
         if self._render is None and item.value.startswith(self._head):
-            key = (self._frame_key, event_type)
+            key = (self._frame_key, event_type, item is event.item)
             data = event.frames.get(key)
             if data is None:
                 data = event.frames[key] = frame(event_type, item.value)
@@ -181,7 +198,7 @@ class Watch:
                 await self._send_item(seen[0], seen[1], event)
 
     async def _send_item(self, event_type: str, item: Item, event: Event | None) -> None:
-        key = (self._frame_key, event_type)
+        key = (self._frame_key, event_type, event is not None and item is event.item)
         data = event.frames.get(key) if event is not None else None
         if data is None:
             if self._render is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import yaml
 
@@ -16,6 +18,7 @@ from kubecore.patch import (
     decode_strategic_patch,
     strategic_merge,
 )
+from kubecore.patch.strategic import invalid_patch
 
 from . import decoding, managed
 from .context import RequestContext
@@ -56,12 +59,20 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         if current is None:
             raise errors.not_found(definition.resource, ctx.name)
         new = patched_document(patch_type, raw, current, definition)
+        problem = decoding.wrong_type(definition, new)
+        if problem:
+            raise invalid_patch(_shown_patch(patch_type, raw, new), problem)
         check_identity(ctx, new)
         decoding.complete(definition, new, (), strictness, ctx)
         managed.track_write(definition, current, new, ctx, target.subresource)
         return new
 
     return apply
+
+
+def _shown_patch(patch_type: str, raw: bytes, new: JsonObject) -> Any:
+    """What the refusal of a patch shows: the strategic patch itself, or else the patched object."""
+    return orjson.loads(raw) if patch_type == "strategic" else orjson.dumps(new).decode()
 
 
 def applying(

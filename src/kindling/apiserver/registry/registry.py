@@ -14,7 +14,6 @@ from .catalog import Catalog
 from .context import AddressAllocator, RequestContext
 from .definition import ResourceDefinition
 
-
 _OPEN = AdmitAll()
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields
 from kubecore.objects.fields import FieldError
 from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
 
-from . import patches
+from . import managed, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
 from .writes import Change, Target
@@ -117,7 +117,10 @@ def replacement(
     async def change(current: JsonObject | None) -> JsonObject:
         if current is None:
             raise errors.not_found(definition.resource, ctx.name)
-        return _apply(definition, subresource, ctx, current, scale)
+        before = deep_copy(current)
+        new = _apply(definition, subresource, ctx, current, scale)
+        managed.track_write(definition, before, new, ctx, subresource)
+        return new
 
     return change
 
@@ -134,6 +137,37 @@ def patched(
         after = patches.patched_document(patch_type, raw, before, definition)
         if after["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:
             after["metadata"].pop("resourceVersion")
-        return _apply(definition, subresource, ctx, current, after)
+        original = deep_copy(current)
+        new = _apply(definition, subresource, ctx, current, after)
+        managed.track_write(definition, original, new, ctx, subresource)
+        return new
+
+    return change
+
+
+def applied(
+    definition: ResourceDefinition,
+    subresource: Subresource,
+    ctx: RequestContext,
+    scale: JsonObject,
+    *,
+    force: bool,
+) -> Change:
+    """What a server-side apply of a Scale makes of the object: it claims the replicas alone."""
+    resource = definition.resource
+
+    async def change(current: JsonObject | None) -> JsonObject:
+        if current is None:
+            raise errors.not_found(resource, ctx.name)
+        configuration: JsonObject = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": ctx.name, "namespace": ctx.namespace},
+        }
+        replicas = (scale.get("spec") or {}).get("replicas")
+        if replicas is not None:
+            write_path(configuration, _paths(subresource).spec_replicas, replicas)
+        new = managed.applied(definition, current, configuration, ctx, force=force, subresource=subresource)
+        return _apply(definition, subresource, ctx, new, scale)
 
     return change

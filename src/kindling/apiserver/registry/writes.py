@@ -279,10 +279,11 @@ async def _store_changed(
     stored = await to_storage(definition, new)
     store = registry.store
     if gone:
-        item = await store.delete(current.bucket, current.path, encoder(stored), current)
+        # Watchers see the object as it was stored last; the caller sees what it sent.
+        item = await store.delete(current.bucket, current.path, encoder(current.document()), current)
         metadata["resourceVersion"] = str(item.revision)
         definition.strategy.after_delete(ctx, new)
-        return Written(definition, item, new)
+        return Written(definition, None, new)
     item = await store.put(current.bucket, current.path, encoder(stored), current)
     metadata["resourceVersion"] = str(item.revision)
     target.strategy.after_write(ctx, new, old)

@@ -58,12 +58,14 @@ class Item:
 class Event:
     """One committed change. `item` of a deletion is the object's last state with the deletion's revision."""
 
-    __slots__ = ("frames", "item", "previous", "type")
+    __slots__ = ("departed", "frames", "item", "previous", "type")
 
     def __init__(self, event_type: str, item: Item, previous: Item | None) -> None:
         self.type = event_type
         self.item = item
         self.previous = previous
+        self.departed: Item | None = None
+        """The previous state with this event's revision; made by the first watcher whose selector needs it."""
         self.frames: dict[Any, bytes] = {}
         """Encodings of this event, shared by all watchers that want the same."""
 

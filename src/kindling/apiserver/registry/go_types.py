@@ -1,0 +1,279 @@
+"""Values of the wrong JSON type, in the words that clients of built-in kinds know.
+
+Kubernetes decodes built-in objects into Go structs; what its decoder says names the struct, the path of the
+field without indices, and the Go type. All of that follows from the published schemas.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kubecore.json import JsonObject
+from kubecore.objects.fields import go_quote
+from kubecore.objects.quantity import Quantity
+from kubecore.schema.model import Schema
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
+_LAYOUT = "2006-01-02T15:04:05Z07:00"
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
+_TIME_TYPES = ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", _MICRO_TIME)
+_QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+_INT_BITS = {"int32": 32, "int64": 64}
+
+_Check = Callable[[Any, "_Place"], None]
+
+
+class _Mismatch(Exception):
+    """Carries what is wrong out of the walk; a number's text is filled in where it is known."""
+
+    def __init__(self, found: str, place: _Place, go_type: str, value: Any) -> None:
+        super().__init__(found)
+        self.found = found
+        self.place = place
+        self.go_type = go_type
+        self.value = value
+
+
+class _Other(Exception):
+    """A complaint that names no field."""
+
+
+class _Place:
+    """Struct and path of the field that is looked at."""
+
+    __slots__ = ("keys", "path", "struct")
+
+    def __init__(self, struct: str, path: str, keys: tuple[str | int, ...]) -> None:
+        self.struct = struct
+        self.path = path
+        self.keys = keys
+
+    def field(self, struct: str, name: str) -> _Place:
+        return _Place(struct, f"{self.path}.{name}" if self.path else name, (*self.keys, name))
+
+    def element(self, key: str | int) -> _Place:
+        return _Place(self.struct, self.path, (*self.keys, key))
+
+
+def type_error(document: JsonObject, schema: Schema, raw: bytes = b"") -> str:
+    """The decoder's complaint about the first value of a wrong type; empty when all fit.
+
+    `raw` is the text that was decoded, for numbers as they were written.
+    """
+    try:
+        schema.derive(_compile)(document, _Place("", "", ()))
+    except _Mismatch as mismatch:
+        found = mismatch.found
+        if found == "number" and mismatch.go_type in _INT_BITS:
+            found = f"number {_literal(raw, mismatch.place.keys, mismatch.value)}"
+        where = f"Go struct field {mismatch.place.struct}.{mismatch.place.path}"
+        return f"json: cannot unmarshal {found} into {where} of type {mismatch.go_type}"
+    except _Other as other:
+        return str(other)
+    return ""
+
+
+def _literal(raw: bytes, keys: tuple[str | int, ...], value: Any) -> str:
+    """A number as it was written."""
+    try:
+        here: Any = json.loads(raw, parse_float=str, parse_int=str)
+        for key in keys:
+            here = here[key]
+    except (ValueError, LookupError, TypeError):
+        here = value
+    return str(here)
+
+
+def _json_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _accept(value: Any, place: _Place) -> None:
+    """Anything goes."""
+
+
+def _compile(schema: Schema) -> _Check:
+    """The check of one schema node."""
+    if schema.definition == _QUANTITY:
+        return _check_quantity
+    if schema.definition in _TIME_TYPES or schema.format == "date-time":
+        return _check_time
+    if schema.int_or_string:
+        return _check_int_or_string
+    if schema.type in ("object", "") and schema.properties:
+        return _struct(schema)
+    if schema.type == "object" and schema.additional_properties is not None:
+        return _map(schema, schema.additional_properties)
+    if schema.type == "array" and schema.items is not None:
+        return _array(schema, schema.items)
+    return _scalar(schema)
+
+
+def _struct(schema: Schema) -> _Check:
+    name = (schema.definition or "").rpartition(".")[2]
+    go_type = _go_type(schema)
+    checks: dict[str, _Check] = {}
+    properties = schema.properties
+
+    def check(value: Any, place: _Place) -> None:
+        if value is None:
+            return
+        if type(value) is not dict:
+            raise _Mismatch(_json_type(value), place, go_type, value)
+        for key, child in value.items():
+            found = checks.get(key)
+            if found is None:
+                node = properties.get(key)
+                found = checks[key] = node.derive(_compile) if node is not None else _accept
+            if found is not _accept:
+                found(child, place.field(name, key))
+
+    return check
+
+
+def _map(schema: Schema, values: Schema) -> _Check:
+    go_type = _go_type(schema)
+    inner = values.derive(_compile)
+
+    def check(value: Any, place: _Place) -> None:
+        if value is None:
+            return
+        if type(value) is not dict:
+            raise _Mismatch(_json_type(value), place, go_type, value)
+        for key, child in value.items():
+            inner(child, place.element(key))
+
+    return check
+
+
+def _array(schema: Schema, items: Schema) -> _Check:
+    go_type = _go_type(schema)
+    inner = items.derive(_compile)
+
+    def check(value: Any, place: _Place) -> None:
+        if value is None:
+            return
+        if type(value) is not list:
+            raise _Mismatch(_json_type(value), place, go_type, value)
+        for index, child in enumerate(value):
+            inner(child, place.element(index))
+
+    return check
+
+
+def _scalar(schema: Schema) -> _Check:
+    kind, go_type = schema.type, _go_type(schema)
+    if kind == "string":
+        return _bytes if schema.format == "byte" else _typed(str, "string")
+    if kind == "boolean":
+        return _typed(bool, "bool")
+    if kind == "integer":
+        return _integer(go_type)
+    if kind == "number":
+
+        def check(value: Any, place: _Place) -> None:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise _Mismatch(_json_type(value), place, go_type, value)
+
+        return check
+    return _accept
+
+
+def _typed(wanted: type, go_type: str) -> _Check:
+    def check(value: Any, place: _Place) -> None:
+        if type(value) is not wanted and value is not None:
+            raise _Mismatch(_json_type(value), place, go_type, value)
+
+    return check
+
+
+def _integer(go_type: str) -> _Check:
+    limit = 1 << (_INT_BITS.get(go_type, 64) - 1)
+
+    def check(value: Any, place: _Place) -> None:
+        if value is None or (type(value) is int and -limit <= value < limit):
+            return
+        raise _Mismatch(_json_type(value), place, go_type, value)
+
+    return check
+
+
+def _bytes(value: Any, place: _Place) -> None:
+    if value is None:
+        return
+    if type(value) is not str:
+        raise _Mismatch(_json_type(value), place, "[]uint8", value)
+    try:
+        base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
+    except (binascii.Error, ValueError) as error:
+        position = next(
+            (index for index, char in enumerate(value) if not (char.isalnum() or char in "+/=\r\n")), None
+        )
+        if position is None:
+            position = len(value.rstrip("=")) // 4 * 4 if "=" in value else len(value) // 4 * 4
+        raise _Other(f"illegal base64 data at input byte {position}") from error
+
+
+def _check_int_or_string(value: Any, place: _Place) -> None:
+    if value is None or type(value) is str:
+        return
+    if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
+        raise _Mismatch(_json_type(value), place, "int32", value)
+
+
+def _check_quantity(value: Any, place: _Place) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise _Other(_QUANTITY_FORM)
+    try:
+        Quantity.parse(value)
+    except ValueError as error:
+        raise _Other(str(error) or _QUANTITY_FORM) from error
+
+
+def _check_time(value: Any, place: _Place) -> None:
+    if value is None:
+        return
+    if type(value) is not str:
+        raise _Mismatch(_json_type(value), place, "string", value)
+    if value and not _TIME.fullmatch(value):
+        rest = value
+        expected = "2006"
+        if re.match(r"\d{4}-", value):
+            rest, expected = value[5:], "01"
+        elif re.match(r"\d{4}", value):
+            rest, expected = value[4:], "-"
+        raise _Other(
+            f"parsing time {go_quote(value)} as {go_quote(_LAYOUT)}: cannot parse {go_quote(rest)} "
+            f"as {go_quote(expected)}"
+        )
+
+
+def _go_type(schema: Schema) -> str:
+    """The Go type that a schema stands for, as far as its name can be known."""
+    if schema.definition:
+        parts = schema.definition.split(".")
+        return ".".join(parts[-2:])
+    if schema.type == "array":
+        return f"[]{_go_type(schema.items)}" if schema.items is not None else "[]interface {}"
+    if schema.type == "object":
+        values = schema.additional_properties
+        return f"map[string]{_go_type(values)}" if values is not None else "map[string]interface {}"
+    if schema.type == "integer":
+        return schema.format or "int64"
+    if schema.type == "string" and schema.format == "byte":
+        return "[]uint8"
+    return {"string": "string", "boolean": "bool", "number": "float64"}.get(schema.type, "interface {}")
