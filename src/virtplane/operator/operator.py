@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from importlib import metadata
 from typing import cast
 
 from kubecore import resources
@@ -12,6 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
 from kubecore.runtime.component import Context
+from virtplane import __version__
 from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.operator import certificates
@@ -31,7 +31,7 @@ _NAMESPACED_KINDS = ("Secret", "ConfigMap", "Service", "ServiceAccount", "Deploy
 
 def installed_version() -> str:
     """The version of this product, as status fields write it."""
-    return "v" + metadata.version("virtplane")
+    return f"v{__version__}"
 
 
 class VirtOperator:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import platform
-from importlib import metadata
 from typing import Any
 
 import click
 
 from kubecore.client import Client
+from virtplane import __version__
 from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected
 
 _FIELDS = {
@@ -41,12 +41,8 @@ async def _server(client: Client, _connection: Connection) -> None:
 
 def client_version() -> dict[str, Any]:
     """This program's version in the form of the server's."""
-    try:
-        installed = metadata.version("virtplane")
-    except metadata.PackageNotFoundError:
-        installed = "0.1.0"
     return {
-        "gitVersion": f"v{installed}",
+        "gitVersion": f"v{__version__}",
         "gitTreeState": "clean",
         "compiler": platform.python_implementation(),
         "goVersion": f"python{platform.python_version()}",
