@@ -272,7 +272,7 @@ def from_label_selector_object(selector: Mapping[str, Any] | None) -> LabelSelec
     if selector is None:
         return NOTHING
     requirements = [
-        _new_requirement(key, IN, (value,)) for key, value in (selector.get("matchLabels") or {}).items()
+        _new_requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()
     ]
     for expression in selector.get("matchExpressions") or ():
         name = expression.get("operator", "")

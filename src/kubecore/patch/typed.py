@@ -8,7 +8,6 @@ in these terms; the sets they return are those of `kubecore.patch.fieldset`.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -137,9 +136,9 @@ class FieldType:
         if schema is None and self._schema is not None:
             schema = self._schema.properties.get(name)
         if schema is not None:
-            return FieldType(schema), True
+            return schema.derive(FieldType), True
         if self._schema is not None and self._schema.additional_properties is not None:
-            return FieldType(self._schema.additional_properties), False
+            return self._schema.additional_properties.derive(FieldType), False
         return UNTYPED, False
 
     def allows(self, name: str) -> bool:
@@ -153,7 +152,7 @@ class FieldType:
         """The type of a list's elements."""
         if self._element is None:
             items = self._schema.items if self._schema is not None else None
-            self._element = FieldType(items) if items is not None else UNTYPED
+            self._element = items.derive(FieldType) if items is not None else UNTYPED
         return self._element
 
     def element_key(self, item: Any) -> str:
@@ -215,9 +214,12 @@ def _scalar(schema: Schema) -> str:
 UNTYPED: Final = FieldType(None)
 
 
-@lru_cache(maxsize=1024)
 def object_type(schema: Schema) -> FieldType:
     """The type of whole objects of a kind; their metadata is that of every object."""
+    return schema.derive(_compile_object)
+
+
+def _compile_object(schema: Schema) -> FieldType:
     return FieldType(schema, whole_object=True)
 
 

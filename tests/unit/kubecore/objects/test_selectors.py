@@ -199,3 +199,13 @@ def test_field_selector_errors_have_the_words_of_the_api(selector: str, message:
 def test_the_exact_value_of_a_field_can_be_asked_for() -> None:
     assert parse_field_selector("metadata.name=a,b!=c").exact("metadata.name") == "a"
     assert parse_field_selector("metadata.name!=a").exact("metadata.name") is None
+
+
+def test_selector_objects_print_as_the_scale_of_a_workload_shows_them() -> None:
+    selector = from_label_selector_object(
+        {
+            "matchLabels": {"app": "d"},
+            "matchExpressions": [{"key": "b", "operator": "In", "values": ["y", "x"]}],
+        }
+    )
+    assert str(selector) == "app=d,b in (x,y)"
