@@ -170,14 +170,18 @@ def export_proxy_rules() -> list[JsonObject]:
     ]
 
 
-def component_roles(namespace: str) -> list[JsonObject]:
-    """Accounts, roles and bindings of the components that the operator installs."""
-    controller_role = [
+def controller_namespace_rules() -> list[JsonObject]:
+    """virt-controller in the namespace of the installation: how exports are reached from outside."""
+    return [
         rule("core", "secrets", READ),
         rule("networking.k8s.io", "ingresses", READ),
         rule("route.openshift.io", "routes", READ),
         _LEASES,
     ]
+
+
+def component_roles(namespace: str) -> list[JsonObject]:
+    """Accounts, roles and bindings of the components that the operator installs."""
     return [
         *_account(API, namespace, api_rules(), [_CONFIG_MAPS]),
         bind_cluster_role(
@@ -189,7 +193,7 @@ def component_roles(namespace: str) -> list[JsonObject]:
             [account_subject(API, namespace)],
             "extension-apiserver-authentication-reader",
         ),
-        *_account(CONTROLLER, namespace, controller_rules(), controller_role),
+        *_account(CONTROLLER, namespace, controller_rules(), controller_namespace_rules()),
         *_account(HANDLER, namespace, handler_rules(), [_CONFIG_MAPS]),
         *_account(EXPORT_PROXY, namespace, export_proxy_rules(), [_CONFIG_MAPS]),
     ]
@@ -246,7 +250,7 @@ def operator_objects(namespace: str) -> list[JsonObject]:
     own_role = [
         rule("core", "secrets configmaps pods", WRITE),
         rule("route.openshift.io", "routes routes/custom-host", WRITE),
-        _LEASES,
+        *controller_namespace_rules(),
     ]
     return [
         service_account(OPERATOR, namespace),
