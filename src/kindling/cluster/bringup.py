@@ -18,8 +18,6 @@ from kindling.cluster import (
     isolation,
     kubeconfigs,
     machine,
-    processes,
-    supervisor,
     wiring,
 )
 from kindling.cluster import (
@@ -169,12 +167,6 @@ def _clean_environment() -> dict[str, str]:
     # A proxy that images are pulled through is the one thing that callers configure by environment.
     kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     return kept | {"PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "2"}
-
-
-def supervise(instance: Instance) -> None:
-    """The supervisor's process: returns when it was told to stop."""
-    specs = processes.specs(instance)
-    supervisor.Supervisor(instance.id, specs, instance.logs).run()
 
 
 def _import_images(instance: Instance, node: NodeLayout, archives: list[Path], progress: Progress) -> None:

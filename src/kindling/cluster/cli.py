@@ -215,10 +215,12 @@ def node(state: Path, name: str) -> None:
 @_reporting
 def supervise(state: Path) -> None:
     """Run the supervisor in the foreground."""
-    from kindling.cluster import bringup
     from kindling.cluster import instance as instances
+    from kindling.cluster import processes
+    from kindling.cluster.supervisor import Supervisor
 
-    bringup.supervise(instances.require(state))
+    instance = instances.require(state)
+    Supervisor(instance.id, processes.specs(instance), instance.logs).run()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ them. This module imports nothing that the children need.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -51,7 +52,8 @@ class Supervisor:
         """Supervise until SIGTERM, then stop the children in reverse order."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # Orphans of adopted children come to this process.
+        # Orphans (a runtime's shims) come to this process, so that somebody collects them.
+        signal.signal(signal.SIGCHLD, self._on_child)
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
         running = find_children(self._identifier, [child.spec for child in self._children])
         for child in self._children:
@@ -67,6 +69,10 @@ class Supervisor:
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._stopping = True
         os.write(self._wake_writer, b".")
+
+    def _on_child(self, _number: int, _frame: object) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_writer, b".")
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -118,6 +124,8 @@ class Supervisor:
         due = [child.due - now for child in self._children if not child.pid]
         events = poller.poll(max(10, int(min(due) * 1000)) if due else None)
         for descriptor, _ in events:
+            if descriptor == self._wake_reader:
+                os.read(self._wake_reader, 4096)
             child = by_handle.get(descriptor)
             if child is not None:
                 self._ended(child)

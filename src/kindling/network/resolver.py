@@ -7,6 +7,7 @@ import logging
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from kindling.network import dns
 from kindling.network.services import SERVICE_NAME_LABEL
@@ -125,8 +126,8 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.DatagramTransport):
-            self._transport = transport
+        # Not every loop's transport derives from DatagramTransport, though all behave like one.
+        self._transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         task = asyncio.ensure_future(self._respond(data, addr))
@@ -147,8 +148,7 @@ class _Once(asyncio.DatagramProtocol):
         self.response: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if isinstance(transport, asyncio.DatagramTransport):
-            transport.sendto(self._query)
+        cast(asyncio.DatagramTransport, transport).sendto(self._query)
 
     def datagram_received(self, data: bytes, _addr: tuple[str, int]) -> None:
         if not self.response.done():
