@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -32,6 +33,7 @@ class WebhookStrategy(BuiltinStrategy):
     """Webhook configurations of either kind."""
 
     has_status = False
+    allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
         self.mutating = mutating
@@ -54,11 +56,13 @@ class WebhookStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``admissionregistration_validation``."""
-        return rules.validate_webhooks(obj, mutating=self.mutating)
+        return rules.validate_webhooks(obj, mutating=self.mutating) + webhook_expressions(obj)
 
 
 class PolicyStrategy(BuiltinStrategy):
     """Admission policies of either kind."""
+
+    allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
         self.mutating = mutating
@@ -74,13 +78,14 @@ class PolicyStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``admissionregistration_validation``."""
-        return rules.validate_policy(obj, mutating=self.mutating)
+        return rules.validate_policy(obj, mutating=self.mutating) + policy_expressions(obj)
 
 
 class PolicyBindingStrategy(BuiltinStrategy):
     """Bindings of policies to resources and parameters."""
 
     has_status = False
+    allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
         self.mutating = mutating

@@ -163,6 +163,7 @@ def validate_client_config(config: JsonObject, path: FieldPath) -> list[FieldErr
     if url is not None:
         return _validate_url(url, path.child("url"))
     found: list[FieldError] = []
+    service = get_object(config, "service")
     at = path.child("service")
     for field in ("name", "namespace"):
         if not service.get(field):
@@ -259,8 +260,9 @@ def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]
     validations, annotations = get_list(spec, "validations"), get_list(spec, "auditAnnotations")
     found: list[FieldError] = []
     if not validations and not annotations:
-        text = "validations or auditAnnotations must be non-empty"
+        text = "validations or auditAnnotations must contain at least one item"
         found.append(required(path.child("validations"), text))
+        found.append(required(path.child("auditAnnotations"), text))
     for position, rule in enumerate(validations):
         here = path.child("validations").index(position)
         if not str(rule.get("expression", "")).strip():
@@ -272,7 +274,7 @@ def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]
             found.append(invalid(here.child("message"), message, "message must not contain line breaks"))
         reason = rule.get("reason")
         if reason is not None:
-            allowed = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+            allowed = ("Forbidden", "Invalid", "RequestEntityTooLarge")
             found += one_of(here.child("reason"), reason, allowed)
     for position, annotation in enumerate(annotations):
         here = path.child("auditAnnotations").index(position)
@@ -317,7 +319,7 @@ def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[Fi
         if not name:
             found.append(required(here.child("name"), "name is not specified"))
         elif names.is_c_identifier(name):
-            found.append(invalid(here.child("name"), name, "name is not a valid CEL identifier"))
+            found.append(invalid(here.child("name"), name, "must be a valid CEL identifier"))
         if name in seen:
             found.append(duplicate(here.child("name"), name))
         seen.add(name)

@@ -19,6 +19,7 @@ class ApiServiceStrategy(BuiltinStrategy):
     """One group version and where it is served."""
 
     tracks_generation = False
+    allow_unconditional_update = False
 
     def complete(self, obj: JsonObject) -> None:
         """HTTPS' port."""

@@ -240,7 +240,7 @@ def _name(obj: JsonObject) -> str:
 def _replicated_cells(obj: JsonObject) -> list[Any]:
     spec, status = get_object(obj, "spec"), get_object(obj, "status")
     selector = spec.get("selector")
-    is_map = bool(selector) and not selector.keys() & {"matchLabels", "matchExpressions"}
+    is_map = isinstance(selector, dict) and not selector.keys() & {"matchLabels", "matchExpressions"}
     return [
         _name(obj),
         spec.get("replicas", 0),

@@ -34,18 +34,20 @@ def validate_job(job: JsonObject) -> list[FieldError]:
     """A new job, its selector generated."""
     spec = get_object(job, "spec")
     found = _validate_generated(job)
-    found += validate_job_spec(spec, _SPEC)
-    selector = spec.get("selector")
-    if selector is not None:
-        try:
-            picks = from_label_selector_object(selector)
-        except SelectorError:
-            picks = None
-        labels = get_object(spec, "template", "metadata", "labels")
-        if picks is not None and not picks.matches(labels):
-            at = _SPEC.child("template", "metadata", "labels")
-            found.append(invalid(at, labels, "`selector` does not match template `labels`"))
-    return found
+    return found + validate_job_spec(spec, _SPEC) + _validate_match(spec)
+
+
+def _validate_match(spec: JsonObject) -> list[FieldError]:
+    """The template carries the labels that the selector picks."""
+    labels = get_object(spec, "template", "metadata", "labels")
+    try:
+        picks = from_label_selector_object(spec.get("selector"))
+    except SelectorError:
+        return []
+    if spec.get("selector") is None or picks.matches(labels):
+        return []
+    at = _SPEC.child("template", "metadata", "labels")
+    return [invalid(at, labels, "`selector` does not match template `labels`")]
 
 
 def _validate_generated(job: JsonObject) -> list[FieldError]:
@@ -197,7 +199,8 @@ def _validate_exit_codes(codes: JsonObject, path: FieldPath, containers: set[str
 def validate_job_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
     """A change: suspended jobs that never ran may get another placement; else the template stays."""
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    found = validate_job_spec(spec, _SPEC)
+    # Judged as a new job and again as a change: the server reports the findings of both.
+    found = validate_job(new) + validate_job_spec(spec, _SPEC) + _validate_match(spec)
     elastic = (
         spec.get("completionMode") == "Indexed"
         and spec.get("completions") == spec.get("parallelism")
@@ -218,21 +221,7 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
             given, known = _without_placement(given or {}), _without_placement(known or {})
         if given != known:
             found.append(invalid(_SPEC.child(field), spec.get(field), "field is immutable"))
-    found += _validate_generated_selector_update(new)
     return found
-
-
-def _validate_generated_selector_update(job: JsonObject) -> list[FieldError]:
-    spec = get_object(job, "spec")
-    labels = get_object(spec, "template", "metadata", "labels")
-    try:
-        picks = from_label_selector_object(spec.get("selector"))
-    except SelectorError:
-        return []
-    if picks.matches(labels):
-        return []
-    at = _SPEC.child("template", "metadata", "labels")
-    return [invalid(at, labels, "`selector` does not match template `labels`")]
 
 
 def _without_placement(template: JsonObject) -> JsonObject:

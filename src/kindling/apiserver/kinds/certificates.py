@@ -27,6 +27,8 @@ class RequestStrategy(BuiltinStrategy):
     """The spec is fixed from the start, and its identity is that of the requester."""
 
     tracks_generation = False
+    reset_fields = ("spec", "status")
+    """What updates never change; nobody comes to own it."""
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Who asks is not up to the client."""

@@ -160,6 +160,7 @@ class ServiceAccountStrategy(BuiltinStrategy):
     """Accounts of workloads."""
 
     has_status = False
+    returns_deleted_object = True
     tracks_generation = False
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:

@@ -63,6 +63,10 @@ class PriorityClassStrategy(BuiltinStrategy):
 
     has_status = False
 
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """Generations of classes stay what they were at first."""
+        return False
+
     def complete(self, obj: JsonObject) -> None:
         """Pods preempt lower ones."""
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
@@ -119,7 +123,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
 
     has_status = False
     tracks_generation = False
-    allow_create_on_update = False
+    allow_unconditional_update = False
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """The handler's name, and where pods of the class may go."""

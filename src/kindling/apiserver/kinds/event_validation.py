@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required
 
 from .checks import immutable
@@ -76,6 +76,4 @@ def validate_event_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
     found = validate_event(new)
     for field in _FROZEN:
         found += immutable(field, new.get(field), old.get(field))
-    if get_object(old, "series") and not get_object(new, "series"):
-        found.append(required("series"))
     return found

@@ -40,11 +40,14 @@ FIELDS = (
     "source",
     "type",
 )
-_FIELDS_V1 = tuple(
-    name.replace("involvedObject", "regarding").replace("reportingComponent", "reportingController")
-    for name in FIELDS
-    if name != "source"
-)
+
+
+def _field_v1(name: str) -> str:
+    renamed = name.replace("involvedObject", "regarding")
+    return renamed.replace("reportingComponent", "reportingController")
+
+
+_FIELDS_V1 = tuple(_field_v1(name) for name in FIELDS if name != "source")
 
 
 def to_core(obj: JsonObject) -> JsonObject:
@@ -78,6 +81,11 @@ class _EventStrategy(BuiltinStrategy):
     tracks_generation = False
     allow_create_on_update = True
 
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """What the event is about and who says so, in the spellings of both groups (they share objects)."""
+        core = event_fields(to_core(dict(obj)))
+        return {**core, **{_field_v1(name): value for name, value in core.items()}}
+
 
 class CoreEventStrategy(_EventStrategy):
     """Events as most clients write them."""
@@ -90,10 +98,6 @@ class CoreEventStrategy(_EventStrategy):
         """See ``event_validation``."""
         return validate_core_event(new)
 
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """What the event is about, and who says so."""
-        return event_fields(obj)
-
 
 class EventStrategy(_EventStrategy):
     """Events of events.k8s.io: stricter."""
@@ -105,17 +109,6 @@ class EventStrategy(_EventStrategy):
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Only the series may change."""
         return validate_event_update(new, old)
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """As in the core group, under both spellings."""
-        core = event_fields(to_core(dict(obj)))
-        renamed = {
-            name.replace("involvedObject", "regarding").replace(
-                "reportingComponent", "reportingController"
-            ): value
-            for name, value in core.items()
-        }
-        return {**core, **renamed}
 
 
 def event_fields(obj: JsonObject) -> dict[str, str]:

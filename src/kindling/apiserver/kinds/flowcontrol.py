@@ -24,6 +24,8 @@ NOT_ENFORCED = "this server does not limit requests by flow schemas and priority
 class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests belong together."""
 
+    allow_unconditional_update = False
+
     def complete(self, obj: JsonObject) -> None:
         """In the middle of the precedence."""
         if not obj["spec"].get("matchingPrecedence"):
@@ -59,6 +61,8 @@ class FlowSchemaStrategy(BuiltinStrategy):
 
 class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
+
+    allow_unconditional_update = False
 
     def complete(self, obj: JsonObject) -> None:
         """Shares and limits of both types."""

@@ -18,6 +18,7 @@ from .printing import AGE, NAME, Table, age, plain
 class QuotaStrategy(BuiltinStrategy):
     """Hard limits of a namespace; their use is the quota controller's and admission's to write."""
 
+    returns_deleted_object = True
     tracks_generation = False
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:

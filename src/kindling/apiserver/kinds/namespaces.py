@@ -25,6 +25,7 @@ class NamespaceStrategy(BuiltinStrategy):
     """Namespaces are Active until deleted, then Terminating until spec.finalizers is empty."""
 
     tracks_generation = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """The name as a label, and the phase."""

@@ -101,6 +101,8 @@ class NetworkPolicyStrategy(BuiltinStrategy):
 class ServiceCidrStrategy(BuiltinStrategy):
     """A range of service addresses. Served as an object: addresses come from the server's own range."""
 
+    tracks_generation = False
+
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``networking_validation``."""
         return rules.validate_service_cidr(obj)
@@ -114,6 +116,7 @@ class IpAddressStrategy(BuiltinStrategy):
     """An address in use. Served as an object."""
 
     has_status = False
+    tracks_generation = False
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``networking_validation``."""

@@ -36,7 +36,7 @@ GATED = "Scheduling is blocked due to non-empty scheduling gates"
 class PodStrategy(BuiltinStrategy):
     """Pods: gates and quality of service on creation, graceful deletion, few mutable fields."""
 
-    allow_unconditional_update = True
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """See ``pod_defaults``."""
@@ -204,6 +204,7 @@ class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template, for whoever wants one."""
 
     has_status = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """The template's pod spec."""

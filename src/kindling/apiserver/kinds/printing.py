@@ -32,7 +32,7 @@ def _no_conditions(obj: JsonObject) -> list[JsonObject]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Table:
     """Columns and the function that fills them."""
 

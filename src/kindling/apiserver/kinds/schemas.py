@@ -44,7 +44,7 @@ class SchemasMissing(Exception):
 def source_directory() -> Path:
     """The directory of the release's definitions in the installed package. Raises SchemasMissing."""
     try:
-        import kubernetes_validate  # noqa: PLC0415 - only needed where the data file is made
+        import kubernetes_validate  # type: ignore[import-untyped]  # noqa: PLC0415 - only where the file is made
     except ImportError as error:
         raise SchemasMissing(
             f"{DATA_FILE} does not exist. Install the package kubernetes-validate and run: "

@@ -294,6 +294,32 @@ def validate_service_update(new: JsonObject, old: JsonObject) -> list[FieldError
     return found + validate_service(new)
 
 
+def validate_service_status(service: JsonObject) -> list[FieldError]:
+    """Addresses of load balancers (of services that are none: nothing), and conditions."""
+    status, path = get_object(service, "status"), FieldPath("status")
+    found: list[FieldError] = []
+    points = get_list(status, "loadBalancer", "ingress")
+    at = path.child("loadBalancer", "ingress")
+    if points and get_object(service, "spec").get("type") != "LoadBalancer":
+        return [forbidden(at, 'may only be used when `spec.type` is "LoadBalancer"')]
+    for position, point in enumerate(points):
+        here = at.index(position)
+        if point.get("ip"):
+            found += address(here.child("ip"), point["ip"])
+            if point.get("ipMode") is not None:
+                found += one_of(here.child("ipMode"), point["ipMode"], ("Proxy", "VIP"))
+        elif point.get("ipMode") is not None:
+            text = "may not be specified when `ip` is not set"
+            found.append(forbidden(here.child("ipMode"), text))
+        host = point.get("hostname")
+        if host:
+            found += messages(here.child("hostname"), host, names.is_dns1123_subdomain)
+            if parse_address(host) is not None:
+                text = "must be a DNS name, not an IP address"
+                found.append(invalid(here.child("hostname"), host, text))
+    return found
+
+
 def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:
     """Deprecated and pointless settings."""
     spec = get_object(service, "spec")

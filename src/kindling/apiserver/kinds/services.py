@@ -15,7 +15,12 @@ from kubecore.resources import SERVICES
 from .base import BuiltinStrategy, builtin, labels_of
 from .printing import AGE, NAME, NONE, Table, age, format_labels, load_balancer_addresses, plain, wide
 from .service_allocation import allocate_for_create, allocate_for_update, release
-from .service_validation import service_warnings, validate_service, validate_service_update
+from .service_validation import (
+    service_warnings,
+    validate_service,
+    validate_service_status,
+    validate_service_update,
+)
 
 AFFINITY_SECONDS = 10800
 """Default of session affinity's timeout, in seconds (three hours, as Kubernetes has it)."""
@@ -27,6 +32,7 @@ class ServiceStrategy(BuiltinStrategy):
     """Services get their addresses while they are validated, and give them back when they go."""
 
     tracks_generation = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """Type, affinity, ports and traffic policies."""
@@ -43,6 +49,8 @@ class ServiceStrategy(BuiltinStrategy):
         patch_allocated(new["spec"], old["spec"])
         _sync_cluster_ips(new["spec"], old["spec"])
         _drop_type_dependent(new["spec"], old["spec"])
+        if new["spec"].get("type") != "LoadBalancer":
+            new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """First the addresses (as far as the rest makes sense), then everything."""
@@ -53,6 +61,10 @@ class ServiceStrategy(BuiltinStrategy):
         """As a new one, and the address stays."""
         found = validate_service_update(new, old)
         return found or allocate_for_update(ctx, new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Addresses of load balancers, and conditions."""
+        return validate_service_status(new)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS label (names may start with a digit since Kubernetes 1.36)."""

@@ -32,6 +32,8 @@ class _StorageStrategy(BuiltinStrategy):
 class StorageClassStrategy(_StorageStrategy):
     """What volumes can be had; fixed once made."""
 
+    returns_deleted_object = True
+
     def complete(self, obj: JsonObject) -> None:
         """Volumes are deleted with their claim and made at once."""
         obj.setdefault("reclaimPolicy", "Delete")
@@ -52,6 +54,9 @@ class StorageClassStrategy(_StorageStrategy):
 
 class CsiDriverStrategy(_StorageStrategy):
     """How the cluster treats a CSI driver."""
+
+    allow_unconditional_update = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """Attached, without pod information; groups by file system."""
@@ -79,6 +84,9 @@ class CsiDriverStrategy(_StorageStrategy):
 class CsiNodeStrategy(_StorageStrategy):
     """The drivers of a node."""
 
+    allow_unconditional_update = False
+    returns_deleted_object = True
+
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``storage_validation``."""
         return rules.validate_csi_node(obj)
@@ -90,6 +98,8 @@ class CsiNodeStrategy(_StorageStrategy):
 
 class CapacityStrategy(_StorageStrategy):
     """How much a driver has left for a class in a topology."""
+
+    allow_unconditional_update = False
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``storage_validation``."""
@@ -103,6 +113,8 @@ class CapacityStrategy(_StorageStrategy):
 class AttributesClassStrategy(_StorageStrategy):
     """Parameters of volumes that can change; the class itself is fixed."""
 
+    returns_deleted_object = True
+
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``storage_validation``."""
         return rules.validate_attributes_class(obj)
@@ -115,6 +127,8 @@ class AttributesClassStrategy(_StorageStrategy):
 class AttachmentStrategy(BuiltinStrategy):
     """A volume wanted on a node; fixed once made."""
 
+    allow_unconditional_update = False
+    returns_deleted_object = True
     tracks_generation = False
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:

@@ -24,6 +24,7 @@ class ClaimStrategy(BuiltinStrategy):
     """Claims are Pending until a volume is bound to them."""
 
     tracks_generation = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """Volume mode and phase."""
@@ -81,6 +82,7 @@ class VolumeStrategy(BuiltinStrategy):
     """Volumes start Pending; the controller finds them Available."""
 
     tracks_generation = False
+    returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:
         """Phase, reclaim policy, mode, and defaults of the sources."""

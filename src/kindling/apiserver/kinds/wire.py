@@ -34,7 +34,8 @@ Normal = Callable[[Any], Any]
 
 _CANONICAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _CANONICAL_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-_PLAIN_QUANTITY = re.compile(r"[1-9][0-9]{0,2}")
+_PLAIN_QUANTITY = re.compile(r"[1-9][0-9]{0,2}([mkMGT]|[KMGT]i)?")
+_MILLI = -3
 _ZEROS: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 
 
@@ -48,7 +49,11 @@ class _Definition:
         self.schema = schema
         properties = schema.properties
         self.keep = frozenset(facts.get("keep", "").split())
-        self.nulls = tuple(facts.get("null", "").split())
+        # A pointer to a struct is null only when unset; an empty list or map is as good as an unset one.
+        self.nulls = tuple(
+            (name, bool(name in properties and properties[name].properties))
+            for name in facts.get("null", "").split()
+        )
         self.objects = tuple(name for name in facts.get("object", "").split() if name in properties)
         self.quantities = tuple(facts.get("quantity", "").split())
         self.zeros = tuple(
@@ -56,7 +61,9 @@ class _Definition:
             for name in facts.get("zero", "").split()
             if name in properties
         )
-        self.required = frozenset((*self.nulls, *self.quantities, *(name for name, _ in self.zeros)))
+        self.required = frozenset(
+            (*(name for name, _ in self.nulls), *self.quantities, *(name for name, _ in self.zeros))
+        )
         self.children: dict[str, tuple[Normal | None, bool]] = {}
 
     def child(self, name: str) -> tuple[Normal | None, bool]:
@@ -101,8 +108,9 @@ class _Definition:
             value.setdefault(name, zero)
         for name in self.quantities:
             value.setdefault(name, "0")
-        for name in self.nulls:
-            if not value.get(name) and not isinstance(value.get(name), str):
+        for name, pointer in self.nulls:
+            field = value.get(name)
+            if field is None or (not pointer and not field and not isinstance(field, str)):
                 value[name] = None
         return value
 
@@ -154,7 +162,7 @@ def _map_normal(values: Schema) -> Normal:
 
     def normalize(value: Any) -> Any:
         if isinstance(value, dict):
-            normal = values.derive(_compile)
+            normal = _canonical_amount if _is_quantity(values) else values.derive(_compile)
             for key, item in value.items():
                 if item is None:
                     value[key] = zero()
@@ -181,6 +189,16 @@ def canonical_quantity(value: Any) -> Any:
         return value
     try:
         return str(Quantity.parse(value))
+    except ValueError:
+        return value
+
+
+def _canonical_amount(value: Any) -> Any:
+    """A quantity in a list of resources: whole thousandths, rounded up."""
+    if isinstance(value, str) and _PLAIN_QUANTITY.fullmatch(value):
+        return value
+    try:
+        return str(Quantity.parse(value).rounded_up(_MILLI))
     except ValueError:
         return value
 

@@ -120,8 +120,6 @@ async def _store_new(
     metadata = obj["metadata"]
     name = str(metadata.get("name") or "")
     path = object_path(definition, ctx.namespace, name)
-    if registry.store.newest(definition.storage_prefix, path) is not None and name:
-        _refuse_existing(registry, definition, path, name)
     ctx.name = name
     strategy.prepare_for_create(ctx, obj)
     object_meta.tidy(metadata)
