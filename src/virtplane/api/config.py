@@ -277,4 +277,8 @@ class ClusterConfig:
         return found
 
     def _architecture(self, architecture: str) -> JsonObject:
-        return get_object(self.raw, "architectureConfiguration", architecture or self.default_architecture)
+        """The settings of an architecture; those of amd64 where there are none of its own."""
+        known = get_object(self.raw, "architectureConfiguration")
+        return get_object(known, architecture or self.default_architecture) or get_object(
+            known, DEFAULT_ARCHITECTURE
+        )

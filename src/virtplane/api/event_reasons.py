@@ -1,4 +1,4 @@
-"""Reasons of the operator's events and conditions. Controllers keep theirs beside the code that sends them."""
+"""Conditions, reasons and phases of the KubeVirt object. Controllers keep theirs beside their code."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from kubecore import errors
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.apiserver.admission.kinds import instance
+from virtplane.compute.apiserver.admission.kinds import instance, machine
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused, Request
 from virtplane.compute.apiserver.admission.response import Response
@@ -18,6 +18,8 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/virtualmachineinstances-mutate": instance.mutate,
     "/virtualmachineinstances-validate-create": instance.validate_create,
     "/virtualmachineinstances-validate-update": instance.validate_update,
+    "/virtualmachines-mutate": machine.mutate,
+    "/virtualmachines-validate": machine.validate,
 }
 """Webhooks by path, sorted."""
 

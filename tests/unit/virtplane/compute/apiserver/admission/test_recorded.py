@@ -43,7 +43,15 @@ MATCHERS = {
     "{{string}}": r".*",
     "{{rv}}": r"\d+",
 }
-SERVER_FIELDS = ("creationTimestamp", "generation", "managedFields", "namespace", "uid", "resourceVersion")
+SERVER_FIELDS = (
+    "name",
+    "creationTimestamp",
+    "generation",
+    "managedFields",
+    "namespace",
+    "uid",
+    "resourceVersion",
+)
 
 
 def cases() -> list[Any]:
@@ -160,7 +168,9 @@ def judged(step: JsonObject, plural: str) -> bool:
     body = step["expect"].get("body")
     if step.get("compare") == "status" or not isinstance(body, dict):
         return False
-    if plural not in ("virtualmachines", "virtualmachineinstances") or "colour" in json.dumps(step.get("body")):
+    if plural not in ("virtualmachines", "virtualmachineinstances") or "colour" in json.dumps(
+        step.get("body")
+    ):
         return False
     message = body.get("message", "")
     return body.get("kind") != "Status" or message.startswith("admission webhook")

@@ -1,0 +1,162 @@
+"""Instance types and preferences as webhooks see them: matchers checked, objects found and applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.resources import ResourceType
+from virtplane.api import resources
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission.lookups import Lookups
+from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_spec
+from virtplane.compute.apiserver.admission.request import Refused
+from virtplane.compute.apiserver.admission.response import (
+    INVALID,
+    NOT_FOUND,
+    NOT_SUPPORTED,
+    Cause,
+    Response,
+)
+from virtplane.compute.instancetypes import apply as application
+from virtplane.compute.instancetypes.requirements import unmet_requirement
+from virtplane.compute.instancetypes.topology import TopologyError
+
+_MATCHERS = (("instancetype", "InstancetypeMatcher"), ("preference", "PreferenceMatcher"))
+FAILURE_POLICIES = ("Ignore", "Reject")
+
+INSTANCETYPES = (
+    resources.VIRTUAL_MACHINE_INSTANCETYPES,
+    resources.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES,
+)
+PREFERENCES = (resources.VIRTUAL_MACHINE_PREFERENCES, resources.VIRTUAL_MACHINE_CLUSTER_PREFERENCES)
+
+
+def matcher_causes(machine: JsonObject, old: JsonObject) -> list[Cause]:
+    """What is wrong with the references to instance type and preference."""
+    found: list[Cause] = []
+    for field, _ in _MATCHERS:
+        matcher = get_object(machine, "spec").get(field)
+        if isinstance(matcher, dict):
+            found += _stale_revision(f"spec.{field}", matcher, get_object(old, "spec", field))
+    for field, what in _MATCHERS:
+        matcher = get_object(machine, "spec").get(field)
+        if isinstance(matcher, dict) and not found:
+            found += _matcher(f"spec.{field}", what, matcher)
+    return found
+
+
+def _stale_revision(path: str, matcher: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    revision = get_str(matcher, "revisionName")
+    if not old or not revision:
+        return
+    if get_str(matcher, "name") != get_str(old, "name") and revision == get_str(old, "revisionName"):
+        yield Cause(
+            "the Matcher Name has been updated without updating the RevisionName", f"{path}.revisionName"
+        )
+
+
+def _matcher(path: str, what: str, matcher: JsonObject) -> Iterator[Cause]:
+    name, volume = get_str(matcher, "name"), get_str(matcher, "inferFromVolume")
+    if not name and not volume:
+        yield Cause(f"Either Name or InferFromVolume should be provided within the {what}", path, NOT_FOUND)
+        return
+    if volume:
+        for key, label in (("name", "Name"), ("kind", "Kind")):
+            if get_str(matcher, key):
+                yield Cause(
+                    f"{label} already set, should be cleared before setting inferFromVolume",
+                    f"{path}.{key}",
+                    NOT_SUPPORTED,
+                )
+    policy = matcher.get("inferFromVolumeFailurePolicy")
+    if policy is not None and policy not in FAILURE_POLICIES:
+        yield Cause(
+            f"Invalid value '{policy}' for InferFromVolumeFailurePolicy",
+            f"{path}.inferFromVolumeFailurePolicy",
+            INVALID,
+        )
+
+
+async def find_instancetype(machine: JsonObject, namespace: str, lookups: Lookups) -> JsonObject | None:
+    """The spec of the machine's instance type; None where it names none or it is missing."""
+    return await _find(get_object(machine, "spec", "instancetype"), INSTANCETYPES, namespace, lookups)
+
+
+async def find_preference(machine: JsonObject, namespace: str, lookups: Lookups) -> JsonObject | None:
+    """The spec of the machine's preference; None where it names none or it is missing."""
+    return await _find(get_object(machine, "spec", "preference"), PREFERENCES, namespace, lookups)
+
+
+async def _find(
+    matcher: JsonObject, candidates: tuple[ResourceType, ResourceType], namespace: str, lookups: Lookups
+) -> JsonObject | None:
+    name, kind = get_str(matcher, "name"), get_str(matcher, "kind").lower()
+    if not name:
+        return None
+    namespaced, clustered = candidates
+    if kind in ("", clustered.kind.lower(), clustered.plural):
+        found = await lookups.get(clustered, name)
+    elif kind in (namespaced.kind.lower(), namespaced.plural):
+        found = await lookups.get(namespaced, name, namespace)
+    else:
+        return None
+    return get_object(found, "spec") if found is not None else None
+
+
+def apply_preferred_basics(machine: JsonObject, preference: JsonObject | None) -> None:
+    """What the machine itself takes over from its preference: architecture, machine type, storage class."""
+    if preference is None:
+        return
+    spec = machine["spec"]["template"]["spec"]
+    architecture = get_str(preference, "preferredArchitecture")
+    if architecture and not get_str(spec, "architecture"):
+        spec["architecture"] = architecture
+    machine_type = get_str(preference, "machine", "preferredMachineType")
+    if machine_type and not get_str(spec, "domain", "machine", "type"):
+        spec["domain"]["machine"] = {**get_object(spec, "domain", "machine"), "type": machine_type}
+    storage_class = get_str(preference, "volumes", "preferredStorageClassName")
+    if not storage_class:
+        return
+    for template in get_list(machine, "spec", "dataVolumeTemplates"):
+        for key in ("pvc", "storage"):
+            target = get_object(template, "spec").get(key)
+            if isinstance(target, dict) and target.get("storageClassName") is None:
+                target["storageClassName"] = storage_class
+
+
+async def apply(machine: JsonObject, namespace: str, lookups: Lookups, config: ClusterConfig) -> list[Cause]:
+    """Apply instance type and preference to `machine` (a copy); gives what stands against it."""
+    instancetype = await find_instancetype(machine, namespace, lookups)
+    preference = await find_preference(machine, namespace, lookups)
+    template = get_object(machine, "spec").get("template")
+    if not isinstance(template, dict):
+        return []
+    spec = template.setdefault("spec", {})
+    metadata = template["metadata"] = template.get("metadata") or {}
+    try:
+        application.apply(spec, metadata, instancetype, preference)
+    except application.Conflicts as found:
+        return [
+            Cause(f"VM field(s) {field} conflicts with selected instance type", field)
+            for field in found.fields
+        ]
+    except TopologyError as error:
+        return [Cause(str(error), "instancetype.spec.cpu.guest")]
+    if preference is None:
+        return []
+    return _requirement_causes(spec, instancetype, preference, config)
+
+
+def _requirement_causes(
+    spec: JsonObject, instancetype: JsonObject | None, preference: JsonObject, config: ClusterConfig
+) -> list[Cause]:
+    defaulted = deep_copy(spec)
+    try:
+        default_spec(defaulted, config)
+    except DefaultingError as error:
+        raise Refused(Response.plain(str(error))) from error
+    lacking = unmet_requirement(defaulted, instancetype, preference)
+    if not lacking:
+        return []
+    return [Cause(f"failure checking preference requirements: {lacking}", "spec.preference", NOT_FOUND)]
