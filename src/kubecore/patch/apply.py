@@ -141,7 +141,7 @@ def _apply(
 ) -> tuple[JsonObject, list[Entry]]:
     kind = object_type(schema)
     before = live if live is not None else {}
-    entries = managed.decode(managed.managed_fields_of(before) or ())
+    entries = managed.reconcile(managed.decode(managed.managed_fields_of(before) or ()), schema)
     if live is not None and not entries:
         entries = _before_first_apply(live, schema, write)
     claimed = field_set(kind, applied)

@@ -16,7 +16,7 @@ import orjson
 from kubecore.json import JsonObject
 from kubecore.patch import fieldset
 from kubecore.patch.fieldset import FieldSet
-from kubecore.patch.typed import Comparison, TypedError, compare, object_type
+from kubecore.patch.typed import Comparison, TypedError, compare, object_type, reconciled
 from kubecore.schema.model import Schema
 
 APPLY: Final = "Apply"
@@ -199,7 +199,7 @@ def track_update(old: JsonObject | None, new: JsonObject, schema: Schema, write:
     if not difference:
         return live if live and (given is None or given == live) else encode(entries)
     changed = fieldset.union(difference.modified, difference.added)
-    kept = release(entries, changed, difference.removed)
+    kept = release(reconcile(entries, schema), changed, difference.removed)
     taken = without_unowned(changed)
     if taken:
         kept = _give(kept, entry_of(write, UPDATE, taken))
@@ -251,6 +251,16 @@ def _without_managed_fields(document: JsonObject) -> JsonObject:
     if not isinstance(metadata, dict) or "managedFields" not in metadata:
         return document
     return {**document, "metadata": {name: metadata[name] for name in metadata if name != "managedFields"}}
+
+
+def reconcile(entries: Iterable[Entry], schema: Schema) -> list[Entry]:
+    """The entries in terms of `schema`, which may have made fields atomic since they were written."""
+    kind = object_type(schema)
+    result = []
+    for entry in entries:
+        fields = reconciled(kind, entry.fields)
+        result.append(entry if fields is entry.fields else replace(entry, fields=fields))
+    return result
 
 
 def release(entries: Iterable[Entry], changed: FieldSet, removed: FieldSet) -> list[Entry]:

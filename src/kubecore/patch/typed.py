@@ -381,6 +381,23 @@ def with_named_fields(kind: FieldType, tree: FieldSet) -> FieldSet:
     return result
 
 
+def reconciled(kind: FieldType, tree: FieldSet) -> FieldSet:
+    """`tree` after its schema changed: whoever owned parts of what is atomic now owns it whole."""
+    if kind.kind in {SCALAR, ANY} or not tree:
+        return tree
+    if kind.atomic:
+        return {}
+    changed: FieldSet = {}
+    for element, node in tree.items():
+        if not node or element == SELF:
+            continue
+        child = kind.element if kind.kind == LIST else kind.child(element[2:])[0]
+        after = reconciled(child, node)
+        if after is not node:
+            changed[element] = after
+    return {**tree, **changed} if changed else tree
+
+
 def merge(kind: FieldType, live: Any, applied: Any) -> Any:
     """`live` with everything that `applied` says; ABSENT stands for nothing on either side."""
     if applied is ABSENT:

@@ -206,6 +206,21 @@ def test_the_manager_is_named_or_taken_from_the_user_agent() -> None:
     assert managed.manager_name("", "a\x00b") == "ab"
 
 
+def test_owners_of_parts_own_the_whole_once_a_field_became_atomic() -> None:
+    entries = [
+        managed.Entry("a", "Apply", API_VERSION, "", "", {"f:spec": {"f:amap": {"f:x": {}}, "f:count": {}}}),
+        managed.Entry("b", "Apply", API_VERSION, "", "", {"f:spec": {"f:atomic": {".": {}, 'v:"p"': {}}}}),
+        managed.Entry("c", "Apply", API_VERSION, "", "", {"f:spec": {"f:map": {"f:x": {}}}}),
+    ]
+    after = managed.reconcile(entries, WIDGET)
+    assert [entry.fields for entry in after] == [
+        {"f:spec": {"f:amap": {}, "f:count": {}}},
+        {"f:spec": {"f:atomic": {}}},
+        {"f:spec": {"f:map": {"f:x": {}}}},
+    ]
+    assert after[2] is entries[2]
+
+
 def test_objects_which_differ_in_times_only_need_not_be_stored() -> None:
     created = _tracked(None, widget(count=1), _write("maker"))
     later = deep_copy(created)
