@@ -59,12 +59,12 @@ async def _probe(work: Path) -> None:
     os.chown(work, QEMU_USER, QEMU_USER)
     work.chmod(0o711)
     work.parent.chmod(0o711)
-    command = [str(Path(sys.executable).with_name("virt-launcher")), "--name", "warm", "--uid", "warm"]
+    user = str(QEMU_USER)
+    command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
+    command += [str(Path(sys.executable).with_name("virt-launcher")), "--name", "warm", "--uid", "warm"]
     command += ["--namespace", "warm", "--kubevirt-share-dir", str(work / "share")]
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
-    process = await asyncio.create_subprocess_exec(
-        *command, user=QEMU_USER, group=QEMU_USER, extra_groups=[], umask=0o077
-    )
+    process = await asyncio.create_subprocess_exec(*command)
     try:
         await _ask(work)
     finally:
