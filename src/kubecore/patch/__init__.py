@@ -5,7 +5,7 @@ original, so callers must not change either in place.
 
 - `jsonpatch`, `mergepatch`, `strategic`: the three patches, each with the decoding of its request body;
 - `apply`: server-side apply; `managed`: the account of who owns which fields, kept on every write;
-- `scale`: that account across the scale subresource; `diff`: patches made from two documents;
+- `diff`: patches made from two documents;
 - `fieldset` and `typed`: what both are made of, sets of paths and the merge rules of a schema.
 """
 

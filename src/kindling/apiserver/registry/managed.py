@@ -34,11 +34,12 @@ def _reset_fields(
 def _write(
     definition: ResourceDefinition, obj: JsonObject, ctx: RequestContext, subresource: Subresource | None
 ) -> Write:
+    through = subresource.name if subresource is not None else ""
     return Write(
         ctx.field_manager,
         definition.resource.api_version,
-        times.now_rfc3339(),
-        subresource.name if subresource is not None else "",
+        "" if through == "scale" else times.now_rfc3339(),  # owners by way of scale carry no time
+        through,
         _reset_fields(definition, obj, subresource),
         definition.strategy.blank(),
     )
