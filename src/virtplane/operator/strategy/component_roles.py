@@ -148,6 +148,7 @@ def handler_rules() -> list[JsonObject]:
     return [
         rule("kubevirt.io", "virtualmachineinstances", ("update", "list", "watch")),
         rule("core", "nodes", ("patch", "list", "watch", "get")),
+        rule("core", "nodes/status", ("patch",)),
         _CONFIG_MAPS,
         rule("core events.k8s.io", "events", ("create", "patch")),
         _CRDS,
