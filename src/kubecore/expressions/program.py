@@ -20,6 +20,9 @@ MAX_EXPRESSION_BYTES = 64 * 1024
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
 _STATUS = re.compile(r"\A[A-Z_]+: (.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
 
+_UNDECLARED = re.compile(
+    r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)'(.*?)\n \| (.*)\n \| \.*\^"
+)
 _VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
 
 TYPES: Mapping[str, Any] = {
@@ -85,7 +88,7 @@ class Environment:
         try:
             return Program(text, self._env.compile(_rewritten(text)))
         except RuntimeError as error:
-            raise CompileError(_plain(str(error))) from None
+            raise CompileError(_roots_first(_plain(str(error)))) from None
 
 
 def _rewritten(text: str) -> str:
@@ -119,6 +122,24 @@ def _closing(text: str, start: int) -> int:
 def _plain(message: str) -> str:
     found = _STATUS.match(message)
     return found[1] if found else message
+
+
+def _roots_first(message: str) -> str:
+    """Of an unknown dotted name the root is reported, at the place where it stands."""
+    return _UNDECLARED.sub(_report_root, message)
+
+
+def _report_root(found: re.Match[str]) -> str:
+    line, column, name, rest, text = found[1], int(found[2]), found[3], found[4], found[5]
+    root = name.partition(".")[0]
+    start = text.rfind(root, 0, column)
+    if "." not in name or start < 0:
+        return found[0]
+    return (
+        f"ERROR: <input>:{line}:{start + 1}: undeclared reference to '{root}'{rest}\n | {text}\n | "
+        + "." * start
+        + "^"
+    )
 
 
 def _runtime_words(message: str) -> str:

@@ -58,12 +58,12 @@ def _patched(obj: JsonObject, operations: Any) -> JsonObject:
 def merged(obj: JsonObject, configuration: JsonObject, schema: Schema | None) -> JsonObject:
     """`obj` with the fields that `configuration` sets, merged as server-side apply merges."""
     if schema is None:
-        return apply_merge_patch(obj, configuration)
+        return dict(apply_merge_patch(obj, configuration))
     try:
-        result: JsonObject = typed.merge(typed.object_type(schema), obj, configuration)
+        result = typed.merge(typed.object_type(schema), obj, configuration)
     except typed.TypedError as error:
         raise MutationError(str(error)) from error
-    return result
+    return dict(result)
 
 
 class MutatingPolicies(PluginBase):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from kindling.apiserver.admission.webhook_client import WebhookClient
 from kindling.apiserver.registry.admission import AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
 
@@ -40,6 +41,8 @@ class CustomResources:
         self._serve = serve
         self._client = client
         self._known: dict[str, JsonObject] = {}
+        self._served: dict[str, tuple[list[Any], int]] = {}
+        """The versions of each definition, and the revision since when they are as they are."""
         self._dirty: asyncio.Queue[str] = asyncio.Queue()
         self._cleaning: set[str] = set()
 
@@ -52,6 +55,7 @@ class CustomResources:
         name = meta.name(crd)
         if event == "DELETED":
             self._known.pop(name, None)
+            self._served.pop(name, None)
             self._serve(name, ())
         else:
             self._known[name] = crd
@@ -59,8 +63,14 @@ class CustomResources:
         self._dirty.put_nowait(name)
 
     def _offer(self, crd: JsonObject) -> None:
-        if names.is_served(crd):
-            self._serve(meta.name(crd), resource_definitions(crd, self._client))
+        if not names.is_served(crd):
+            return
+        name, versions = meta.name(crd), get_list(crd, "spec", "versions")
+        served, since = self._served.get(name, (None, 0))
+        if served != versions:
+            since = int(meta.resource_version(crd) or 0)
+            self._served[name] = versions, since
+        self._serve(name, resource_definitions(crd, self._client, since))
 
     async def _run(self) -> None:
         while True:

@@ -40,6 +40,8 @@ from .versions import schema_of, served_versions, storage_version
 
 _CREATING_FORBIDDEN = "create not allowed while custom resource definition is terminating"
 _MAX_INT32 = 2**31 - 1
+_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+"""In the order in which discovery names them for custom resources."""
 
 
 class CustomStrategy(GenericStrategy):
@@ -113,6 +115,17 @@ class CustomStatusStrategy(StatusStrategy):
         super().__init__(base)
         self._custom = base
 
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Only the status changes, and with it who manages which fields; the other metadata stays, too."""
+        super().prepare_for_update(ctx, new, old)
+        metadata = {**meta.metadata(old)}
+        metadata.pop("managedFields", None)
+        written = meta.metadata(new)
+        for field in ("managedFields", "resourceVersion"):
+            if field in written:
+                metadata[field] = written[field]
+        new["metadata"] = metadata
+
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """See CustomStrategy."""
         return self._custom.check_status(new, old)
@@ -133,19 +146,40 @@ def _label(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def resource_definitions(crd: JsonObject, client: WebhookClient) -> list[ResourceDefinition]:
-    """What the server offers for an established definition."""
+def resource_definitions(
+    crd: JsonObject, client: WebhookClient, fresh_since: int = 0
+) -> list[ResourceDefinition]:
+    """What the server offers for an established definition.
+
+    Objects stored before revision `fresh_since` may not have the form that the schemas ask for.
+    """
     group = get_str(crd, "spec", "group")
     stored_in = storage_version(crd)
     schemas = {
         str(version["name"]): custom_resource_schema(schema_of(version))
         for version in get_list(crd, "spec", "versions")
     }
-    converter = _converter(crd, client, f"{group}/{stored_in}", _tidy(schemas.get(stored_in)))
-    return [
+    tidy = _tidy(schemas.get(stored_in))
+    converter = _converter(crd, client, f"{group}/{stored_in}", tidy)
+    definitions = [
         _definition(crd, version, schemas[str(version["name"])], converter)
         for version in served_versions(crd)
     ]
+    for definition in definitions:
+        definition.refresh, definition.fresh_since = _refresher(group, schemas), fresh_since
+    return definitions
+
+
+def _refresher(group: str, schemas: Mapping[str, Schema]) -> Callable[[JsonObject], None]:
+    """Brings a stored object, in whichever version it is, to that version's schema."""
+    by_version = {f"{group}/{version}": _tidy(schema) for version, schema in schemas.items()}
+
+    def refresh(obj: JsonObject) -> None:
+        tidy = by_version.get(str(obj.get("apiVersion")))
+        if tidy is not None:
+            tidy(obj)
+
+    return refresh
 
 
 def _tidy(schema: Schema | None) -> Callable[[JsonObject], None]:
@@ -181,6 +215,7 @@ def _definition(
         list_kind=str(accepted.get("listKind") or ""),
         short_names=tuple(accepted.get("shortNames") or ()),
         categories=tuple(accepted.get("categories") or ()),
+        verbs=_VERBS,
         subresources=_subresources(kind, version, strategy),
         table=ColumnTable(get_list(version, "additionalPrinterColumns")),
         field_labels=tuple(strategy.selectable_fields({})),

@@ -57,6 +57,9 @@ class DefinitionStrategy(BuiltinStrategy):
         service = get_object(conversion, "webhook", "clientConfig", "service")
         if service:
             service.setdefault("port", _WEBHOOK_PORT)
+        for version in all_versions(obj):
+            version.setdefault("served", False)
+            version.setdefault("storage", False)
         if not spec.get("preserveUnknownFields"):
             spec.pop("preserveUnknownFields", None)
         status = obj.get("status")

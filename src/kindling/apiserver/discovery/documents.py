@@ -64,8 +64,14 @@ def _storage_version_hash(definition: ResourceDefinition) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
+def verbs_of(definition: ResourceDefinition) -> list[str]:
+    """In the order of the alphabet; custom resources in their own."""
+    return list(definition.verbs) if definition.custom else sorted(definition.verbs)
+
+
 def _sorted_subresources(definition: ResourceDefinition) -> list[Subresource]:
-    return sorted(definition.subresources.values(), key=lambda sub: sub.name)
+    found = list(definition.subresources.values())
+    return found if definition.custom else sorted(found, key=lambda sub: sub.name)
 
 
 def resource_list(group: str, version: str, definitions: Sequence[ResourceDefinition]) -> JsonObject:
@@ -78,7 +84,7 @@ def resource_list(group: str, version: str, definitions: Sequence[ResourceDefini
             "singularName": definition.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
-            "verbs": sorted(definition.verbs),
+            "verbs": verbs_of(definition),
         }
         if definition.short_names:
             entry["shortNames"] = list(definition.short_names)
@@ -117,7 +123,7 @@ def _aggregated_resource(definition: ResourceDefinition) -> JsonObject:
         "responseKind": {"group": group, "version": version, "kind": resource.kind},
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": definition.singular,
-        "verbs": sorted(definition.verbs),
+        "verbs": verbs_of(definition),
     }
     if definition.short_names:
         entry["shortNames"] = list(definition.short_names)

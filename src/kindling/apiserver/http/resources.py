@@ -37,6 +37,9 @@ Connector = Callable[[Call, ResourceDefinition, Subresource], Awaitable[web.Stre
 """Serves a streaming subresource (log, exec, proxy, ...)."""
 
 
+_NO_PAGE = "404 page not found\n"
+
+
 class ResourceApi:
     """Serves every resource of the catalog."""
 
@@ -49,7 +52,9 @@ class ResourceApi:
         """Answer a request for a resource. Raises StatusError."""
         info = call.info
         definition = self._registry.catalog.find(info.group, info.version, info.resource)
-        if definition is None:
+        if definition is None or self._is_no_page(definition, call):
+            if definition or not self._registry.catalog.in_group_version(info.group, info.version):
+                return answers.text_answer(404, _NO_PAGE)
             raise errors.page_not_found()
         if definition.deprecation_warning:
             call.warnings.append(definition.deprecation_warning)
@@ -90,6 +95,16 @@ class ResourceApi:
     def _need(definition: ResourceDefinition, verb: str) -> None:
         if verb not in definition.verbs:
             raise errors.method_not_allowed()
+
+    @staticmethod
+    def _is_no_page(definition: ResourceDefinition, call: Call) -> bool:
+        """Whether a path below a custom resource leads nowhere. Raises StatusError for its subresources."""
+        if not definition.custom:
+            return False
+        info = call.info
+        if info.subresource and info.subresource not in definition.subresources:
+            raise errors.not_found(definition.resource, info.name)
+        return bool(info.namespace) and not definition.resource.namespaced
 
     @staticmethod
     def _check_path(definition: ResourceDefinition, call: Call) -> None:
@@ -223,6 +238,8 @@ class ResourceApi:
                 document = tables.partial_list(listing.metadata, documents, media.as_version)
             return answers.document_answer(200, document, media.type, pretty=media.pretty)
         values = await self._registry.values(definition, listing.items)
+        if definition.custom:
+            listing.metadata.setdefault("continue", "")
         cut = 0 if definition.custom else len(encoding.header(definition))
         body = encoding.encode_list(
             definition.list_kind, definition.resource.api_version, listing.metadata, values, cut
@@ -470,7 +487,9 @@ class ResourceApi:
                     continue
                 raise
             documents.append(deleted.document)
-        if not definition.custom:
+        if definition.custom:
+            listing.metadata.setdefault("continue", "")
+        else:
             for document in documents:
                 document.pop("kind", None)
                 document.pop("apiVersion", None)
@@ -534,7 +553,8 @@ class ResourceApi:
     ) -> Answer:
         if verb == "get":
             item = self._find(call, definition)
-            document = scales.view(definition, subresource, await self._registry.document(definition, item))
+            current = await self._registry.document(definition, item)
+            document = scales.view(definition, subresource, current, must_exist=True)
             return answers.document_answer(200, document, call.media.type, pretty=call.media.pretty)
         kind = "UpdateOptions" if verb == "update" else "PatchOptions"
         if verb == "update":

@@ -387,6 +387,9 @@ def _validate_actions(actions: list[str], path: FieldPath) -> list[FieldError]:
         if action in actions[:position]:
             found.append(duplicate(path.index(position), action))
     if {"Deny", "Warn"} <= set(actions):
-        text = "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)"
+        text = (
+            "must not contain both Deny and Warn (repeating the same validation failure information "
+            "in the API response and headers serves no purpose)"
+        )
         found.append(invalid(path, actions, text))
     return found

@@ -340,6 +340,10 @@ class ResourceDefinition:
     storage_prefix: str = ""
     """Key prefix in the store, shared by all versions (and by events of both groups). Defaults to
     ``group/plural`` (``core/plural`` for the core group)."""
+    refresh: Callable[[JsonObject], None] | None = None
+    """Brings objects which were stored before `fresh_since` to the schema of today, when they are read."""
+    fresh_since: int = 0
+    """The revision since when objects are stored by the schema of today."""
     converter: Converter | None = None
     """Needed when an object's apiVersion may differ from the resource's."""
     virtual: Virtual | None = None

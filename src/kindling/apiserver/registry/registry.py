@@ -43,6 +43,10 @@ class Registry:
     async def documents(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[JsonObject]:
         """Decoded copies in the definition's version."""
         found = [item.document() for item in items]
+        if definition.refresh is not None:
+            for item, document in zip(items, found, strict=True):
+                if item.revision < definition.fresh_since:
+                    definition.refresh(document)
         return await to_version(definition, found)
 
     async def document(self, definition: ResourceDefinition, item: Item) -> JsonObject:
@@ -51,14 +55,16 @@ class Registry:
 
     async def values(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[bytes]:
         """Encodings in the definition's version, each with the definition's header."""
-        head = encoding.header(definition)
-        if all(item.value.startswith(head) for item in items):
+        head, since = encoding.header(definition), definition.fresh_since
+
+        def is_ready(item: Item) -> bool:
+            return item.revision >= since and item.value.startswith(head)
+
+        if all(map(is_ready, items)):
             return [item.value for item in items]
-        others = [item for item in items if not item.value.startswith(head)]
+        others = [item for item in items if not is_ready(item)]
         converted = iter(await self.documents(definition, others))
-        return [
-            item.value if item.value.startswith(head) else encoding.encode(next(converted)) for item in items
-        ]
+        return [item.value if is_ready(item) else encoding.encode(next(converted)) for item in items]
 
 
 async def to_version(definition: ResourceDefinition, documents: list[JsonObject]) -> list[JsonObject]:

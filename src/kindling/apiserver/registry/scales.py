@@ -42,13 +42,17 @@ def write_path(obj: JsonObject, path: str, value: Any) -> None:
     here[last] = value
 
 
-def view(definition: ResourceDefinition, subresource: Subresource, obj: JsonObject) -> JsonObject:
-    """The Scale of an object."""
+def view(
+    definition: ResourceDefinition, subresource: Subresource, obj: JsonObject, *, must_exist: bool = False
+) -> JsonObject:
+    """The Scale of an object. With `must_exist` a custom resource without replicas is an error (500)."""
     paths = _paths(subresource)
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     spec: JsonObject = {}
     replicas = read_path(obj, paths.spec_replicas)
+    if replicas is None and must_exist and definition.custom:
+        raise errors.internal(f'the spec replicas field ".{paths.spec_replicas}" does not exist')
     if replicas:
         spec["replicas"] = replicas
     status: JsonObject = {"replicas": read_path(obj, paths.status_replicas) or 0}
@@ -98,7 +102,7 @@ def _apply(
         )
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     problems: list[FieldError] = []
-    if not isinstance(replicas, int) or replicas < 0:
+    if not definition.custom and (not isinstance(replicas, int) or replicas < 0):
         problems.append(fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
     if problems:
         raise errors.invalid("Scale", "autoscaling", name, problems)

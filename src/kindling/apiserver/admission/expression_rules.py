@@ -1,0 +1,85 @@
+"""Whether the expressions in webhook configurations and policies compile, and give what they should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubecore.expressions import CompileError
+from kubecore.expressions.literals import plain_maps
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import names
+from kubecore.objects.fields import FieldError, FieldPath, invalid
+
+from .conditions import compiled
+
+
+def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
+    """Errors in the match conditions of a webhook configuration."""
+    found: list[FieldError] = []
+    for index, webhook in enumerate(get_list(configuration, "webhooks")):
+        path = FieldPath("webhooks").index(index).child("matchConditions")
+        found += _conditions(get_list(webhook, "matchConditions"), path, ())
+    return found
+
+
+def policy_expressions(policy: JsonObject) -> list[FieldError]:
+    """Errors in the expressions of a policy, validating or mutating."""
+    spec, path = get_object(policy, "spec"), FieldPath("spec")
+    known: tuple[str, ...] = ("namespaceObject",)
+    if spec.get("paramKind") is not None:
+        known += ("params",)
+    found = list(_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"), known))
+    variables = get_list(spec, "variables")
+    if variables:
+        known += ("variables",)
+    for index, variable in enumerate(variables):
+        here = path.child("variables").index(index).child("expression")
+        found += _expression(variable.get("expression"), here, known, ())
+    for index, validation in enumerate(get_list(spec, "validations")):
+        here = path.child("validations").index(index)
+        found += _expression(validation.get("expression"), here.child("expression"), known, ("bool",))
+        message = validation.get("messageExpression")
+        found += _expression(message, here.child("messageExpression"), known, ("string",))
+    for index, annotation in enumerate(get_list(spec, "auditAnnotations")):
+        here = path.child("auditAnnotations").index(index)
+        found += _annotation_key(get_str(policy, "metadata", "name"), annotation, here.child("key"))
+        value = annotation.get("valueExpression")
+        found += _expression(value, here.child("valueExpression"), known, ("string", "null_type"))
+    for index, mutation in enumerate(get_list(spec, "mutations")):
+        here = path.child("mutations").index(index)
+        for field in ("applyConfiguration", "jsonPatch"):
+            text = get_object(mutation, field).get("expression")
+            if text:
+                shown = here.child(field, "expression")
+                found += _expression(text, shown, known, (), program_text=plain_maps(str(text)))
+    return found
+
+
+def _conditions(conditions: list[Any], path: FieldPath, known: tuple[str, ...]) -> Iterator[FieldError]:
+    for index, condition in enumerate(conditions):
+        here = path.index(index).child("expression")
+        yield from _expression(condition.get("expression"), here, known, ("bool",))
+
+
+def _expression(
+    text: Any, path: FieldPath, known: tuple[str, ...], wanted: tuple[str, ...], *, program_text: str = ""
+) -> Iterator[FieldError]:
+    """Errors of one expression; an absent one is somebody else's to report."""
+    if not text or not str(text).strip():
+        return
+    program = compiled(program_text or str(text), *known)
+    if isinstance(program, CompileError):
+        yield invalid(path, text, f"compilation failed: {program}")
+    elif wanted and program.return_type not in wanted:
+        types = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
+        yield invalid(path, text, f"must evaluate to {types} but got {program.return_type}")
+
+
+def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    """Keys are recorded behind the policy's name, and must be a qualified name with it."""
+    key = annotation.get("key")
+    if key:
+        full = f"{policy}/{key}"
+        for message in names.is_qualified_name(full):
+            yield invalid(path, full, message)
