@@ -1,0 +1,294 @@
+"""Snapshots, restores, clones, exports and backups."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterator, Mapping
+
+import orjson
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api import resources
+from virtplane.api.durations import parse_duration
+from virtplane.compute.apiserver.admission.request import Request, replace
+from virtplane.compute.apiserver.admission.response import (
+    NOT_FOUND,
+    REQUIRED,
+    Cause,
+    Response,
+)
+from virtplane.compute.apiserver.admission.rules.networks import mac_address_problem
+
+_IMMUTABLE = "spec in immutable after creation"
+_RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")
+_OWNERSHIP_POLICIES = ("Vm", "None")
+_PATCHABLE = ("/spec/", "/metadata/labels/", "/metadata/annotations/")
+
+
+def _bad_duration(spec: JsonObject, field: str) -> str:
+    text = get_str(spec, field)
+    try:
+        if text:
+            parse_duration(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _unchanged(request: Request) -> Response:
+    if get_object(request.new, "spec") != get_object(request.old, "spec"):
+        return Response.refuse([Cause(_IMMUTABLE, "spec")])
+    return Response.allow()
+
+
+def _machine_reference(path: str, reference: JsonObject) -> Iterator[Cause]:
+    group = reference.get("apiGroup")
+    if group is None:
+        yield Cause("missing apiGroup", f"{path}.apiGroup", NOT_FOUND)
+    elif group != "kubevirt.io":
+        yield Cause("invalid apiGroup", f"{path}.apiGroup")
+    elif get_str(reference, "kind") != "VirtualMachine":
+        yield Cause("invalid kind", f"{path}.kind")
+
+
+async def validate_snapshot(request: Request) -> Response:
+    """A snapshot is of a machine, and stays as it is."""
+    request.expect("virtualmachinesnapshots")
+    spec = get_object(request.new, "spec")
+    problem = _bad_duration(spec, "failureDeadline")
+    if problem:
+        return Response.plain(problem)
+    if not request.is_creation:
+        return _unchanged(request)
+    if not request.config.gate("Snapshot"):
+        return Response.plain("snapshot feature gate not enabled")
+    found = list(_machine_reference("spec.source", get_object(spec, "source")))
+    return Response.refuse(found) if found else Response.allow()
+
+
+async def validate_restore(request: Request) -> Response:
+    """A restore goes into a machine that no other restore works on."""
+    request.expect("virtualmachinerestores")
+    if not request.is_creation:
+        return _unchanged(request)
+    if not request.config.gate("Snapshot"):
+        return Response.plain("Snapshot/Restore feature gate not enabled")
+    spec = get_object(request.new, "spec")
+    found = list(_restore_causes(spec))
+    if not found:
+        for other in await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace):
+            same = get_object(other, "spec").get("target") == spec.get("target")
+            if same and not get_object(other, "status").get("complete"):
+                name = get_str(other, "metadata", "name")
+                found.append(Cause(f'VirtualMachineRestore "{name}" in progress', "spec.target"))
+                break
+    return Response.refuse(found) if found else Response.allow()
+
+
+def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
+    yield from _machine_reference("spec.target", get_object(spec, "target"))
+    for patch in get_list(spec, "patches"):
+        yield from _restore_patch(patch)
+    for index, override in enumerate(get_list(spec, "volumeRestoreOverrides")):
+        path = f"spec.volumeRestoreOverrides[{index}]"
+        if not get_str(override, "volumeName"):
+            yield Cause("must provide a volume name", f"{path}.volumeName", REQUIRED)
+        if not any(override.get(key) for key in ("restoreName", "labels", "annotations")):
+            yield Cause("must provide at least one overriden field", path, REQUIRED)
+    policy = get_str(spec, "volumeRestorePolicy")
+    if policy and policy not in _RESTORE_POLICIES:
+        yield Cause(f'volume restore policy "{policy}" doesn\'t exist', "spec.volumeRestorePolicy")
+    ownership = get_str(spec, "volumeOwnershipPolicy")
+    if ownership and ownership not in _OWNERSHIP_POLICIES:
+        yield Cause(f'volume ownership policy "{ownership}" doesn\'t exist', "spec.volumeOwnershipPolicy")
+
+
+def _restore_patch(patch: str) -> Iterator[Cause]:
+    for pair in patch.strip().strip("{}").split(","):
+        if pair.count(":") != 1:
+            yield Cause(
+                'patch format is not valid - one ":" expected in a single key-value json patch: ' + pair,
+                "spec.patches",
+            )
+            continue
+        key, _, value = (part.strip().strip('"') for part in pair.partition(":"))
+        if key == "path" and not value.startswith(_PATCHABLE):
+            yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
+
+
+_EXPORTABLE: Mapping[str, tuple[str, str, str]] = {
+    "PersistentVolumeClaim": ("", "PVC", "PVC API group must be missing or blank"),
+    "VirtualMachineSnapshot": (
+        "snapshot.kubevirt.io",
+        "VMSnapshot",
+        "VMSnapshot API group must be snapshot.kubevirt.io",
+    ),
+    "VirtualMachine": ("kubevirt.io", "Virtual Machine", "VM API group must be kubevirt.io"),
+    "VirtualMachineBackup": (
+        "backup.kubevirt.io",
+        "VirtualMachineBackup",
+        "VirtualMachineBackup API group must be backup.kubevirt.io",
+    ),
+    "VirtualMachineTemplate": (
+        "template.kubevirt.io",
+        "VirtualMachineTemplate",
+        "VirtualMachineTemplate API group must be template.kubevirt.io",
+    ),
+}
+"""Kinds that can be exported: their group, their name in messages, and the message of a wrong group."""
+
+
+async def validate_export(request: Request) -> Response:
+    """An export is of something that can be exported, and stays as it is."""
+    request.expect("virtualmachineexports")
+    problem = _bad_duration(get_object(request.new, "spec"), "ttlDuration")
+    if problem:
+        return Response.plain(problem)
+    if not request.is_creation:
+        return _unchanged(request)
+    found = list(_export_causes(request))
+    return Response.refuse(found) if found else Response.allow()
+
+
+def _export_causes(request: Request) -> Iterator[Cause]:
+    source = get_object(request.new, "spec", "source")
+    kind = get_str(source, "kind")
+    entry = _EXPORTABLE.get(kind)
+    if entry is None:
+        yield Cause("invalid kind", "spec.source.kind")
+        return
+    group, what, wrong_group = entry
+    if kind == "VirtualMachineTemplate" and not request.config.gate("OCIExport"):
+        yield Cause(
+            "VirtualMachineTemplate source requires the OCIExport feature gate"
+            " and virt-template deployment to be enabled",
+            "spec.source.kind",
+        )
+        return
+    if not get_str(source, "name"):
+        yield Cause(f"{what} name must not be empty", "spec.source.name")
+    if (source.get("apiGroup") or "") != group:
+        yield Cause(wrong_group, "spec.source.APIGroup")
+
+
+async def validate_backup(request: Request) -> Response:
+    """One backup of a source at a time."""
+    request.expect("virtualmachinebackups")
+    if not request.is_creation:
+        return Response.allow()
+    if not request.config.gate("IncrementalBackup"):
+        return Response.plain("IncrementalBackup feature gate not enabled")
+    source = get_object(request.new, "spec").get("source")
+    for other in await request.lookups.list(resources.VIRTUAL_MACHINE_BACKUPS, request.namespace):
+        name = get_str(other, "metadata", "name")
+        if name == request.name:
+            return Response.refuse([Cause(f'VirtualMachineBackup "{name}" already exists', "metadata.name")])
+        if get_object(other, "spec").get("source") == source and not _is_done(other):
+            return Response.refuse(
+                [Cause(f'VirtualMachineBackup "{name}" in progress for source', "spec.source")]
+            )
+    return Response.allow()
+
+
+def _is_done(backup: JsonObject) -> bool:
+    return any(
+        condition.get("type") in ("Done", "Failed") and condition.get("status") == "True"
+        for condition in get_list(backup, "status", "conditions")
+    )
+
+
+async def validate_backup_tracker(request: Request) -> Response:
+    """Trackers need the gate."""
+    request.expect("virtualmachinebackuptrackers")
+    if request.is_creation and not request.config.gate("IncrementalBackup"):
+        return Response.plain("IncrementalBackup feature gate not enabled")
+    return Response.allow()
+
+
+_ALPHABET = string.ascii_lowercase + string.digits
+
+
+async def mutate_clone(request: Request) -> Response:
+    """A clone without a target gets one."""
+    request.expect("virtualmachineclones")
+    spec = get_object(request.new, "spec")
+    target = spec.get("target")
+    suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
+    name = f"clone-{get_str(spec, 'source', 'name')}-{suffix}"
+    if target is None:
+        spec["target"] = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
+    elif isinstance(target, dict) and not target.get("name"):
+        target["name"] = name
+    else:
+        return Response.allow()
+    return Response.allow(patches=[replace("/spec", spec)])
+
+
+async def validate_clone(request: Request) -> Response:
+    """Source and target of the right kinds, filters and patches that make sense."""
+    request.expect("virtualmachineclones")
+    if request.is_creation and not request.config.gate("Snapshot"):
+        return Response.plain("snapshot feature gate is not enabled")
+    found = list(_clone_causes(get_object(request.new, "spec")))
+    return Response.refuse(found) if found else Response.allow()
+
+
+def _clone_causes(spec: JsonObject) -> Iterator[Cause]:
+    for field, entries in (
+        ("spec.annotations", get_list(spec, "annotationFilters")),
+        ("spec.labels", get_list(spec, "labelFilters")),
+        ("spec.template.annotations", get_list(spec, "template", "annotationFilters")),
+        ("spec.template.labels", get_list(spec, "template", "labelFilters")),
+    ):
+        for entry in entries:
+            yield from _filter(field, entry)
+    yield from _clone_ends(spec)
+    for interface, address in get_object(spec, "newMacAddresses").items():
+        if mac_address_problem(address):
+            yield Cause(
+                f"interface {interface} has malformed MAC address ({address}).", "spec.newMacAddresses"
+            )
+    for patch in get_list(spec, "patches"):
+        try:
+            orjson.loads(patch)
+        except orjson.JSONDecodeError:
+            yield Cause(f"patch is not valid JSON ({patch})", "spec.patches")
+
+
+def _filter(field: str, entry: str) -> Iterator[Cause]:
+    if entry == "!":
+        yield Cause("a negation character is not a valid filter", field)
+        return
+    if "!" in entry[1:]:
+        yield Cause(
+            f"{field} filter {entry} is invalid: cannot contain a negation character (!);"
+            " FilterRules: NegationChar can be only used at the beginning of the filter",
+            field,
+        )
+    if "*" in entry[:-1]:
+        yield Cause(
+            f"{field} filter {entry} is invalid: cannot contain a wildcard character (*);"
+            " FilterRules: WildcardChar can be only at the end of the filter",
+            field,
+        )
+
+
+def _clone_ends(spec: JsonObject) -> Iterator[Cause]:
+    source, target = spec.get("source"), get_object(spec, "target")
+    if not isinstance(source, dict):
+        yield Cause("Source cannot be nil", "spec.source")
+        return
+    for key, what in (("apiGroup", "APIGroup"), ("kind", "Kind"), ("name", "name")):
+        if not source.get(key):
+            yield Cause(f"Source's {what} cannot be empty", "spec.source")
+    kind = get_str(source, "kind")
+    if kind and kind not in ("VirtualMachine", "VirtualMachineSnapshot"):
+        yield Cause("Source kind is not supported", "spec.source.Kind")
+    if target and get_str(target, "kind") != "VirtualMachine":
+        yield Cause("Target kind is not supported", "spec.target.Kind")
+    same = get_str(source, "name") == get_str(target, "name")
+    if kind == get_str(target, "kind") == "VirtualMachine" and same:
+        yield Cause(
+            "Target name cannot be equal to source name when both are VirtualMachines", "spec.target.name"
+        )
