@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 LABEL_MAX: Final = 63
@@ -133,13 +134,19 @@ def is_dns1035_label(value: str) -> list[str]:
 
 def is_qualified_name(value: str) -> list[str]:
     """``name`` or ``prefix/name``: the form of label and annotation keys, finalizers and resource names."""
+    return list(_qualified_name_problems(value))
+
+
+@lru_cache(maxsize=4096)
+def _qualified_name_problems(value: str) -> tuple[str, ...]:
+    """Remembered, because a few keys make up nearly all labels of a cluster."""
     parts = value.split("/")
     if len(parts) > 2:
         text = regex_message(
             f"a valid label key {_QUALIFIED_WORDS}", _QUALIFIED, "MyName", "my.name", "123-abc"
         )
-        return [f"{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
-    errors = []
+        return (f"{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",)
+    errors: list[str] = []
     if len(parts) == 2:
         if not parts[0]:
             errors.append("prefix part must be non-empty")
@@ -152,11 +159,13 @@ def is_qualified_name(value: str) -> list[str]:
         errors.append(f"name part {max_bytes(LABEL_MAX)}")
     if not _QUALIFIED_RE.fullmatch(name):
         errors.append(f"name part {_QUALIFIED_TEXT}")
-    return errors
+    return tuple(errors)
 
 
 def is_label_value(value: str) -> list[str]:
     """Up to 63 bytes of letters, digits, ``-``, ``_`` and ``.``; may be empty."""
+    if len(value) <= LABEL_MAX and _LABEL_VALUE_RE.fullmatch(value):
+        return []
     errors = [max_bytes(LABEL_MAX)] if len(value.encode()) > LABEL_MAX else []
     if not _LABEL_VALUE_RE.fullmatch(value):
         errors.append(_LABEL_VALUE_TEXT)
