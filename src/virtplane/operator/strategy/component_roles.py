@@ -231,6 +231,8 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("authentication.k8s.io", "tokenreviews", ("create",)),
         rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
         rule("core", "serviceaccounts", ("impersonate",), (API, CONTROLLER, HANDLER, EXPORT_PROXY)),
+        # The compact layout tells the server which node its components run on.
+        rule("authentication.k8s.io", "userextras/authentication.kubernetes.io/node-name", ("impersonate",)),
         *_without_duplicates(granted),
         *_user_rights(),
     ]
