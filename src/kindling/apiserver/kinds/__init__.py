@@ -1,4 +1,4 @@
-"""The built-in kinds: schemas, defaults, validation, strategies and tables, one module per group or large kind.
+"""The built-in kinds: schemas, defaults, validation, strategies, tables. One module per group or large kind.
 
 ``builtin_definitions`` is what the server wires up. A kind's objects reach its strategy decoded and pruned by
 its schema (``schemas``); ``wire`` brings them into the form that Kubernetes' own encoder gives them; modules

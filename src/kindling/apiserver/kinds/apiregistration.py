@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 from typing import Any
 
 from kindling.apiserver.registry.context import RequestContext
@@ -60,7 +62,7 @@ def validate_api_service(obj: JsonObject) -> list[FieldError]:
             found.append(
                 invalid(
                     path.child("caBundle"),
-                    f"{len(bundle)} bytes",
+                    f"{_decoded_length(bundle)} bytes",
                     "local APIServices may not have a caBundle",
                 )
             )
@@ -86,6 +88,13 @@ def validate_api_service(obj: JsonObject) -> list[FieldError]:
         text = "port is not valid: must be between 1 and 65535, inclusive"
         found.append(invalid(path.child("service", "port"), port, text))
     return found
+
+
+def _decoded_length(encoded: str) -> int:
+    try:
+        return len(base64.b64decode(encoded))
+    except binascii.Error:
+        return len(encoded)
 
 
 def _cells(obj: JsonObject) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Workloads: ReplicationControllers, ReplicaSets, Deployments, StatefulSets, DaemonSets and their revisions."""
+"""Workloads: replication controllers, replica sets, deployments, stateful and daemon sets, revisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kubecore.resources import (
 from . import apps_validation as rules
 from .base import BuiltinStrategy, builtin
 from .pod_defaults import default_claim_spec, default_pod_spec
-from .pod_warnings import template_warnings
+from .pod_warnings import name_warning, template_warnings
 from .printing import (
     AGE,
     NAME,
@@ -55,9 +55,9 @@ class WorkloadStrategy(BuiltinStrategy):
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, when it is new."""
         template = template_of(obj)
-        if old is not None and template == template_of(old):
-            return []
-        return template_warnings(template, ("spec", "template"), template_of(old) if old else None)
+        if old is not None:
+            return template_warnings(template, ("spec", "template"), template_of(old))
+        return name_warning(obj) + template_warnings(template, ("spec", "template"))
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):
@@ -103,10 +103,6 @@ class ReplicaSetStrategy(WorkloadStrategy):
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Counts are not negative and fit together."""
         return rules.validate_replica_counts(new)
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """The number of pods there are."""
-        return {"status.replicas": str(get_int(obj, "status", "replicas"))}
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -368,7 +364,6 @@ def definitions() -> list[ResourceDefinition]:
             categories=("all",),
             table=_REPLICATED,
             subresources=(scale,),
-            fields=("status.replicas",),
         ),
         builtin(
             STATEFUL_SETS,

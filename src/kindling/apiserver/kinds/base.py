@@ -68,7 +68,7 @@ class BuiltinStatusStrategy(StatusStrategy):
         return errors
 
 
-def builtin(
+def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name
     resource: ResourceType,
     strategy: BuiltinStrategy,
     *,
@@ -106,7 +106,7 @@ def builtin(
         storage_prefix=storage_prefix,
         storage_version=storage_version,
         deprecation_warning=deprecation_warning,
-        openapi=schemas.published(name, name + "List"),
+        openapi=schemas.published(*(root for root in (name, f"{name}List") if root in schemas)),
         openapi_name=name,
     )
 

@@ -78,6 +78,12 @@ class JobStrategy(BuiltinStrategy):
         if not obj["spec"].get("manualSelector"):
             generate_selector(obj)
 
+    def canonicalize(self, obj: JsonObject) -> None:
+        """A job without labels has those of its template, generated ones included."""
+        labels = get_object(obj, "spec", "template", "metadata", "labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """See ``batch_validation``."""
         return rules.validate_job(obj)
@@ -93,9 +99,8 @@ class JobStrategy(BuiltinStrategy):
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of names that pods cannot have."""
         before = template_of(old) if old is not None else None
-        if before is not None and before == template_of(obj):
-            return []
-        return rules.job_warnings(obj) + template_warnings(template_of(obj), ("spec", "template"), before)
+        own = rules.job_warnings(obj) if old is None else []
+        return own + template_warnings(template_of(obj), ("spec", "template"), before)
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """How many pods succeeded."""
@@ -107,10 +112,13 @@ def generate_selector(obj: JsonObject) -> None:
     uid, name = get_str(obj, "metadata", "uid"), get_str(obj, "metadata", "name")
     template = obj["spec"].setdefault("template", {})
     owned = {**dict.fromkeys(UID_LABELS, uid), **dict.fromkeys(NAME_LABELS, name)}
-    template_metadata = template.setdefault("metadata", {})
-    for target in (obj["metadata"], template_metadata):
-        # User labels of these names are kept; the validation tells that they are wrong.
-        target["labels"] = {**owned, **(target.get("labels") or {})}
+    metadata = template.setdefault("metadata", {})
+    given = metadata.get("labels") or {}
+    # User labels of these names are kept; the validation tells that they are wrong.
+    metadata["labels"] = {**owned, **given}
+    if given and obj["metadata"].get("labels") == given:
+        # Labels which the job got from its template follow it; a job without any gets them afterwards.
+        obj["metadata"]["labels"] = dict(metadata["labels"])
     selector = obj["spec"].setdefault("selector", {})
     labels = selector.setdefault("matchLabels", {})
     labels.setdefault(UID_LABELS[0], uid)
@@ -139,7 +147,7 @@ class CronJobStrategy(BuiltinStrategy):
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of time zones in the schedule."""
-        found = rules.cron_job_warnings(obj)
+        found = rules.cron_job_warnings(obj) if old is None else []
         template = get_object(obj, "spec", "jobTemplate", "spec", "template")
         before = get_object(old, "spec", "jobTemplate", "spec", "template") if old else None
         if before is None or before != template:

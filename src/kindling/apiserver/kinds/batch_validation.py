@@ -6,7 +6,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required, too_many
-from kubecore.objects.names import is_dns1123_subdomain
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
@@ -15,6 +14,7 @@ from kubecore.objects.selectors import (
 
 from .checks import counts, one_of
 from .pod_validation import validate_template
+from .pod_warnings import name_warning
 from .schedules import ScheduleError, check_schedule
 
 MAX_CRON_NAME = 52
@@ -253,19 +253,15 @@ def validate_job_status_update(new: JsonObject, old: JsonObject) -> list[FieldEr
 
 def job_warnings(job: JsonObject) -> list[str]:
     """Names and sizes that make trouble for pods."""
-    name = get_str(job, "metadata", "name")
-    problems = is_dns1123_subdomain(name)
-    found = []
-    if problems:
-        found.append(
-            f"metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is recommended: [{' '.join(problems)}]"
-        )
+    found = name_warning(job)
     spec = get_object(job, "spec")
     if spec.get("completionMode") == "Indexed":
         completions, parallelism = spec.get("completions") or 0, spec.get("parallelism") or 0
         if completions > _MAX_INDEXED and parallelism > 10_000:
             found.append(
-                "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+                "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher "
+                "than 10^4, Kubernetes might not be able to track completedIndexes when a big number of "
+                "indexes fail"
             )
     return found
 
@@ -345,9 +341,10 @@ def _validate_time_zone(zone: str, path: FieldPath) -> list[FieldError]:
 
 def cron_job_warnings(cron: JsonObject) -> list[str]:
     """Names that pods cannot have, and time zones in the schedule."""
-    found = []
+    found = name_warning(cron)
     if "TZ" in get_str(cron, "spec", "schedule"):
         found.append(
-            "spec.schedule: TZ or CRON_TZ used in spec.schedule is not officially supported, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
+            "spec.schedule: TZ or CRON_TZ used in spec.schedule is not officially supported, see "
+            "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
         )
     return found

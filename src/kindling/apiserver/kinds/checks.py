@@ -1,4 +1,4 @@
-"""Rules that many kinds share: numbers, ports, percentages, addresses. Each returns field errors, none when fine."""
+"""Rules that many kinds share: numbers, ports, percentages, addresses. No errors: all is fine."""
 
 from __future__ import annotations
 

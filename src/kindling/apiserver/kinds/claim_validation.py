@@ -15,7 +15,11 @@ from .checks import amount, messages, one_of
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
-ONLY_SIZE = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+ONLY_SIZE = (
+    "spec is immutable after creation except resources.requests "
+    "and volumeAttributesClassName for bound claims"
+)
+_SOURCE_KEYS = ("apiGroup", "kind", "name")
 _SPEC = FieldPath("spec")
 
 
@@ -59,10 +63,13 @@ def validate_claim_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
     for field in ("dataSource", "dataSourceRef"):
         if isinstance(spec.get(field), dict):
             found += _validate_source(spec[field], path.child(field))
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if isinstance(source, dict) and isinstance(reference, dict):
-        if any((source.get(key) or "") != (reference.get(key) or "") for key in ("apiGroup", "kind", "name")):
-            found.append(invalid(path, None, "must match dataSourceRef"))
+    source, reference = get_object(spec, "dataSource"), get_object(spec, "dataSourceRef")
+    if (
+        source
+        and reference
+        and any((source.get(key) or "") != (reference.get(key) or "") for key in _SOURCE_KEYS)
+    ):
+        found.append(invalid(path, None, "must match dataSourceRef"))
     if spec.get("volumeAttributesClassName"):
         value = spec["volumeAttributesClassName"]
         found += messages(path.child("volumeAttributesClassName"), value, names.is_dns1123_subdomain)
@@ -123,11 +130,13 @@ def claim_warnings(claim: JsonObject, old: JsonObject | None) -> list[str]:
         value = get_object(claim, "spec", "resources", field).get("storage")
         if value is not None and amount(value).milli_value % 1000:
             found.append(
-                f'spec.resources.{field}[storage]: fractional byte value "{value}" is invalid, must be an integer'
+                f'spec.resources.{field}[storage]: fractional byte value "{value}" is invalid, '
+                "must be an integer"
             )
     annotation = "volume.beta.kubernetes.io/storage-class"
     if old is None and annotation in get_object(claim, "metadata", "annotations"):
         found.append(
-            f'metadata.annotations[{annotation}]: deprecated since v1.8; use "storageClassName" attribute instead'
+            f"metadata.annotations[{annotation}]: deprecated since v1.8; "
+            'use "storageClassName" attribute instead'
         )
     return found

@@ -211,7 +211,7 @@ def definitions() -> list[ResourceDefinition]:
         builtin(
             SECRETS,
             SecretStrategy(),
-            table=Table((NAME, plain("Type"), plain("Data", "integer"), AGE), _secret_cells),
+            table=Table((NAME, plain("Type"), plain("Data"), AGE), _secret_cells),
             fields=("type",),
         ),
         builtin(

@@ -107,8 +107,9 @@ def _validate_scope_requirement(requirement: JsonObject, path: FieldPath) -> lis
         found.append(invalid(path.child("scopeName"), scope, "unsupported scope"))
     if scope in ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating") and operator != "Exists":
         text = (
-            "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, "
-            "ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
+            "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, "
+            "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
+            "or ResourceQuotaScopeCrossNamespacePodAffinity"
         )
         found.append(invalid(path.child("operator"), operator, text))
     if operator in ("In", "NotIn"):

@@ -317,9 +317,8 @@ def _block_warning(value: Any, at: str) -> list[str]:
     network = parse_network(value)
     if network is None or ipaddress.ip_interface(value).ip == network.network_address:
         return []
-    return [
-        f'{at}: CIDR value "{value}" is ambiguous in this context (should be "{network}" or "{ipaddress.ip_interface(value).ip}/{network.max_prefixlen}"?)'
-    ]
+    host = f"{ipaddress.ip_interface(value).ip}/{network.max_prefixlen}"
+    return [f'{at}: CIDR value "{value}" is ambiguous in this context (should be "{network}" or "{host}"?)']
 
 
 def validate_service_cidr(obj: JsonObject) -> list[FieldError]:

@@ -8,14 +8,22 @@ from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError
-from kubecore.resources import NODES
+from kubecore.resources import NODES, ResourceType
 
 from .base import BuiltinStrategy, builtin
 from .node_validation import validate_node, validate_node_update
 from .printing import AGE, NAME, NONE, UNKNOWN, Table, age, plain, wide
 
+COMPONENT_STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", False)
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 _ROLE_LABEL = "kubernetes.io/role"
+
+
+class ComponentStrategy(BuiltinStrategy):
+    """Health of control plane components as it was reported long ago: nobody reports it here."""
+
+    has_status = False
+    tracks_generation = False
 
 
 class NodeStrategy(BuiltinStrategy):
@@ -54,7 +62,8 @@ class NodeStrategy(BuiltinStrategy):
         found = []
         if get_object(obj, "spec").get("configSource") is not None:
             found.append(
-                "spec.configSource: the feature is removed since v1.24; use other methods of configuring the kubelet"
+                "spec.configSource: the feature is removed since v1.24; "
+                "use other methods of configuring the kubelet"
             )
         if get_str(obj, "spec", "externalID"):
             found.append("spec.externalID: deprecated in v1.11; this field is unused by Kubernetes")
@@ -119,10 +128,28 @@ _TABLE = Table(
 )
 
 
+def _component_cells(obj: JsonObject) -> list[Any]:
+    healthy = {item.get("type"): item for item in get_list(obj, "conditions")}.get("Healthy", {})
+    state = {"True": "Healthy", "False": "Unhealthy"}.get(healthy.get("status", ""), "Unknown")
+    name = get_str(obj, "metadata", "name")
+    return [name, state, healthy.get("message", ""), healthy.get("error", "")]
+
+
+_COMPONENT_TABLE = Table((NAME, plain("Status"), plain("Message"), plain("Error")), _component_cells)
+
+
 def definitions() -> list[ResourceDefinition]:
-    """Nodes."""
+    """Nodes and component statuses."""
     verbs = ("create", "delete", "get", "patch", "update")
     return [
+        builtin(
+            COMPONENT_STATUSES,
+            ComponentStrategy(),
+            short=("cs",),
+            verbs=("get", "list"),
+            table=_COMPONENT_TABLE,
+            deprecation_warning="v1 ComponentStatus is deprecated in v1.19+",
+        ),
         builtin(
             NODES,
             NodeStrategy(),
@@ -130,5 +157,5 @@ def definitions() -> list[ResourceDefinition]:
             table=_TABLE,
             subresources=(Subresource("proxy", "NodeProxyOptions", verbs, connect=True),),
             fields=("spec.unschedulable",),
-        )
+        ),
     ]

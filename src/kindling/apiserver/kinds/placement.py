@@ -221,7 +221,8 @@ def _validate_spread_options(constraint: JsonObject, path: FieldPath) -> list[Fi
         if domains <= 0:
             found.append(invalid(path.child("minDomains"), domains, "must be greater than zero"))
         if constraint.get("whenUnsatisfiable") != "DoNotSchedule":
-            text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {constraint.get('whenUnsatisfiable')}"
+            action = constraint.get("whenUnsatisfiable")
+            text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
             found.append(invalid(path.child("minDomains"), domains, text))
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if constraint.get(field) is not None:

@@ -24,7 +24,7 @@ _LITERAL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def image_tag(image: str) -> str:
-    """The tag of an image reference: ``latest`` when neither tag nor digest is written, empty for a digest."""
+    """The tag of an image reference: ``latest`` without tag and digest, empty for a digest."""
     if "@" in image:
         return ""
     last = image.rsplit("/", 1)[-1]

@@ -214,7 +214,8 @@ def _validate_dns(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         text = f"must not have more than {MAX_SEARCHES} search paths"
         found.append(invalid(at.child("searches"), searches, text))
     if sum(map(len, searches)) + max(len(searches) - 1, 0) > MAX_SEARCH_CHARACTERS:
-        text = f"must not have more than {MAX_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+        limit = f"{MAX_SEARCH_CHARACTERS} characters (including spaces)"
+        text = f"must not have more than {limit} in the search list"
         found.append(invalid(at.child("searches"), searches, text))
     for position, search in enumerate(searches):
         name = search.removesuffix(".")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldPath, go_quote
+from kubecore.objects.names import is_dns1123_label
 from kubecore.objects.quantity import Quantity
 
 from .checks import amount
@@ -18,10 +19,12 @@ _OLD_LABELS = {
     "failure-domain.beta.kubernetes.io/zone": ("v1.17", "topology.kubernetes.io/zone"),
     "beta.kubernetes.io/instance-type": ("v1.17", "node.kubernetes.io/instance-type"),
 }
+_NO_SYSCTLS = 'non-functional in v1.11+; use the "sysctls" field instead'
+_NO_SECCOMP = 'non-functional in v1.27+; use the "seccompProfile" field instead'
 _OLD_ANNOTATIONS = {
-    "seccomp.security.alpha.kubernetes.io/pod": 'non-functional in v1.27+; use the "seccompProfile" field instead',
-    "security.alpha.kubernetes.io/sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
-    "security.alpha.kubernetes.io/unsafe-sysctls": 'non-functional in v1.11+; use the "sysctls" field instead',
+    "seccomp.security.alpha.kubernetes.io/pod": _NO_SECCOMP,
+    "security.alpha.kubernetes.io/sysctls": _NO_SYSCTLS,
+    "security.alpha.kubernetes.io/unsafe-sysctls": _NO_SYSCTLS,
 }
 _APPARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
@@ -43,11 +46,22 @@ def old_label(key: str) -> str | None:
     return None if known is None else f'deprecated since {known[0]}; use "{known[1]}" instead'
 
 
+def name_warning(obj: JsonObject, use: str = "in Pod names and hostnames") -> list[str]:
+    """Names which are no DNS labels make strange host names."""
+    problems = is_dns1123_label(get_str(obj, "metadata", "name"))
+    if not problems:
+        return []
+    return [
+        f"metadata.name: this is used {use}, which can result in surprising behavior; "
+        f"a DNS label is recommended: [{' '.join(problems)}]"
+    ]
+
+
 def pod_warnings(pod: JsonObject, old: JsonObject | None) -> list[str]:
     """Warnings about a pod; on updates only about what is new."""
     if old is not None:
         return []
-    return _warnings(pod, FieldPath(), FieldPath("spec"))
+    return name_warning(pod, "in the Pod's hostname") + _warnings(pod, FieldPath(), FieldPath("spec"))
 
 
 def template_warnings(template: JsonObject, path: Sequence[str], old: JsonObject | None = None) -> list[str]:
@@ -67,7 +81,8 @@ def _warnings(pod: JsonObject, path: FieldPath, spec_path: FieldPath) -> list[st
     found += _containers(spec, spec_path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         found.append(
-            f"{spec_path.child('terminationGracePeriodSeconds')}: must be >= 0; negative values are invalid and will be treated as 1"
+            f"{spec_path.child('terminationGracePeriodSeconds')}: must be >= 0; "
+            "negative values are invalid and will be treated as 1"
         )
     return found
 
@@ -96,7 +111,8 @@ def _term(term: JsonObject, path: FieldPath) -> Iterator[str]:
     for position, expression in enumerate(get_list(term, "matchExpressions")):
         text = old_label(expression.get("key", ""))
         if text:
-            yield f"{path.child('matchExpressions').index(position).child('key')}: {expression['key']} is {text}"
+            at = path.child("matchExpressions").index(position).child("key")
+            yield f"{at}: {expression['key']} is {text}"
 
 
 def _annotations(pod: JsonObject, path: FieldPath) -> list[str]:
@@ -175,13 +191,12 @@ def _environment(container: JsonObject, path: FieldPath) -> list[str]:
     seen: set[str] = set()
     for position, variable in enumerate(get_list(container, "env")):
         name, value = variable.get("name", ""), variable.get("value", "")
-        if name in seen:
-            # A variable that refers to its own earlier value extends it.
-            if f"$({name})" not in value:
-                found.append(
-                    f"{path.child('env').index(position)}: hides previous definition of {go_quote(name)}, "
-                    "which may be dropped when using apply"
-                )
+        # A variable that refers to its own earlier value extends it.
+        if name in seen and f"$({name})" not in value:
+            found.append(
+                f"{path.child('env').index(position)}: hides previous definition of {go_quote(name)}, "
+                "which may be dropped when using apply"
+            )
         seen.add(name)
     return found
 

@@ -30,6 +30,7 @@ from .printing import NAME, Table, containers, format_labels, plain
 from .qos import qos_class
 
 POD_TEMPLATES = ResourceType("", "v1", "podtemplates", "PodTemplate")
+BINDINGS = ResourceType("", "v1", "bindings", "Binding")
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
@@ -200,6 +201,13 @@ def _resized(container: JsonObject, wanted: JsonObject | None) -> JsonObject:
     return changed
 
 
+class BindingStrategy(BuiltinStrategy):
+    """The older way to bind a pod: a body without a subresource. Never stored."""
+
+    has_status = False
+    tracks_generation = False
+
+
 class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template, for whoever wants one."""
 
@@ -262,4 +270,6 @@ def definitions() -> list[ResourceDefinition]:
         fields=POD_FIELDS,
         status=PodStatusStrategy(strategy),
     )
-    return [pods, builtin(POD_TEMPLATES, PodTemplateStrategy(), table=_TEMPLATE_TABLE)]
+    bindings = builtin(BINDINGS, BindingStrategy(), verbs=("create",))
+    bindings.virtual = bind
+    return [pods, bindings, builtin(POD_TEMPLATES, PodTemplateStrategy(), table=_TEMPLATE_TABLE)]

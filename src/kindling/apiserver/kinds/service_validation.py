@@ -287,10 +287,9 @@ def validate_service_update(new: JsonObject, old: JsonObject) -> list[FieldError
     families, known_families = get_list(spec, "ipFamilies"), get_list(before, "ipFamilies")
     if kept and families and known_families and families[0] != known_families[0]:
         found.append(invalid(_SPEC.child("ipFamilies").index(0), families, "may not change once set"))
-    if before.get("type") == spec.get("type") == "LoadBalancer":
-        if spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-            text = "may not change once set"
-            found.append(invalid(_SPEC.child("loadBalancerClass"), spec.get("loadBalancerClass"), text))
+    wanted = spec.get("loadBalancerClass")
+    if before.get("type") == spec.get("type") == "LoadBalancer" and wanted != before.get("loadBalancerClass"):
+        found.append(invalid(_SPEC.child("loadBalancerClass"), wanted, "may not change once set"))
     return found + validate_service(new)
 
 

@@ -123,9 +123,8 @@ def patch_allocated(new: JsonObject, old: JsonObject) -> None:
         new["clusterIPs"] = list(old.get("clusterIPs") or [old["clusterIP"]])
     if new.get("type") in EXPOSED and old.get("type") in EXPOSED:
         _patch_node_ports(new, old)
-    if _needs_health_check(new) and _needs_health_check(old) and not new.get("healthCheckNodePort"):
-        if old.get("healthCheckNodePort"):
-            new["healthCheckNodePort"] = old["healthCheckNodePort"]
+    if _needs_health_check(new) and _needs_health_check(old) and old.get("healthCheckNodePort"):
+        new["healthCheckNodePort"] = new.get("healthCheckNodePort") or old["healthCheckNodePort"]
     for field in ("ipFamilies", "ipFamilyPolicy"):
         if field not in new and field in old:
             new[field] = old[field]
@@ -166,27 +165,26 @@ def _sync_cluster_ips(spec: JsonObject, old: JsonObject | None) -> None:
 def _drop_type_dependent(new: JsonObject, old: JsonObject) -> None:
     """Fields that the old type needed and the new one may not have, when the client just changed the type."""
     if old.get("type") != "ExternalName" and new.get("type") == "ExternalName":
-        for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-            if new.get(field) == old.get(field):
-                new.pop(field, None)
+        _drop_unchanged(new, old, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
     if old.get("type") in EXPOSED and new.get("type") == "ClusterIP":
         before = {port.get("nodePort") for port in get_list(old, "ports")}
         for port in get_list(new, "ports"):
             if port.get("nodePort") in before:
                 port.pop("nodePort", None)
     if _needs_health_check(old) and not _needs_health_check(new):
-        if new.get("healthCheckNodePort") == old.get("healthCheckNodePort"):
-            new.pop("healthCheckNodePort", None)
+        _drop_unchanged(new, old, "healthCheckNodePort")
     if old.get("type") == "LoadBalancer" and new.get("type") != "LoadBalancer":
-        for field in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
-            if new.get(field) == old.get(field):
-                new.pop(field, None)
+        _drop_unchanged(new, old, "allocateLoadBalancerNodePorts", "loadBalancerClass")
     if is_externally_accessible(old) and not is_externally_accessible(new):
-        if new.get("externalTrafficPolicy") == old.get("externalTrafficPolicy"):
-            new.pop("externalTrafficPolicy", None)
+        _drop_unchanged(new, old, "externalTrafficPolicy")
     if old.get("type") == "ExternalName" and new.get("type") != "ExternalName":
-        if new.get("externalName") == old.get("externalName"):
-            new.pop("externalName", None)
+        _drop_unchanged(new, old, "externalName")
+
+
+def _drop_unchanged(new: JsonObject, old: JsonObject, *fields: str) -> None:
+    for field in fields:
+        if new.get(field) == old.get(field):
+            new.pop(field, None)
 
 
 def _external(obj: JsonObject) -> str:

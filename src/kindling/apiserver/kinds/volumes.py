@@ -124,9 +124,9 @@ class VolumeStatusStrategy(BuiltinStatusStrategy):
         super().prepare_for_update(ctx, new, old)
         status = new.setdefault("status", {})
         before = get_object(old, "status")
-        if status.get("phase") != before.get("phase"):
-            if status.get("lastPhaseTransitionTime") in (None, before.get("lastPhaseTransitionTime")):
-                status["lastPhaseTransitionTime"] = now_rfc3339()
+        unstamped = status.get("lastPhaseTransitionTime") in (None, before.get("lastPhaseTransitionTime"))
+        if unstamped and status.get("phase") != before.get("phase"):
+            status["lastPhaseTransitionTime"] = now_rfc3339()
 
 
 def _class(obj: JsonObject) -> str:
