@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from kubecore import errors
@@ -12,7 +11,7 @@ from kubecore.resources import ResourceType
 
 
 class Lookups(Protocol):
-    """Reads objects. Only the eviction webhook changes one: it marks the instance to be evacuated."""
+    """Reads objects; nothing that a webhook does changes any."""
 
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
         """An object, or None where there is none (or no such resource)."""
@@ -20,12 +19,6 @@ class Lookups(Protocol):
 
     async def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:
         """All objects of a namespace, or of the cluster."""
-        ...
-
-    async def patch(
-        self, resource: ResourceType, name: str, namespace: str, operations: Sequence[JsonObject]
-    ) -> None:
-        """Apply a JSON patch."""
         ...
 
 
@@ -53,9 +46,3 @@ class ClientLookups:
                 return []
             raise
         return list(found.get("items") or [])
-
-    async def patch(
-        self, resource: ResourceType, name: str, namespace: str, operations: Sequence[JsonObject]
-    ) -> None:
-        """Apply a JSON patch. Raises StatusError."""
-        await self._client.patch(resource, name, list(operations), namespace, type="json")

@@ -28,7 +28,6 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/migration-validate-create": migration.validate_create,
     "/migration-validate-update": migration.validate_update,
     "/plugin-validate": operations.validate_plugin,
-    "/pod-eviction-validate": operations.validate_eviction,
     "/status-validate": operations.validate_status,
     "/virtualmachinebackups-validate": copies.validate_backup,
     "/virtualmachinebackuptrackers-validate": copies.validate_backup_tracker,
@@ -50,7 +49,7 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/vm-clone-validate-create": copies.validate_clone,
     "/vmipreset-validate": groups.validate_preset,
 }
-"""Webhooks by path, sorted."""
+"""Webhooks by path, sorted. Evictions are answered elsewhere: they change the instance."""
 
 
 async def review(path: str, request: JsonObject, config: ClusterConfig, lookups: Lookups) -> Response:
