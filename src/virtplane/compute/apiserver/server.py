@@ -23,7 +23,6 @@ from virtplane.api.config import ClusterConfig, effective
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, webhooks
 from virtplane.compute.apiserver.authorization import Authorizer, ProxySettings
-from virtplane.compute.apiserver.eviction import EvictionWebhook
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.machines import Machines
@@ -129,8 +128,7 @@ class Served:
         self._config = ClusterConfig(None)
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
         self._authorizer = Authorizer(client)
-        self._evictions = EvictionWebhook(client)
-        self._webhooks = webhooks.Webhooks(client, manager, self._evictions)
+        self._webhooks = webhooks.Webhooks(client)
         expander = Expander(client)
         agents = NodeAgents(client, namespace)
         self._instances = Instances(client, agents, expander, self._settings)

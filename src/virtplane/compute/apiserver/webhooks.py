@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from kubecore.client import Client
-from kubecore.json import JsonObject
-from kubecore.runtime import Manager
+from kubecore.json import JsonObject, get_object
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver import eviction
+from virtplane.compute.apiserver.admission.lookups import ClientLookups
+from virtplane.compute.apiserver.admission.review import WEBHOOKS
+from virtplane.compute.apiserver.admission.review import review as admit
 from virtplane.compute.apiserver.eviction import EvictionWebhook
 
-PATHS = frozenset({eviction.PATH})
+PATHS = frozenset({eviction.PATH, *WEBHOOKS})
 
 
 class Webhooks:
     """Answers reviews by the path they come to."""
 
-    def __init__(self, client: Client, manager: Manager, evictions: EvictionWebhook) -> None:
-        self._evictions = evictions
+    def __init__(self, client: Client) -> None:
+        self._evictions = EvictionWebhook(client)
+        self._lookups = ClientLookups(client)
 
     async def review(self, path: str, review: JsonObject, config: ClusterConfig) -> JsonObject:
         """The AdmissionReview that answers `review`."""
-        return await self._evictions.review(review, config)
+        if path == eviction.PATH:
+            return await self._evictions.review(review, config)
+        answer = await admit(path, get_object(review, "request"), config, self._lookups)
+        return answer.review(review)

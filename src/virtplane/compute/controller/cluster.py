@@ -94,6 +94,15 @@ class Cluster:
         """The cache of a kind of another product, None where the cluster does not serve it."""
         return self.informer(resource) if resource in self.served else None
 
+    def prepare(self) -> None:
+        """Asks for every cache that is used, which must happen before the manager runs."""
+        for kind in self.served:
+            self.informer(kind)
+        for kind in (resources.STORAGE_CLASSES, kinds.MIGRATION_POLICIES):
+            self.informer(kind)
+        _ = self.vmis, self.vms, self.migrations, self.pods, self.claims, self.nodes, self.namespaces
+        _ = self.quotas, self.revisions, self.kubevirts
+
     @property
     def vmis(self) -> Informer:
         """Virtual machine instances by controller, node and claim."""

@@ -60,6 +60,7 @@ class VirtController:
 
 def add_controllers(cluster: Cluster) -> None:
     """Adds every controller to the cluster's manager."""
+    cluster.prepare()
     cluster.manager.add(VmiController(cluster).controller)
     cluster.manager.add(VmController(cluster).controller)
 
