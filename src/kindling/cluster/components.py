@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 from kindling.cluster import isolation, kubeconfigs, processes
@@ -39,6 +40,7 @@ def run_node(instance: Instance, name: str) -> None:
         tls_cert=instance.pki / f"node-{name}-server.crt",
         tls_key=instance.pki / f"node-{name}-server.key",
         client_ca=instance.pki / "ca.crt",
+        registered=lambda: node.registered.write_text(str(os.getpid())),
     )
     asyncio.run(until_signalled(NodeAgent(settings).run))
 

@@ -40,6 +40,11 @@ class NodeLayout:
     host_link: str
 
     @property
+    def registered(self) -> Path:
+        """Holds the process id of the agent once it has reported the node's status."""
+        return self.directory / "registered"
+
+    @property
     def namespaces(self) -> Path:
         """Where the node's namespaces are kept alive: files mnt, net and uts."""
         return self.directory / "ns"
@@ -227,7 +232,8 @@ def unregister(instance: Instance) -> bool:
         (REGISTRY / f"{instance.id}.json").unlink(missing_ok=True)
         last = not any(REGISTRY.glob("*.json"))
         if last:
-            (REGISTRY / "lock").unlink(missing_ok=True)
+            for name in ("lock", "mount-points"):
+                (REGISTRY / name).unlink(missing_ok=True)
             REGISTRY.rmdir()
     return last
 

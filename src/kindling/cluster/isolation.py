@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kindling.cluster import machine
 from kindling.cluster.errors import SetupError
-from kindling.cluster.instance import Instance, NodeLayout, write_atomically
+from kindling.cluster.instance import REGISTRY, Instance, NodeLayout, write_atomically
 
 MOUNT_POINTS = ("/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni")
 _KINDS = ("mnt", "net", "uts")
@@ -132,13 +132,25 @@ def remove_mount_points(created: list[str]) -> None:
 
 
 def _make_mount_points(instance: Instance) -> None:
-    record = instance.state / "mount-points"
-    created = record.read_text().split() if record.exists() else []
+    records = mount_point_records(instance)
+    created = created_mount_points(instance)
     for point in MOUNT_POINTS:
         if not Path(point).is_dir():
             Path(point).mkdir(parents=True)
             created.append(point)
-    write_atomically(record, ("\n".join(created) + "\n").encode())
+    for record in records:
+        write_atomically(record, ("\n".join(created) + "\n").encode())
+
+
+def mount_point_records(instance: Instance) -> list[Path]:
+    """Where it is written down which directories instances made: for the machine's boot, and for good."""
+    return [REGISTRY / "mount-points", instance.state / "mount-points"]
+
+
+def created_mount_points(instance: Instance) -> list[str]:
+    """The directories that this or another instance of the machine made."""
+    lines = [record.read_text().split() for record in mount_point_records(instance) if record.exists()]
+    return list(dict.fromkeys(point for points in lines for point in points))
 
 
 def _mounts_below(directory: Path) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import http.client
 import ssl
+from pathlib import Path
 from typing import Any
 
 import orjson
 
-from kindling.cluster.instance import Instance
+from kindling.cluster.instance import Instance, NodeLayout
 from kubecore.json import get_list, get_str
 
 
@@ -38,13 +39,22 @@ def missing_parts(instance: Instance) -> str:
         return "the API server"
     _, nodes = get(instance, "/api/v1/nodes")
     ready = {get_str(node, "metadata", "name") for node in get_list(nodes, "items") if is_ready(node)}
-    waiting = [name for name in instance.node_names if name not in ready]
+    waiting = [node.name for node in instance.nodes() if node.name not in ready or not _has_agent(node)]
     if waiting:
         return "node " + ", ".join(waiting)
     status, _ = get(instance, "/api/v1/namespaces/default/serviceaccounts/default")
     if status != 200:
         return "the controllers"
     return ""
+
+
+def _has_agent(node: NodeLayout) -> bool:
+    """Whether the agent that runs now has reported; an old status proves nothing."""
+    try:
+        pid = node.registered.read_text()
+        return f"\0{node.name}\0" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 def is_ready(obj: dict[str, Any]) -> bool:

@@ -44,8 +44,7 @@ def reset(instance: Instance, progress: Progress) -> None:
     """Stop everything and remove every trace, the state directory included."""
     down(instance, progress)
     progress(f"removing {instance.state}")
-    record = instance.state / "mount-points"
-    created = record.read_text().split() if record.exists() else []
+    created = isolation.created_mount_points(instance)
     _detach_loops(instance)
     shutil.rmtree(instance.state)
     # Another instance's nodes may have these directories mounted; the last instance removes them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,6 +53,8 @@ class AgentSettings:
     tls_key: Path
     client_ca: Path
     default_environment: Mapping[str, str] = field(default_factory=dict)
+    registered: Callable[[], object] = lambda: None
+    """Called once the node's status is true."""
 
 
 class NodeAgent:
@@ -79,7 +81,9 @@ class NodeAgent:
             def extended() -> Mapping[str, tuple[int, int]]:
                 return devices.capacity()
 
-            self._registration = NodeRegistration(client, runtime, settings.node, extended)
+            self._registration = NodeRegistration(
+                client, runtime, settings.node, extended, settings.registered
+            )
             devices = DeviceManager(identity.ROOT / "device-plugins", self._registration.changed)
             await devices.start()
             stack.push_async_callback(devices.close)

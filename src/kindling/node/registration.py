@@ -102,11 +102,13 @@ class NodeRegistration:
         runtime: Runtime,
         settings: NodeSettings,
         extended: Callable[[], Mapping[str, tuple[int, int]]],
+        registered: Callable[[], object],
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._settings = settings
         self._extended = extended
+        self._registered = registered
         self._wake = asyncio.Event()
         self._images: list[JsonObject] = []
         self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {})[1]
@@ -118,6 +120,7 @@ class NodeRegistration:
     async def run(self) -> None:
         """Register, then report for ever."""
         await self._persistently(self._register)
+        self._registered()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._renew_lease(), name="node-lease")
             group.create_task(self._report(), name="node-status")
