@@ -240,6 +240,8 @@ class DeploymentController:
                 {"metadata": {"annotations": {rollout.REVISION: revision}}},
                 meta.namespace(deployment),
                 type="merge",
+                # Written beside the status, so that the deployment's generation stays.
+                subresource="status",
             )
 
     async def _scale(self, family: Family, sizes: Mapping[str, int], *, refresh: bool = False) -> None:

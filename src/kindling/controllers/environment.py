@@ -39,13 +39,13 @@ class Environment:
     """The surroundings of the controllers of one process.
 
     `root_ca` is the PEM of the authority that signs the API server's certificate, published into every
-    namespace. `sign_token` makes the token of a legacy account secret from its claims; None where the
-    process has no signing key. `clock` gives the time.
+    namespace. `sign_token` makes the token of an account secret from the account and the secret's name;
+    None where the process has no signing key. `clock` gives the time.
     """
 
     manager: Manager
     root_ca: str = ""
-    sign_token: Callable[[JsonObject], str] | None = None
+    sign_token: Callable[[JsonObject, str], str] | None = None
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     metrics: ControllerMetrics | None = None
     _recorders: dict[str, EventRecorder] = field(default_factory=dict)

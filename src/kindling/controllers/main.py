@@ -7,23 +7,33 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kindling.controllers import (
+    cluster_roles,
+    cron_jobs,
     daemon_sets,
     deployments,
+    disruption,
+    endpoint_mirroring,
     endpoint_slices,
     endpoints,
+    finished_jobs,
     garbage_collector,
+    jobs,
     namespaces,
     node_lifecycle,
     pod_garbage,
     replica_sets,
     replication_controllers,
+    resource_quotas,
     root_ca,
     service_accounts,
+    stateful_sets,
+    token_secrets,
     volume_protection,
     volumes,
 )
@@ -36,18 +46,27 @@ from kubecore.runtime import ControllerMetrics, Health, Manager, serve_health, s
 logger = logging.getLogger(__name__)
 
 CONTROLLERS: tuple[Callable[[Environment], None], ...] = (
+    cluster_roles.set_up,
+    cron_jobs.set_up,
     daemon_sets.set_up,
     deployments.set_up,
+    disruption.set_up,
+    endpoint_mirroring.set_up,
     endpoint_slices.set_up,
     endpoints.set_up,
+    finished_jobs.set_up,
     garbage_collector.set_up,
+    jobs.set_up,
     namespaces.set_up,
     node_lifecycle.set_up,
     pod_garbage.set_up,
     replica_sets.set_up,
     replication_controllers.set_up,
+    resource_quotas.set_up,
     root_ca.set_up,
     service_accounts.set_up,
+    stateful_sets.set_up,
+    token_secrets.set_up,
     volume_protection.set_up,
     volumes.set_up,
 )
@@ -61,7 +80,7 @@ async def run(
     config: ClientConfig,
     *,
     root_ca: str | None = None,
-    sign_token: Callable[[JsonObject], str] | None = None,
+    sign_token: Callable[[JsonObject, str], str] | None = None,
     health_port: int | None = None,
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
@@ -103,23 +122,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="kindling controllers", description=__doc__)
     parser.add_argument("--kubeconfig", type=Path, help="file that names the server (default: kubectl's)")
     parser.add_argument("--root-ca", type=Path, help="PEM to publish (default: the kubeconfig's authority)")
+    parser.add_argument("--sa-key", type=Path, help="private key (PEM) for the tokens of account secrets")
     parser.add_argument("--health-port", type=int, help="port of this machine for health and metrics")
     parser.add_argument("--log-format", choices=("json", "text"), default="json")
     options = parser.parse_args(argv)
     set_up_logging("kindling-controllers", form=options.log_format)
     config = load_kubeconfig(options.kubeconfig)
     authority = options.root_ca.read_text() if options.root_ca else None
+    sign = token_secrets.signer(options.sa_key.read_bytes()) if options.sa_key else None
     with contextlib.suppress(asyncio.CancelledError):
-        asyncio.run(_until_signal(config, authority, options.health_port))
+        work = run(config, root_ca=authority, sign_token=sign, health_port=options.health_port)
+        asyncio.run(_until_signal(work))
     return 0
 
 
-async def _until_signal(config: ClientConfig, authority: str | None, health_port: int | None) -> None:
-    task = asyncio.current_task()
+async def _until_signal(work: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.create_task(work, name="kindling-controllers")
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel if task else loop.stop)
-    await run(config, root_ca=authority, health_port=health_port)
+        loop.add_signal_handler(number, task.cancel)
+    await task
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Ended jobs go after the time they were given (``ttlSecondsAfterFinished``)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from kindling.controllers import job_plan
+from kindling.controllers.environment import Environment
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_object
+from kubecore.objects import meta
+from kubecore.objects.times import parse_time
+from kubecore.resources import JOBS
+from kubecore.runtime import DONE, Key, RequeueAfter, Result
+
+NAME = "ttl-after-finished-controller"
+
+
+def expires_at(job: JsonObject) -> datetime | None:
+    """When the job may go; None for jobs that run or are kept."""
+    seconds = get_object(job, "spec").get("ttlSecondsAfterFinished")
+    if seconds is None or not job_plan.is_over(job):
+        return None
+    for kind in ("Complete", "Failed"):
+        condition = meta.get_condition(job, kind)
+        if condition is not None and condition.get("status") == "True":
+            return parse_time(condition["lastTransitionTime"]) + timedelta(seconds=seconds)
+    return None
+
+
+class FinishedJobs:
+    """Keyed by job."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._client = environment.client
+        self._jobs = environment.manager.informer(JOBS)
+        environment.controller(NAME, self.reconcile).watch(self._jobs)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Delete one job when its time has come."""
+        job = self._jobs.get(*key)
+        due = expires_at(job) if job is not None else None
+        if job is None or due is None or meta.is_being_deleted(job):
+            return DONE
+        remaining = (due - self._environment.clock()).total_seconds()
+        if remaining > 0:
+            return RequeueAfter(remaining)
+        try:
+            await self._client.delete(
+                JOBS, key[1], key[0], propagation_policy="Foreground", uid=meta.uid(job)
+            )
+        except StatusError as error:
+            if error.code != 404:
+                raise
+        return DONE
+
+
+def set_up(environment: Environment) -> None:
+    """Add the controller."""
+    FinishedJobs(environment)
