@@ -14,6 +14,7 @@ import orjson
 
 from kubecore.json import JsonObject
 from kubecore.patch.fieldset import SELF, FieldSet, is_member
+from kubecore.schema.metadata import OBJECT_META
 from kubecore.schema.model import Schema
 
 # Defaults of list keys; the definitions of built-in kinds do not carry them.
@@ -30,45 +31,7 @@ MAP: Final = 1
 LIST: Final = 2
 ANY: Final = 3
 
-_STRING_MAP: Final[JsonObject] = {"type": "object", "additionalProperties": {"type": "string"}}
-_OBJECT_META: Final = Schema(
-    {
-        "type": "object",
-        "properties": {
-            "annotations": _STRING_MAP,
-            "creationTimestamp": {"type": "string"},
-            "deletionGracePeriodSeconds": {"type": "integer"},
-            "deletionTimestamp": {"type": "string"},
-            "finalizers": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
-            "generateName": {"type": "string"},
-            "generation": {"type": "integer"},
-            "labels": _STRING_MAP,
-            "managedFields": {"type": "array", "items": {"type": "object"}},
-            "name": {"type": "string"},
-            "namespace": {"type": "string"},
-            "ownerReferences": {
-                "type": "array",
-                "x-kubernetes-list-type": "map",
-                "x-kubernetes-list-map-keys": ["uid"],
-                "items": {
-                    "type": "object",
-                    "x-kubernetes-map-type": "atomic",
-                    "properties": {
-                        "apiVersion": {"type": "string"},
-                        "blockOwnerDeletion": {"type": "boolean"},
-                        "controller": {"type": "boolean"},
-                        "kind": {"type": "string"},
-                        "name": {"type": "string"},
-                        "uid": {"type": "string"},
-                    },
-                },
-            },
-            "resourceVersion": {"type": "string"},
-            "selfLink": {"type": "string"},
-            "uid": {"type": "string"},
-        },
-    }
-)
+_OBJECT_META: Final = Schema(OBJECT_META)
 _TEXT: Final = Schema({"type": "string"})
 _WHOLE_OBJECT: Final = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": _OBJECT_META}
 

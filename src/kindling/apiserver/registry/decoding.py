@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields
-from kubecore.schema.model import Schema
+from kubecore.schema.metadata import OBJECT_META
+from kubecore.schema.model import Schema, SchemaSet
 from kubecore.schema.pruning import prune
 
 from . import go_types
@@ -15,6 +16,8 @@ from .context import RequestContext
 from .definition import ResourceDefinition
 
 _META_FIELDS = ("apiVersion", "kind", "metadata")
+_META_NAME = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_OBJECT_META = Schema({"$ref": _META_NAME}, SchemaSet({_META_NAME: OBJECT_META}))
 
 
 def complete(
@@ -45,9 +48,15 @@ def complete(
 
 
 def wrong_type(definition: ResourceDefinition, document: JsonObject, raw: bytes = b"") -> str:
-    """The complaint about a value of a wrong type in a built-in object; empty when there is none."""
-    if definition.custom or definition.schema is None:
+    """The complaint about a value of a wrong type; empty when there is none.
+
+    Of custom resources only the metadata has Go types; validation speaks about the rest.
+    """
+    if definition.schema is None:
         return ""
+    if definition.custom:
+        metadata = document.get("metadata")
+        return go_types.type_error(metadata, _OBJECT_META) if isinstance(metadata, dict) else ""
     return go_types.type_error(document, definition.schema, raw)
 
 
@@ -58,6 +67,20 @@ def default(definition: ResourceDefinition, document: JsonObject) -> None:
     definition.strategy.default(document)
     if isinstance(entries, list):
         document["metadata"]["managedFields"] = entries
+
+
+def redefault(definition: ResourceDefinition) -> Callable[[JsonObject], None]:
+    """What brings an object into form again after a plugin of admission changed it."""
+
+    def again(document: JsonObject) -> None:
+        problem = wrong_type(definition, document)
+        if problem:
+            raise errors.internal(problem)
+        if definition.schema is not None:
+            prune(document, definition.schema)
+        default(definition, document)
+
+    return again
 
 
 def report(
