@@ -214,17 +214,21 @@ def entry_of(write: Write, operation: str, fields: FieldSet) -> Entry:
 
 
 def _entries_to_start_from(live: Sequence[Any] | None, given: Sequence[Any] | None) -> list[Entry]:
+    """The entries that the client sent; those of the live object where it sent none that make sense."""
     if given is not None and given is not live:
         if not given or (len(given) == 1 and not given[0]):
             return []
-        try:
-            return _unique(decode(given))
-        except ManagedFieldsError:
-            pass  # what the live object says counts then
+        entries = _decode_or_none(given)
+        if entries:
+            return _unique(entries)
+    return _decode_or_none(live or ()) or []
+
+
+def _decode_or_none(entries: Iterable[Any]) -> list[Entry] | None:
     try:
-        return decode(live or ())
+        return decode(entries)
     except ManagedFieldsError:
-        return []
+        return None
 
 
 def _unique(entries: Iterable[Entry]) -> list[Entry]:
