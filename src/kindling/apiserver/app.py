@@ -26,18 +26,21 @@ from .auth.reviews import Reviews
 from .auth.service_accounts import TokenAuthority, load_or_create_key, new_key
 from .auth.token_requests import TokenRequests
 from .bootstrap import objects as bootstrap_objects
+from .bootstrap.local_groups import LocalGroups
 from .bootstrap.start import Bootstrap, RoleAggregation
 from .changes import ChangeFeed
 from .crds.controller import CustomResources
 from .crds.strategy import definition as custom_resource_definition
 from .discovery.health import Health
-from .discovery.pages import Discovery, RemoteGroups
+from .discovery.openapi import OpenApi
+from .discovery.pages import Discovery
 from .http import tls
 from .http.connection import HttpServer
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
 from .kinds.schemas import builtin_schemas
 from .pages import Pages
+from .proxying.api_services import AggregatedApis
 from .proxying.connectors import Connectors
 from .registry.addresses import AddressPool
 from .registry.admission import AdmissionAttributes, AdmissionChain, AdmissionEnvironment
@@ -120,12 +123,17 @@ class ApiServer:
         return [*definitions, *own]
 
     def _build_pages(self) -> None:
-        self.discovery = Discovery(self.catalog, self._address, lambda: RemoteGroups({}, {}, 0))
+        self.connectors = Connectors(self.settings, self.objects, self.services)
+        self.aggregated = AggregatedApis(
+            self.settings, self.objects, self.services, self.connectors.forwarder
+        )
+        self.local_groups = LocalGroups(self.objects, self.catalog)
+        self.discovery = Discovery(self.catalog, self._address, self.aggregated.groups)
         live = {"ping": _healthy, "log": _healthy, "etcd": self._storage_problem}
         ready = {**live, "informer-sync": _healthy, "poststarthook/bootstrap-objects": self._start_problem}
         health = Health({"livez": live, "healthz": live, "readyz": {**ready, "shutdown": _healthy}})
         self.pages = Pages(health, self.discovery, self.tokens, self._address)
-        self.connectors = Connectors(self.settings, self.objects, self.services)
+        self.pages.add_finder(OpenApi(self.catalog, builtin_schemas().published).page)
 
     @property
     def url(self) -> str:
@@ -162,6 +170,12 @@ class ApiServer:
         await aggregation.aggregate()
         self.feed.on_change(rbac.CLUSTER_ROLES, aggregation.changed)
         self.spawn(aggregation.run(), "aggregation of cluster roles")
+        await self.local_groups.synchronize()
+        self.spawn(self.local_groups.run(), "local groups")
+        self.feed.on_change("apiregistration.k8s.io/apiservices", self.aggregated.changed)
+        for bucket in ("core/services", "core/endpoints", "discovery.k8s.io/endpointslices"):
+            self.feed.on_change(bucket, self.aggregated.service_changed)
+        self.spawn(self.aggregated.run(), "aggregated APIs")
         self.ready = True
         if self._server is not None:
             await self._server.start_serving()
@@ -185,6 +199,7 @@ class ApiServer:
 
     def _serve_custom(self, name: str, definitions: Sequence[ResourceDefinition]) -> None:
         self.catalog.replace(f"definition {name}", definitions)
+        self.local_groups.changed()
 
     def _reserve_addresses(self) -> None:
         """Take what stored services use."""
@@ -212,6 +227,7 @@ class ApiServer:
             self.authenticator,
             self.authorizer.authorize,
             self.impersonator.impersonate,
+            self.aggregated.handler,
         )
         self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0, access_log=None)
         context = None

@@ -107,10 +107,14 @@ class RbacAuthorizer:
             here = self._by_subject.get(scope)
             if not here:
                 continue
-            for subject in (("User", user.name), *(("Group", group) for group in user.groups)):
-                for binding in here.get(subject, {}).values():
-                    for rule in self.rules_of(binding.role_kind, binding.namespace, binding.role_name) or ():
-                        yield Grant(rule, binding, subject)
+            held = [
+                (name, subject, binding)
+                for subject in (("User", user.name), *(("Group", group) for group in user.groups))
+                for name, binding in here.get(subject, {}).items()
+            ]
+            for _, subject, binding in sorted(held, key=lambda entry: entry[0]):
+                for rule in self.rules_of(binding.role_kind, binding.namespace, binding.role_name) or ():
+                    yield Grant(rule, binding, subject)
 
     def authorize(self, query: AuthorizationQuery) -> tuple[bool, str]:
         """(allowed, reason)."""

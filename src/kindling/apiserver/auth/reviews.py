@@ -16,8 +16,7 @@ from ..registry.admission import AuthorizationQuery
 from ..registry.context import RequestContext, UserInfo
 from ..registry.definition import GenericStrategy, ResourceDefinition, Virtual
 from .authentication import Authenticator
-from .rbac import MASTERS, RbacAuthorizer
-from .rules import Rule
+from .rbac import RbacAuthorizer
 from .service_accounts import TokenAuthority
 
 _AUTHORIZATION = "authorization.k8s.io"
@@ -189,11 +188,7 @@ class Reviews:
             raise errors.bad_request("no namespace on request")
         resource_rules: list[JsonObject] = []
         path_rules: list[JsonObject] = []
-        held: list[Rule] = []
-        if MASTERS in ctx.user.groups:
-            held += [Rule(("*",), ("*",), ("*",)), Rule(("*",), paths=("*",))]
-        held += [grant.rule for grant in self._rbac.grants(ctx.user, namespace)]
-        for rule in held:
+        for rule in (grant.rule for grant in self._rbac.grants(ctx.user, namespace)):
             if rule.resources:
                 resource_rules.append(
                     {key: value for key, value in rule.to_json().items() if key != "nonResourceURLs"}
@@ -212,7 +207,7 @@ def _access_errors(spec: JsonObject) -> list[FieldError]:
         return [
             fields.invalid(
                 "spec.nonResourceAttributes",
-                plain,
+                {"Path": plain.get("path", ""), "Verb": plain.get("verb", "")},
                 "cannot be specified in combination with resourceAttributes",
             )
         ]

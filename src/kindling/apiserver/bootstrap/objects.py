@@ -109,7 +109,7 @@ def service_cidr(cidr: str) -> JsonObject:
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "ServiceCIDR",
-        "metadata": {"name": "kubernetes"},
+        "metadata": {"name": "kubernetes", "finalizers": ["networking.k8s.io/service-cidr-finalizer"]},
         "spec": {"cidrs": [cidr]},
     }
 

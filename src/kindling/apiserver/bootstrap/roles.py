@@ -209,6 +209,7 @@ def cluster_roles() -> list[JsonObject]:
         _cluster_role("cluster-admin", [*_rules("* * *"), _path_rule("*", ["*"])]),
         _cluster_role("system:discovery", [_path_rule("get", _DISCOVERY_PATHS)]),
         _cluster_role("system:public-info-viewer", [_path_rule("get", _PUBLIC_PATHS)]),
+        _cluster_role("system:issuer-discovery", [_path_rule("get", ["/.well-known", "/.well-known/*"])]),
         _cluster_role("system:monitoring", [_path_rule("get", _MONITORING_PATHS)]),
         _cluster_role("system:service-account-issuer-discovery", [_path_rule("get", _ISSUER_PATHS)]),
         _cluster_role("system:kube-controller-manager", [*_rules(_CONTROLLERS), _path_rule("*", ["*"])]),
@@ -281,6 +282,7 @@ def cluster_role_bindings() -> list[JsonObject]:
         _binding("system:monitoring", "system:monitoring", ("Group", "system:monitoring")),
         _binding("system:discovery", "system:discovery", everybody),
         _binding("system:basic-user", "system:basic-user", everybody),
+        _binding("system:issuer-discovery", "system:issuer-discovery", everybody),
         _binding(
             "system:public-info-viewer",
             "system:public-info-viewer",

@@ -22,7 +22,7 @@ from . import answers, bodies, tables
 from .answers import Answer
 from .call import Call, write_options
 from .connection import Connection
-from .media import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML
+from .media import JSON, OFFERED, PARTIAL, PARTIAL_LIST, TABLE, YAML
 from .watching import Watch, WatchQuery
 
 _WATCH_TYPES = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -359,6 +359,8 @@ class ResourceApi:
         ctx = self._write_context(call, definition, "create", "CreateOptions")
         obj = await self._body(call, definition, ctx)
         if definition.virtual is not None:
+            if call.media.as_kind:
+                raise errors.not_acceptable(OFFERED)
             if definition.resource.namespaced:
                 _settle_namespace(definition, ctx, obj)
             document = await definition.virtual(ctx, obj)

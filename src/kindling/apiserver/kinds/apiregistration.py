@@ -10,7 +10,7 @@ from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required
-from kubecore.objects.names import is_dns1035_label, is_dns1123_subdomain
+from kubecore.objects.names import is_dns1035_label, is_dns1123_subdomain, is_path_segment_name
 from kubecore.resources import API_SERVICES
 
 from .base import BuiltinStrategy, builtin
@@ -22,6 +22,10 @@ class ApiServiceStrategy(BuiltinStrategy):
 
     tracks_generation = False
     allow_unconditional_update = False
+
+    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
+        """Any path segment: the name of the core group's ends with a dot."""
+        return is_path_segment_name(name)
 
     def complete(self, obj: JsonObject) -> None:
         """HTTPS' port."""

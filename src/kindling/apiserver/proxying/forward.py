@@ -63,6 +63,20 @@ class Forwarder:
         async with upstream:
             return await self._stream(request, upstream)
 
+    async def fetch(
+        self, target: Target, *, headers: dict[str, str], timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        """(status, body) of a GET made by the server itself. Raises aiohttp.ClientError, OSError."""
+        async with self._open().get(
+            target.url,
+            headers=headers,
+            ssl=target.tls if target.tls is not None else True,
+            server_hostname=target.server_name or None if target.tls is not None else None,
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+            allow_redirects=False,
+        ) as answer:
+            return answer.status, await answer.read()
+
     @staticmethod
     async def _stream(request: web.BaseRequest, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
         kept: CIMultiDict[str] = CIMultiDict()

@@ -94,6 +94,10 @@ class Strategy(Protocol):
         """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
 
     @property
+    def reset_fields(self) -> tuple[str, ...]:
+        """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
+
+    @property
     def returns_deleted_object(self) -> bool:
         """A delete is answered with the object instead of a Status (pods, services, claims, ...)."""
 
@@ -107,6 +111,8 @@ class GenericStrategy:
     returns_deleted_object: bool = False
     has_status: bool = True
     """Whether ``status`` is written only through the status subresource."""
+    reset_fields: tuple[str, ...] = ()
+    """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
     tracks_generation: bool = True
     """Whether metadata.generation is kept: 1 on create, +1 for a change outside metadata and status."""
 

@@ -25,7 +25,10 @@ def _reset_fields(
         own: tuple[str, ...] = getattr(definition.strategy, "reset_fields", ())
         if own:
             return fieldset.of_fields(*own)
-        return fieldset.of_fields("status") if "status" in definition.subresources else None
+        names = definition.strategy.reset_fields
+        if "status" in definition.subresources:
+            names = (*names, "status")
+        return fieldset.of_fields(*names) if names else None
     if subresource.name == "status":
         return fieldset.of_fields(*(key for key in obj if key not in _KEPT))
     return None

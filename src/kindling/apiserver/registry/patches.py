@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 import orjson
 import yaml
@@ -24,6 +24,9 @@ from . import decoding, managed
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .writes import Change, Target
+
+_UNMARSHAL = re.compile(r"cannot unmarshal (\w+)(?: \S+)? into .* of type (\S+)$")
+_GO_KINDS = {"number": "int64", "array": "slice", "object": "map"}
 
 
 def patched_document(
@@ -61,7 +64,7 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         new = patched_document(patch_type, raw, current, definition)
         problem = decoding.wrong_type(definition, new)
         if problem:
-            raise invalid_patch(_shown_patch(patch_type, raw, new), problem)
+            raise _not_restorable(patch_type, raw, new, problem)
         check_identity(ctx, new)
         decoding.complete(definition, new, (), strictness, ctx)
         managed.track_write(definition, current, new, ctx, target.subresource)
@@ -70,9 +73,24 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
     return apply
 
 
-def _shown_patch(patch_type: str, raw: bytes, new: JsonObject) -> Any:
-    """What the refusal of a patch shows: the strategic patch itself, or else the patched object."""
-    return orjson.loads(raw) if patch_type == "strategic" else orjson.dumps(new).decode()
+def _not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:
+    """The refusal of a patch whose outcome is no object of the kind."""
+    if patch_type != "strategic":
+        return invalid_patch(orjson.dumps(new).decode(), problem)
+    found = _UNMARSHAL.search(problem)
+    if found is None:
+        return invalid_patch(orjson.loads(raw), problem)
+    # Strategic patches are not decoded from text, so that another part of Kubernetes complains.
+    value, go_type = _GO_KINDS.get(found[1], found[1]), found[2]
+    if go_type.startswith("map["):
+        detail = f"cannot restore map from {value}"
+    elif go_type.startswith("[]"):
+        detail = f"cannot restore slice from {value}"
+    elif "." in go_type:
+        detail = f"cannot restore struct from: {value}"
+    else:
+        detail = f"cannot convert {value} to {go_type}"
+    return invalid_patch(orjson.loads(raw), detail)
 
 
 def applying(
@@ -122,7 +140,7 @@ def check_applied(definition: ResourceDefinition, ctx: RequestContext, configura
     if not isinstance(metadata, dict):
         metadata = configuration["metadata"] = {}
     metadata.setdefault("name", ctx.name)
-    if metadata["name"] != ctx.name:
+    if isinstance(metadata["name"], str) and metadata["name"] != ctx.name:
         raise errors.bad_request(
             f"the name of the object ({metadata['name']}) does not match the name on the URL ({ctx.name})"
         )
@@ -142,6 +160,10 @@ def check_identity(ctx: RequestContext, new: JsonObject) -> None:
     if not isinstance(metadata, dict):
         metadata = new["metadata"] = {}
     name = metadata.get("name")
+    if not name:
+        raise errors.bad_request(
+            f"the name of the object ({ctx.name} based on URL) was undeterminable: name must be provided"
+        )
     if name != ctx.name:
         raise errors.bad_request(
             f"the name of the object ({name or ''}) does not match the name on the URL ({ctx.name})"

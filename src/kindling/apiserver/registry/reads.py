@@ -64,13 +64,14 @@ class Matcher:
         namespace, _, name = item.path.rpartition("/")
         if self._names_only:
             return {"metadata.name": name, "metadata.namespace": namespace}
-        if item.fields is None:
-            item.fields = {
+        if item.fields is None or item.fields[0] is not self._definition:
+            values = {
                 **self._definition.strategy.selectable_fields(item.document()),
                 "metadata.name": name,
                 "metadata.namespace": namespace,
             }
-        return item.fields
+            item.fields = (self._definition, values)
+        return item.fields[1]
 
 
 def matcher(definition: ResourceDefinition, label_selector: str, field_selector: str) -> Matcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
 
 from ..storage.store import Item, Store
 from . import encoding
@@ -79,7 +79,9 @@ async def to_storage(definition: ResourceDefinition, document: JsonObject) -> Js
     """A document of the definition's version as it is stored."""
     if definition.converter is None or document.get("apiVersion") == definition.storage_version:
         return document
-    return (await definition.converter.convert([document], definition.storage_version))[0]
+    copied = deep_copy(document)
+    copied["metadata"].pop("resourceVersion", None)  # known only once it is stored
+    return (await definition.converter.convert([copied], definition.storage_version))[0]
 
 
 def object_path(definition: ResourceDefinition, namespace: str, name: str) -> str:

@@ -13,7 +13,7 @@ from kubecore.objects import fields, meta_validation, times
 from kubecore.objects.fields import FieldPath
 
 from ..storage.store import Conflict, Item
-from . import encoding, object_meta
+from . import decoding, encoding, object_meta
 from .admission import AdmissionAttributes
 from .context import RequestContext
 from .definition import ResourceDefinition, Strategy, Subresource
@@ -58,13 +58,13 @@ def invalid(
 
 
 def options_document(ctx: RequestContext, kind: str) -> JsonObject:
-    """The request's options as admission reviews carry them."""
+    """The request's options as admission reviews carry them; a patch is shown as the update it makes."""
+    kind = "UpdateOptions" if kind == "PatchOptions" else kind
     options: JsonObject = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
     if ctx.dry_run:
         options["dryRun"] = ["All"]
-    if ctx.field_manager:
-        options["fieldManager"] = ctx.field_manager
-    options.update({key: value for key, value in ctx.options.items() if key not in ("kind", "apiVersion")})
+    hidden = ("kind", "apiVersion", "force")
+    options.update({key: value for key, value in ctx.options.items() if key not in hidden})
     return options
 
 
@@ -182,7 +182,7 @@ def _attributes(
         obj,
         old,
         options,
-        target.definition.strategy.default,
+        decoding.redefault(target.definition),
     )
 
 

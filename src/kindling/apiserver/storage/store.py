@@ -39,8 +39,8 @@ class Item:
         self.revision = revision
         self.created_revision = created_revision
         self._labels: JsonObject | None = None
-        self.fields: dict[str, str] | None = None
-        """Values of field labels, kept by whoever evaluates field selectors."""
+        self.fields: tuple[object, dict[str, str]] | None = None
+        """Values of field labels, kept by whoever evaluates field selectors (for one kind of reader)."""
 
     def document(self) -> JsonObject:
         """A new decoded copy."""

@@ -1,0 +1,236 @@
+"""/openapi/v2 and /openapi/v3: made from the definitions when first asked for, kept until those change."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.json import JsonObject
+
+from ..http import media
+from ..http.answers import Answer
+from ..http.call import Call
+from ..registry.catalog import Catalog
+from ..registry.definition import ResourceDefinition
+from .openapi_paths import Style, paths_of
+from .version import git_version
+
+Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+_V2_ONLY_UNKNOWN = frozenset({"nullable", "oneOf", "anyOf", "allOf", "not"})
+_OBJECT_META = {"$ref": f"#/definitions/{_META}ObjectMeta"}
+_COMMON = ("Status", "ObjectMeta", "ListMeta", "Patch", "DeleteOptions")
+_PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_SCALE = "io.k8s.api.autoscaling.v1.Scale"
+
+Published = Callable[..., Mapping[str, JsonObject]]
+"""Definition names -> those definitions and all they refer to."""
+
+
+class OpenApi:
+    """Serves the documents. `published` gives definitions that no resource brings along."""
+
+    def __init__(self, catalog: Catalog, published: Published) -> None:
+        self._catalog = catalog
+        self._published = published
+        self._v3: dict[tuple[str, str], tuple[tuple[int, ...], bytes, str]] = {}
+        self._v2: tuple[int, bytes] | None = None
+        self._lock = asyncio.Lock()
+
+    def page(self, path: str) -> Page | None:
+        """The page at a path, if it is one of these."""
+        parts = path.strip("/").split("/")
+        match parts:
+            case ["openapi", "v2"]:
+                return self._page_v2
+            case ["openapi", "v3"]:
+                return self._index
+            case ["openapi", "v3", "api", version] if self._catalog.in_group_version("", version):
+                return self._page_v3("", version)
+            case ["openapi", "v3", "apis", group, version] if self._catalog.in_group_version(group, version):
+                return self._page_v3(group, version)
+        return None
+
+    def _group_versions(self) -> list[tuple[str, str]]:
+        return [
+            (group, version) for group in self._catalog.groups() for version in self._catalog.versions(group)
+        ]
+
+    async def _index(self, call: Call) -> Answer:
+        paths: JsonObject = {}
+        for group, version in self._group_versions():
+            name = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._stamp_hash(group, version)}"}
+        return Answer(200, orjson.dumps({"paths": paths}))
+
+    def _stamp(self, group: str, version: str) -> tuple[int, ...]:
+        return tuple(id(definition) for definition in self._catalog.in_group_version(group, version))
+
+    def _stamp_hash(self, group: str, version: str) -> str:
+        """Changes whenever the document may have: built-in groups never do, custom ones by their schemas."""
+        digest = hashlib.sha512(git_version().encode())
+        for definition in self._catalog.in_group_version(group, version):
+            digest.update(repr((definition.resource, sorted(definition.subresources))).encode())
+            if definition.custom and definition.openapi_name:
+                digest.update(orjson.dumps(definition.openapi[definition.openapi_name]))
+        return digest.hexdigest().upper()
+
+    def _page_v3(self, group: str, version: str) -> Page:
+        async def page(call: Call) -> Answer:
+            stamp = self._stamp(group, version)
+            found = self._v3.get((group, version))
+            if found is None or found[0] != stamp:
+                async with self._lock:
+                    definitions = self._catalog.in_group_version(group, version)
+                    body = await asyncio.to_thread(self._document_v3, definitions)
+                    found = self._v3[group, version] = (stamp, body, self._stamp_hash(group, version))
+            tag = f'"{found[2]}"'
+            headers = [("ETag", tag), ("Vary", "Accept")]
+            if call.query.get("hash") == found[2]:
+                headers.append(("Cache-Control", "public, immutable"))
+            if call.request.headers.get("If-None-Match") == tag:
+                return Answer(304, b"", media.JSON, headers)
+            return Answer(200, found[1], media.JSON, headers)
+
+        return page
+
+    def _document_v3(self, definitions: Sequence[ResourceDefinition]) -> bytes:
+        style = Style(3)
+        paths: JsonObject = {}
+        for definition in definitions:
+            paths.update(paths_of(definition, style))
+        schemas = {name: to_v3(raw) for name, raw in self._schemas(definitions).items()}
+        return orjson.dumps(
+            {
+                "openapi": "3.0.0",
+                "info": {"title": "Kubernetes", "version": git_version()},
+                "paths": paths,
+                "components": {"schemas": schemas},
+            }
+        )
+
+    def _schemas(self, definitions: Sequence[ResourceDefinition]) -> dict[str, JsonObject]:
+        """Schemas by name: those of the resources, their lists, and what every operation refers to."""
+        found: dict[str, JsonObject] = {}
+        for definition in definitions:
+            name = definition.openapi_name
+            for key in definition.openapi:
+                if key not in found:
+                    found[key] = definition.openapi[key]
+            if definition.custom and name:
+                found[name] = custom_schema(definition, found[name])
+                found[name + "List"] = _list_schema(definition)
+            for sub in definition.subresources.values():
+                if sub.schema is not None and sub.schema.definition:
+                    found.update(self._published(sub.schema.definition))
+        found.update(self._published(*(_META + name for name in _COMMON), _SCALE))
+        return found
+
+    async def _page_v2(self, call: Call) -> Answer:
+        accepted = media.parse_accept(call.request.headers.get("Accept") or "*/*")
+        if not any(clause.type in ("*/*", media.JSON, "application/*") for clause in accepted):
+            raise errors.not_acceptable([media.JSON, _PROTOBUF_V2])
+        generation = self._catalog.generation
+        if self._v2 is None or self._v2[0] != generation:
+            async with self._lock:
+                if self._v2 is None or self._v2[0] != generation:
+                    body = await asyncio.to_thread(self._document_v2, list(self._catalog.all()))
+                    self._v2 = (generation, body)
+        body = self._v2[1]
+        tag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()}"'
+        headers = [("ETag", tag), ("Vary", "Accept")]
+        if call.request.headers.get("If-None-Match") == tag:
+            return Answer(304, b"", media.JSON, headers)
+        return Answer(200, body, media.JSON, headers)
+
+    def _document_v2(self, definitions: Sequence[ResourceDefinition]) -> bytes:
+        style = Style(2)
+        paths: JsonObject = {}
+        for definition in definitions:
+            paths.update(paths_of(definition, style))
+        schemas = {name: to_v2(raw) for name, raw in self._schemas(definitions).items()}
+        bearer = {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization"}
+        return orjson.dumps(
+            {
+                "swagger": "2.0",
+                "info": {"title": "Kubernetes", "version": git_version()},
+                "paths": paths,
+                "definitions": schemas,
+                "securityDefinitions": {"BearerToken": {**bearer, "in": "header"}},
+                "security": [{"BearerToken": []}],
+            }
+        )
+
+
+def custom_schema(definition: ResourceDefinition, raw: JsonObject) -> JsonObject:
+    """A custom resource's schema as it is published: with type and object metadata, and its kind."""
+    resource = definition.resource
+    string = {"type": "string"}
+    properties = {"apiVersion": string, "kind": string, "metadata": _OBJECT_META}
+    own = {key: value for key, value in (raw.get("properties") or {}).items() if key not in properties}
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    return {
+        **raw,
+        "type": "object",
+        "properties": {**properties, **own},
+        "x-kubernetes-group-version-kind": [kind],
+    }
+
+
+def _list_schema(definition: ResourceDefinition) -> JsonObject:
+    resource = definition.resource
+    string = {"type": "string"}
+    return {
+        "description": f"{definition.list_kind} is a list of {resource.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": string,
+            "kind": string,
+            "metadata": {"$ref": f"#/definitions/{_META}ListMeta"},
+            "items": {"type": "array", "items": {"$ref": f"#/definitions/{definition.openapi_name}"}},
+        },
+        "x-kubernetes-group-version-kind": [
+            {"group": resource.group, "version": resource.version, "kind": definition.list_kind}
+        ],
+    }
+
+
+def to_v3(node: Any) -> Any:
+    """A published schema as OpenAPI 3 writes it: references elsewhere, and alone in their node."""
+    if isinstance(node, list):
+        return [to_v3(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    target = node.get("$ref")
+    if isinstance(target, str):
+        reference = {"$ref": "#/components/schemas/" + target.rpartition("/")[2]}
+        rest = {key: to_v3(value) for key, value in node.items() if key != "$ref"}
+        return {**rest, "allOf": [reference]} if rest else reference
+    return {key: to_v3(value) for key, value in node.items()}
+
+
+def to_v2(node: Any) -> Any:
+    """A published schema as Swagger 2 writes it: without what that version does not know."""
+    if isinstance(node, list):
+        return [to_v2(child) for child in node]
+    if not isinstance(node, dict):
+        return node
+    target = node.get("$ref")
+    if isinstance(target, str):
+        return {**node, "$ref": "#/definitions/" + target.rpartition("/")[2]}
+    if "properties" in node and isinstance(node["properties"], dict):
+        properties = {key: to_v2(value) for key, value in node["properties"].items()}
+        rest = {
+            key: to_v2(value)
+            for key, value in node.items()
+            if key != "properties" and key not in _V2_ONLY_UNKNOWN
+        }
+        return {**rest, "properties": properties}
+    return {key: to_v2(value) for key, value in node.items() if key not in _V2_ONLY_UNKNOWN}

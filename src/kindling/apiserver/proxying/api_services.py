@@ -1,0 +1,309 @@
+"""Aggregation: whole group versions served by other API servers in the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+
+import aiohttp
+import orjson
+from aiohttp import web
+
+from kubecore import errors
+from kubecore.json import JsonObject, get_object
+from kubecore.objects import meta, times
+from kubecore.resources import API_SERVICES, SERVICES
+
+from ..discovery.pages import RemoteGroups
+from ..http import answers
+from ..http.call import Call
+from ..http.request_info import RequestInfo
+from ..registry.context import ObjectWriter
+from ..services import ServiceResolver
+from ..settings import Settings
+from .forward import Forwarder
+from .target import Target, identity_headers
+from .tunnel import is_upgrade, tunnel
+
+_LOG = logging.getLogger(__name__)
+_CHECK_INTERVAL_SECONDS = 20.0
+_RETRY_SECONDS = 2.0
+_DISCOVERY_SECONDS = 5.0
+_AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+GroupVersion = tuple[str, str]
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+class AggregatedApis:
+    """Knows the APIServices with a service behind them, checks on them, and passes requests to them."""
+
+    def __init__(
+        self, settings: Settings, objects: ObjectWriter, services: ServiceResolver, forwarder: Forwarder
+    ) -> None:
+        self._settings = settings
+        self._objects = objects
+        self._services = services
+        self._forwarder = forwarder
+        self._remote: dict[GroupVersion, JsonObject] = {}
+        self._available: dict[GroupVersion, bool] = {}
+        self._resources: dict[GroupVersion, list[JsonObject]] = {}
+        self._contexts: dict[tuple[str, bool], ssl.SSLContext] = {}
+        self._generation = 0
+        self._groups = RemoteGroups({}, {}, 0)
+        self._dirty = asyncio.Event()
+
+    # --- what is aggregated
+
+    def changed(self, event: str, obj: JsonObject) -> None:
+        """An APIService was added, changed or deleted."""
+        spec = get_object(obj, "spec")
+        key = (str(spec.get("group") or ""), str(spec.get("version") or ""))
+        if event == "DELETED" or not spec.get("service"):
+            if self._remote.pop(key, None) is None:
+                return
+            self._available.pop(key, None)
+            self._resources.pop(key, None)
+        else:
+            old = self._remote.get(key)
+            self._remote[key] = obj
+            if old is not None and old.get("spec") == obj.get("spec"):
+                return
+        self._republish()
+        self._dirty.set()
+
+    def service_changed(self, event: str, obj: JsonObject) -> None:
+        """A service or its endpoints changed: something behind it may have come or gone."""
+        name = meta.labels(obj).get("kubernetes.io/service-name") or meta.name(obj)
+        for found in self._remote.values():
+            service = get_object(found, "spec", "service")
+            if (service.get("namespace"), service.get("name")) == (meta.namespace(obj), name):
+                self._dirty.set()
+
+    def groups(self) -> RemoteGroups:
+        """What discovery shows of the aggregated groups."""
+        return self._groups
+
+    def _republish(self) -> None:
+        self._generation += 1
+        versions: dict[str, list[str]] = {}
+        items: dict[str, JsonObject] = {}
+        for group, version in self._remote:
+            versions.setdefault(group, []).append(version)
+        for group, found in versions.items():
+            listed: list[JsonObject] = []
+            for version in found:
+                fresh = self._available.get((group, version), False)
+                entry: JsonObject = {"version": version}
+                resources = self._resources.get((group, version))
+                if resources:
+                    entry["resources"] = resources
+                entry["freshness"] = "Current" if fresh else "Stale"
+                listed.append(entry)
+            items[group] = {"metadata": {"name": group, "creationTimestamp": None}, "versions": listed}
+        self._groups = RemoteGroups(versions, items, self._generation)
+
+    # --- requests
+
+    def handler(self, info: RequestInfo) -> Handler | None:
+        """Who serves a path that belongs to an aggregated group version; None when it is none."""
+        if not self._remote:
+            return None
+        parts = info.path.split("/", 4)
+        if len(parts) < 4 or parts[1] != "apis":
+            return None
+        key = (parts[2], parts[3])
+        if key not in self._remote:
+            return None
+
+        async def serve(call: Call) -> web.StreamResponse:
+            return await self._serve(call, key)
+
+        return serve
+
+    async def _serve(self, call: Call, key: GroupVersion) -> web.StreamResponse:
+        found = self._remote.get(key)
+        if found is None or not self._available.get(key):
+            return _unavailable(call)
+        try:
+            target = self._target(found, call.request.rel_url.raw_path_qs)
+        except errors.StatusError:
+            return _unavailable(call)
+        target.headers = identity_headers(call.user)
+        if is_upgrade(call.request):
+            return await tunnel(call.request, target)
+        return await self._forwarder.forward(call.request, target)
+
+    def _target(self, obj: JsonObject, path: str) -> Target:
+        spec = get_object(obj, "spec")
+        service = get_object(spec, "service")
+        endpoint = self._services.resolve(
+            str(service.get("namespace")), str(service.get("name")), int(service.get("port") or 443)
+        )
+        context = self._context(str(spec.get("caBundle") or ""), bool(spec.get("insecureSkipTLSVerify")))
+        return Target(endpoint.host, endpoint.port, path, context, endpoint.server_name)
+
+    def _context(self, bundle: str, insecure: bool) -> ssl.SSLContext:
+        found = self._contexts.get((bundle, insecure))
+        if found is None:
+            found = ssl.create_default_context(cadata=base64.b64decode(bundle).decode() if bundle else None)
+            if insecure:
+                found.check_hostname = False
+                found.verify_mode = ssl.CERT_NONE
+            settings = self._settings
+            if settings.proxy_client_cert is not None and settings.proxy_client_key is not None:
+                found.load_cert_chain(settings.proxy_client_cert, settings.proxy_client_key)
+            self._contexts[bundle, insecure] = found
+        return found
+
+    # --- availability
+
+    async def run(self) -> None:
+        """Check after each change and from time to time, until cancelled."""
+        while True:
+            waiting = _CHECK_INTERVAL_SECONDS
+            if any(not available for available in self._available.values()):
+                waiting = _RETRY_SECONDS
+            try:
+                await asyncio.wait_for(self._dirty.wait(), waiting)
+            except TimeoutError:
+                pass
+            self._dirty.clear()
+            await asyncio.gather(*(self._check(key, found) for key, found in list(self._remote.items())))
+
+    async def _check(self, key: GroupVersion, obj: JsonObject) -> None:
+        reason, message = self._service_problem(obj)
+        resources: list[JsonObject] | None = None
+        if not reason:
+            resources, message = await self._discover(key, obj)
+            reason = "" if resources is not None else "FailedDiscoveryCheck"
+        if key not in self._remote:
+            return
+        changed = self._available.get(key) != (not reason) or (
+            resources is not None and self._resources.get(key) != resources
+        )
+        self._available[key] = not reason
+        if resources is not None:
+            self._resources[key] = resources
+        if changed:
+            self._republish()
+        condition = {
+            "type": "Available",
+            "status": "False" if reason else "True",
+            "reason": reason or "Passed",
+            "message": message or "all checks passed",
+        }
+        try:
+            await self._objects.modify(
+                API_SERVICES, None, meta.name(obj), lambda current: with_condition(current, condition)
+            )
+        except errors.StatusError as error:
+            if not errors.is_not_found(error):
+                _LOG.warning("An APIService's status was not written", extra={"err": str(error)})
+
+    def _service_problem(self, obj: JsonObject) -> tuple[str, str]:
+        """(reason, message) of what is missing before anybody can be asked; empty when nothing is."""
+        service = get_object(obj, "spec", "service")
+        namespace, name, port = (
+            str(service.get("namespace")),
+            str(service.get("name")),
+            service.get("port", 443),
+        )
+        shown = f'service/{name} in "{namespace}"'
+        found = self._objects.get(SERVICES, namespace, name)
+        if found is None:
+            return "ServiceNotFound", f"{shown} is not present"
+        spec = get_object(found, "spec")
+        if spec.get("type") == "ExternalName":
+            return "", ""
+        entry = next((entry for entry in spec.get("ports") or () if entry.get("port") == port), None)
+        if entry is None:
+            return "ServicePortError", f"{shown} is not listening on port {port}"
+        if not self._services.endpoints(namespace, name, str(entry.get("name") or "")):
+            port_name = entry.get("name") or ""
+            return "MissingEndpoints", f'endpoints for {shown} have no addresses with port name "{port_name}"'
+        return "", ""
+
+    async def _discover(self, key: GroupVersion, obj: JsonObject) -> tuple[list[JsonObject] | None, str]:
+        """(resources as aggregated discovery lists them, "") or (None, what failed)."""
+        group, version = key
+        path = f"/apis/{group}/{version}"
+        shown = path
+        try:
+            target = self._target(obj, path)
+            shown = str(target.url)
+            status, body = await self._forwarder.fetch(
+                target,
+                headers={"Accept": "application/json", "X-Remote-User": "system:kube-aggregator"}
+                | {"X-Remote-Group": "system:masters"},
+                timeout_seconds=_DISCOVERY_SECONDS,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError, errors.StatusError, ValueError) as error:
+            return None, f"failing or missing response from {shown}: {error or type(error).__name__}"
+        if status >= 300:
+            return None, f"failing or missing response from {shown}: bad status from {shown}: {status}"
+        try:
+            listed = orjson.loads(body).get("resources") or []
+        except (orjson.JSONDecodeError, AttributeError):
+            listed = []
+        return discovery_resources(group, version, listed), ""
+
+
+def _unavailable(call: Call) -> web.StreamResponse:
+    answer = answers.text_answer(503, "service unavailable\n")
+    return answers.to_response(answer, accepts_gzip=False, extra=[("Audit-Id", call.audit_id)])
+
+
+def with_condition(obj: JsonObject, condition: JsonObject) -> JsonObject | None:
+    """The APIService with the condition; None when it says so already."""
+    status = obj.setdefault("status", {}) or {}
+    obj["status"] = status
+    conditions: list[JsonObject] = status.setdefault("conditions", [])
+    old = next((entry for entry in conditions if entry.get("type") == condition["type"]), None)
+    if old is not None:
+        if all(old.get(key) == value for key, value in condition.items()):
+            return None
+        since = old.get("lastTransitionTime") if old.get("status") == condition["status"] else None
+        conditions[conditions.index(old)] = {
+            **condition,
+            "lastTransitionTime": since or times.now_rfc3339(),
+        }
+    else:
+        conditions.append({**condition, "lastTransitionTime": times.now_rfc3339()})
+    return obj
+
+
+def discovery_resources(group: str, version: str, listed: Sequence[JsonObject]) -> list[JsonObject]:
+    """An APIResourceList's entries as aggregated discovery writes them, subresources below their resource."""
+    found: dict[str, JsonObject] = {}
+    for entry in listed:
+        name, slash, sub = str(entry.get("name") or "").partition("/")
+        kind = {
+            "group": entry.get("group") or group,
+            "version": entry.get("version") or version,
+            "kind": entry.get("kind", ""),
+        }
+        scope = "Namespaced" if entry.get("namespaced") else "Cluster"
+        owner = found.setdefault(name, {"resource": name, "responseKind": None, "scope": scope})
+        if slash:
+            child = {"subresource": sub, "responseKind": kind, "verbs": entry.get("verbs") or []}
+            owner.setdefault("subresources", []).append(child)
+            continue
+        owner.update(
+            {
+                "responseKind": kind,
+                "scope": scope,
+                "singularResource": entry.get("singularName") or kind["kind"].lower(),
+                "verbs": entry.get("verbs") or [],
+            }
+        )
+        for key in ("shortNames", "categories"):
+            if entry.get(key):
+                owner[key] = entry[key]
+    for name, owner in found.items():
+        owner.setdefault("singularResource", name)
+        owner.setdefault("verbs", [])
+    return list(found.values())
