@@ -45,7 +45,8 @@ async def install(
 
 
 async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
-    """Server-side apply; a kind that is still being established is waited for."""
+    """Server-side apply; a kind that is being established and a webhook that starts are waited for."""
+    trouble = "The cluster does not serve this kind."
     while True:
         try:
             resource = await _resource_of(client, obj)
@@ -57,14 +58,15 @@ async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
                 )
                 return
         except StatusError as error:
-            if error.code not in (404, 429, 503):
+            if error.code not in (404, 429, 500, 503):
                 raise CommandError(
                     f"{_name(obj)} could not be applied.",
                     str(error),
                     "Check the permissions of this kubeconfig.",
                 ) from error
+            trouble = str(error)
         if time.monotonic() > deadline:
-            raise CommandError(f"{_name(obj)} could not be applied.", "The cluster does not serve this kind.")
+            raise CommandError(f"{_name(obj)} could not be applied.", trouble)
         await asyncio.sleep(_POLL_SECONDS)
 
 
