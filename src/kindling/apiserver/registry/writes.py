@@ -11,6 +11,7 @@ from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields, meta_validation, times
 from kubecore.objects.fields import FieldPath
+from kubecore.resources import NAMESPACES
 
 from ..storage.store import Conflict, Item
 from . import decoding, encoding, object_meta
@@ -272,6 +273,7 @@ async def _store_changed(
     if ctx.dry_run:
         return Written(definition, None, new)
     gone = not metadata.get("finalizers") and _is_last_finalizer_gone(metadata, old["metadata"])
+    gone = gone and not _holds_content(definition, new)
     if not gone and _is_same(new, old):
         return Written(definition, current, new)
     stored = await to_storage(definition, new)
@@ -380,6 +382,11 @@ def _wrong_uid(
 def _is_last_finalizer_gone(new: JsonObject, old: JsonObject) -> bool:
     """An object on its way out whose last finalizer this update removes goes away with it."""
     return bool(old.get("deletionTimestamp")) and not old.get("deletionGracePeriodSeconds")
+
+
+def _holds_content(definition: ResourceDefinition, new: JsonObject) -> bool:
+    """Namespaces have finalizers of their own, for what is inside."""
+    return definition.resource == NAMESPACES and bool(new.get("spec", {}).get("finalizers"))
 
 
 def _is_same(new: JsonObject, old: JsonObject) -> bool:
