@@ -62,6 +62,7 @@ class VirtHandler:
                 recorder,
                 context.node_name,
                 verdict,
+                capabilities.machine_types(settings.capabilities_cache),
                 lambda: manager.has_started and all(plugin.ready.is_set() for plugin in plugins),
             )
             context.health.add_ready(

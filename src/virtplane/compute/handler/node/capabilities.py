@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from lxml import etree
+
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
 from virtplane.compute.handler.settings import QEMU_USER
@@ -53,6 +55,15 @@ async def warm(folder: Path) -> None:
             fresh.rename(target)
         except (HypervisorError, LauncherGone, LauncherNotReady, OSError) as error:
             logger.warning("QEMU's capabilities could not be prepared", extra={"err": str(error)})
+
+
+def machine_types(folder: Path) -> list[str]:
+    """The machine types of the copy below `folder`, aliases included; none where there is no copy."""
+    names: set[str] = set()
+    for path in location(folder).glob("qemu/**/*.xml"):
+        for machine in etree.parse(path).iter("machine"):
+            names.update(filter(None, (machine.get("name"), machine.get("alias"))))
+    return sorted(names)
 
 
 async def _probe(work: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
@@ -21,14 +21,13 @@ _INTERVAL_SECONDS = 60.0
 _JITTER = 1.2
 _RETRY_SECONDS = 1.0
 _CONDITION = "KubeVirtHardwareVirtualization"
-_MACHINES = ("q35", "pc", "microvm", "pc-q35-7.2", "pc-i440fx-7.2")
 SCHEDULABLE = "kubevirt.io/schedulable"
 HEARTBEAT = "kubevirt.io/heartbeat"
 
 
-def labels(*, schedulable: bool) -> dict[str, str]:
-    """The labels by which launcher pods find a node."""
-    found = {f"machine-type.node.kubevirt.io/{name}": "true" for name in _MACHINES}
+def labels(*, schedulable: bool, machines: Iterable[str]) -> dict[str, str]:
+    """The labels by which launcher pods find a node; `machines` are the machine types that QEMU offers."""
+    found = {f"machine-type.node.kubevirt.io/{name}": "true" for name in machines}
     found |= {SCHEDULABLE: "true" if schedulable else "false"}
     found |= {"cpumanager": "false", "kubevirt.io/cpumanager": "false"}
     return found
@@ -59,12 +58,14 @@ class Heartbeat:
         recorder: EventRecorder,
         node_name: str,
         verdict: KvmVerdict,
+        machines: Iterable[str],
         is_ready: Callable[[], bool],
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._node_name = node_name
         self._verdict = verdict
+        self._machines = tuple(machines)
         self._is_ready = is_ready
         self._announced = False
 
@@ -72,8 +73,8 @@ class Heartbeat:
         """Beat until cancelled; the last beat says that nothing can be placed here any more."""
         try:
             while True:
-                done = await self._try_beat(schedulable=self._is_ready())
-                steady = done and self._is_ready()
+                ready = self._is_ready()
+                steady = await self._try_beat(schedulable=ready) and ready
                 pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER) if steady else _RETRY_SECONDS
                 await asyncio.sleep(pause)
         except asyncio.CancelledError:
@@ -90,7 +91,7 @@ class Heartbeat:
 
     async def _beat(self, *, schedulable: bool) -> None:
         now = now_rfc3339()
-        metadata = {"labels": labels(schedulable=schedulable), "annotations": {HEARTBEAT: now}}
+        metadata = {"labels": labels(schedulable=schedulable, machines=self._machines), "annotations": {HEARTBEAT: now}}
         node = await self._client.patch(NODES, self._node_name, {"metadata": metadata}, type="strategic")
         if self._condition_differs(node):
             status = {"status": {"conditions": [condition(self._verdict, now)]}}
