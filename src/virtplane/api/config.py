@@ -97,7 +97,7 @@ def effective(kubevirt: JsonObject | None, previous: ClusterConfig | None = None
 
 
 class ClusterConfig:
-    """One immutable view of the effective configuration; `raw` is ``spec.configuration`` with its defaults."""
+    """One immutable view of the effective configuration; `raw` is ``spec.configuration`` with defaults."""
 
     def __init__(self, kubevirt: JsonObject | None = None) -> None:
         document = kubevirt or {}

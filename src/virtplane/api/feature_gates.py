@@ -48,7 +48,8 @@ DEPRECATED: Mapping[str, str] = {
 """Gates that do nothing of their own any more, with the warning for those who list them."""
 
 DISCONTINUED: Mapping[str, str] = {
-    "ExperimentalVirtiofsSupport": "Virtiofs ExperimentalVirtiofsSupport feature gate is discontinued since v1.7."
+    "ExperimentalVirtiofsSupport": "Virtiofs ExperimentalVirtiofsSupport feature gate is"
+    " discontinued since v1.7."
     " Please use EnableVirtioFsConfigVolumes or EnableVirtioFsPVC feature gates instead",
     "Passt": "Passt network binding is discontinued since v1.3."
     " Please refer to Kubevirt user guide for alternatives.",
@@ -89,6 +90,7 @@ def listing_warning(gate: str) -> str | None:
     if state is State.GENERAL_AVAILABILITY:
         return (
             f'feature gate {gate} is deprecated (feature state is "{state}"),'
-            f" therefore it can be safely removed and is redundant. For more info, please look at: {_GRADUATED_URL}"
+            f" therefore it can be safely removed and is redundant."
+            f" For more info, please look at: {_GRADUATED_URL}"
         )
     return DEPRECATED.get(gate) or DISCONTINUED.get(gate) or ""

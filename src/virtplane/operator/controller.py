@@ -268,7 +268,7 @@ def meta_generation(document: JsonObject) -> int:
 
 
 def lifetimes(spec: JsonObject) -> certificates.Lifetimes:
-    """How long certificates live: a week for authorities, a day for others, a fifth of that before renewal."""
+    """How long certificates live: authorities a week, others a day; renewed in the last fifth of it."""
     rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
     authority = get_str(rotation, "ca", "duration") or get_str(rotation, "caRotateInterval") or "168h"
     server = get_str(rotation, "server", "duration") or get_str(rotation, "certRotateInterval") or "24h"

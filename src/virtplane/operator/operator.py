@@ -50,9 +50,7 @@ class VirtOperator:
         gate = context.settings.get("components_may_start")
         mirror = CertificateMirror(MIRRORED_CERTIFICATES if compact else {})
         webhooks = OperatorWebhooks(client, port=int(context.settings.get("operator_webhook_port", 8444)))
-        context.health.add_ready(
-            "webhooks", lambda: "" if webhooks.is_serving else "no certificate yet"
-        )
+        context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")
         watcher = Manager(client)
         secrets = watcher.informer(resources.SECRETS, namespace=context.namespace, label_selector=_MANAGED)
 

@@ -242,7 +242,8 @@ def _user_rights() -> list[JsonObject]:
     """Rights that the user roles grant; nobody may grant what he does not have."""
     groups = (
         "kubevirt.io subresources.kubevirt.io snapshot.kubevirt.io backup.kubevirt.io export.kubevirt.io"
-        " clone.kubevirt.io instancetype.kubevirt.io pool.kubevirt.io migrations.kubevirt.io plugin.kubevirt.io"
+        " clone.kubevirt.io instancetype.kubevirt.io pool.kubevirt.io migrations.kubevirt.io"
+        " plugin.kubevirt.io"
     )
     return [rule(groups, "*", (*ALL,))]
 

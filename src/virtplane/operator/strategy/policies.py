@@ -57,7 +57,7 @@ _VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 
 def node_restriction(namespace: str) -> list[JsonObject]:
-    """The policy and its binding: virt-handler changes its own node only, and there only what is KubeVirt's."""
+    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys."""
     user = f"system:serviceaccount:{namespace}:{HANDLER}"
     policy = {
         "apiVersion": _GROUP,

@@ -1,0 +1,136 @@
+"""The objects of an installation."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.webhooks import PATHS
+from virtplane.operator import manifests
+from virtplane.operator.components import COMPONENTS
+from virtplane.operator.strategy.component_roles import component_roles, operator_objects
+from virtplane.operator.strategy.installation import Installation, installation
+from virtplane.operator.strategy.parameters import Layout, Parameters
+from virtplane.operator.strategy.webhooks import MUTATORS, VALIDATORS
+
+ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
+
+
+def rendered(layout: Layout = "distributed", nodes: int = 3, **spec: object) -> Installation:
+    kubevirt = {"spec": dict(spec), "status": {"phase": "Deployed"}}
+    config = ClusterConfig(kubevirt)
+    return installation(
+        Parameters("kubevirt", "registry.test/virtplane:1", layout, config, "PEM", dict(spec), nodes)
+    )
+
+
+def named(documents: tuple[JsonObject, ...], kind: str, name: str) -> JsonObject:
+    return next(d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name)
+
+
+def test_each_component_has_a_workload_of_its_own_when_distributed() -> None:
+    kinds = [(d["kind"], d["metadata"]["name"]) for d in rendered().components]
+    assert ("Deployment", "virt-api") in kinds
+    assert ("Deployment", "virt-controller") in kinds
+    assert ("DaemonSet", "virt-handler") in kinds
+    assert ("PodDisruptionBudget", "virt-api-pdb") in kinds
+
+
+def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
+    found = rendered("compact")
+    assert [d["kind"] for d in found.components] == ["DaemonSet"]
+    service = named(found.foundation, "Service", "virt-api")
+    assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
+    operator = manifests.install_objects("kubevirt", "image", "compact")[-1]
+    command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller"]
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])
+def test_virt_api_grows_with_the_cluster(nodes: int, replicas: int) -> None:
+    assert named(rendered(nodes=nodes).components, "Deployment", "virt-api")["spec"]["replicas"] == replicas
+
+
+def test_replicas_and_placement_follow_the_object() -> None:
+    infra = {
+        "replicas": 3,
+        "nodePlacement": {"nodeSelector": {"role": "infra"}, "tolerations": [{"key": "infra"}]},
+    }
+    deployment = named(rendered(infra=infra).components, "Deployment", "virt-controller")
+    pod = deployment["spec"]["template"]["spec"]
+    assert deployment["spec"]["replicas"] == 3
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "role": "infra"}
+    assert {"key": "infra"} in pod["tolerations"]
+
+
+def test_roles_stay_apart_from_the_clusters_when_asked() -> None:
+    spec = {"configuration": {"roleAggregationStrategy": "Manual"}}
+    role = named(rendered(**spec).foundation, "ClusterRole", "kubevirt.io:admin")
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "false"
+
+
+def test_common_instance_types_can_be_left_out() -> None:
+    assert rendered().content
+    spec = {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}
+    assert not rendered(**spec).content
+
+
+def test_every_installed_webhook_is_answered() -> None:
+    assert {webhook.path for webhook in (*VALIDATORS, *MUTATORS)} == set(PATHS)
+
+
+def test_everything_carries_the_operators_label() -> None:
+    found = rendered()
+    for document in (*found.foundation, *found.components, *found.entry, *found.content):
+        assert document["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "virt-operator"
+
+
+def granted(rules: list[JsonObject]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        if not rule.get("resourceNames")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def holds(rights: set[tuple[str, str, str]], wanted: tuple[str, str, str]) -> bool:
+    group, resource, verb = wanted
+    return any(
+        own_group in (group, "*") and own_resource in (resource, "*") and own_verb in (verb, "*")
+        for own_group, own_resource, own_verb in rights
+    )
+
+
+def test_the_operator_holds_every_right_that_it_grants() -> None:
+    own: set[tuple[str, str, str]] = set()
+    for document in operator_objects("kubevirt"):
+        if document["kind"] in ("ClusterRole", "Role"):
+            own |= granted(document["rules"])
+    for document in (*component_roles("kubevirt"), *rendered().foundation):
+        if document["kind"] in ("ClusterRole", "Role"):
+            missing = [right for right in granted(document["rules"]) if not holds(own, right)]
+            assert missing == [], document["metadata"]["name"]
+
+
+def test_every_component_acts_under_an_account_that_is_installed() -> None:
+    objects = (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+    accounts = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
+    assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
+
+
+@pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")
+@pytest.mark.parametrize("name", ["admin", "view", "default"])
+def test_roles_equal_the_recorded_ones(name: str) -> None:
+    assert ROOT
+    path = ROOT / f"conformance/cases-kubevirt/rbac/role-kubevirt-io-{name}.json"
+    body = json.loads(path.read_text())["steps"][0]["expect"]["body"]
+    ours = named(rendered().foundation, "ClusterRole", f"kubevirt.io:{name}")
+    assert granted(ours["rules"]) == granted(body["rules"])
