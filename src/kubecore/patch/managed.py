@@ -17,6 +17,7 @@ from kubecore.json import JsonObject
 from kubecore.patch import fieldset
 from kubecore.patch.fieldset import FieldSet
 from kubecore.patch.typed import Comparison, TypedError, compare, object_type, reconciled
+from kubecore.patch.typed_validation import validate
 from kubecore.schema.model import Schema
 
 APPLY: Final = "Apply"
@@ -169,7 +170,8 @@ class Write:
 
     `now` is an RFC 3339 time. `reset` names fields that this kind of write never changes (the spec, for a
     write to the status), see `fieldset.of_fields`. `empty` is what an object of the kind looks like before
-    anybody sets a field: containers which are always there are owned by nobody.
+    anybody sets a field: containers which are always there are owned by nobody. `versions` are the schemas
+    of custom resources by apiVersion, because others may own fields in another version.
     """
 
     manager: str
@@ -178,6 +180,7 @@ class Write:
     subresource: str = ""
     reset: FieldSet | None = field(default=None, hash=False)
     empty: JsonObject | None = field(default=None, hash=False)
+    versions: Mapping[str, Schema] | None = field(default=None, hash=False)
 
 
 def track_update(old: JsonObject | None, new: JsonObject, schema: Schema, write: Write) -> list[JsonObject]:
@@ -198,12 +201,38 @@ def track_update(old: JsonObject | None, new: JsonObject, schema: Schema, write:
         return live or []
     if not difference:
         return live if live and (given is None or given == live) else encode(entries)
+    entries = _in_known_versions(entries, write)
+    if not _is_expressible(entries, write, old, new):
+        return []
     changed = fieldset.union(difference.modified, difference.added)
     kept = release(reconcile(entries, schema), changed, difference.removed)
     taken = without_unowned(changed)
     if taken:
         kept = _give(kept, entry_of(write, UPDATE, taken))
     return encode(_capped(kept))
+
+
+def _in_known_versions(entries: list[Entry], write: Write) -> list[Entry]:
+    """Without the entries of versions that a custom resource no longer has."""
+    known = write.versions
+    return entries if known is None else [entry for entry in entries if entry.api_version in known]
+
+
+def _is_expressible(entries: Iterable[Entry], write: Write, old: JsonObject | None, new: JsonObject) -> bool:
+    """Whether both objects fit the schema of every version in which somebody owns fields.
+
+    Where they do not, the API server cannot tell who owns what, and the account ends.
+    """
+    for version in {entry.api_version for entry in entries} - {write.api_version}:
+        schema = (write.versions or {}).get(version)
+        if schema is None:
+            continue
+        try:
+            for document in (old, new):
+                validate(object_type(schema), document, allow_duplicates=True)
+        except TypedError:
+            return False
+    return True
 
 
 def entry_of(write: Write, operation: str, fields: FieldSet) -> Entry:

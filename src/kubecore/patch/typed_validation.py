@@ -12,10 +12,18 @@ from kubecore.patch.typed import ANY, LIST, SCALAR, FieldType, TypedError
 _SCALARS: Final = (str, int, float)
 
 
-def validate(kind: FieldType, document: Any) -> None:
-    """Raise `TypedError` with everything that is wrong with the document."""
+_REPEATED: Final = "duplicate entries for key"
+
+
+def validate(kind: FieldType, document: Any, *, allow_duplicates: bool = False) -> None:
+    """Raise `TypedError` with everything that is wrong with the document.
+
+    `allow_duplicates` is for stored objects: what is applied may not repeat a key in a list.
+    """
     problems: list[str] = []
     _validate(kind, document, "", problems)
+    if allow_duplicates:
+        problems = [problem for problem in problems if f": {_REPEATED} " not in problem]
     if problems:
         raise TypedError(problems[0] if len(problems) == 1 else "\n  ".join(["errors:", *problems]))
 
@@ -54,7 +62,7 @@ def _validate_list(kind: FieldType, items: Any, path: str, problems: list[str]) 
                 return
             element = format_element(key)
             if key in seen:
-                problems.append(f"{path}: duplicate entries for key {element}")
+                problems.append(f"{path}: {_REPEATED} {element}")
             seen.add(key)
         _validate(kind.element, item, path + element, problems)
 

@@ -13,6 +13,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.patch import fieldset, managed
 from kubecore.patch.fieldset import FieldSet
 from kubecore.patch.managed import Write, track_update
+from kubecore.schema.model import Schema, SchemaSet
 
 
 def _write(manager: str, now: str = "2026-01-01T00:00:00Z", **options: Any) -> Write:
@@ -219,6 +220,40 @@ def test_owners_of_parts_own_the_whole_once_a_field_became_atomic() -> None:
         {"f:spec": {"f:map": {"f:x": {}}}},
     ]
     assert after[2] is entries[2]
+
+
+_OTHER = Schema(
+    {
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": {"count": {"type": "integer"}}}},
+    },
+    SchemaSet(open_objects=False),
+)
+
+
+def test_owners_in_another_version_keep_their_fields_where_that_version_knows_the_object() -> None:
+    versions = {API_VERSION: WIDGET, "example.com/v2": _OTHER}
+    created = _tracked(None, widget(count=1), _write("maker", versions=versions))
+    write = Write("other", "example.com/v2", "t", versions=versions)
+    entries = track_update(created, {**created, "spec": {"count": 2}}, _OTHER, write)
+    assert {entry["manager"]: entry["apiVersion"] for entry in entries} == {
+        "maker": API_VERSION,
+        "other": "example.com/v2",
+    }
+
+
+def test_the_account_ends_where_an_owner_s_version_does_not_know_the_object() -> None:
+    versions = {API_VERSION: WIDGET, "example.com/v2": _OTHER}
+    created = _tracked(None, widget(count=1), Write("maker", "example.com/v2", "t", versions=versions))
+    changed = {**created, "spec": {"count": 1, "flag": True}}
+    assert track_update(created, changed, WIDGET, _write("other", versions=versions)) == []
+
+
+def test_owners_in_versions_that_are_gone_are_forgotten() -> None:
+    created = _tracked(None, widget(count=1), Write("maker", "example.com/v0", "t"))
+    write = _write("other", versions={API_VERSION: WIDGET})
+    entries = track_update(created, {**created, "spec": {"count": 2}}, WIDGET, write)
+    assert [entry["manager"] for entry in entries] == ["other"]
 
 
 def test_objects_which_differ_in_times_only_need_not_be_stored() -> None:
