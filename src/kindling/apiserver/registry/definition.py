@@ -350,6 +350,8 @@ class ResourceDefinition:
     """Brings objects which were stored before `fresh_since` to the schema of today, when they are read."""
     fresh_since: int = 0
     """The revision since when objects are stored by the schema of today."""
+    versions: Mapping[str, Schema] = field(default_factory=dict)
+    """Schemas of a custom resource by apiVersion: others may own fields in any. Empty for built-in kinds."""
     converter: Converter | None = None
     """Needed when an object's apiVersion may differ from the resource's."""
     virtual: Virtual | None = None

@@ -45,6 +45,7 @@ def _write(
         through,
         _reset_fields(definition, obj, subresource),
         definition.strategy.blank(),
+        definition.versions or None,
     )
 
 
