@@ -12,6 +12,9 @@ from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.migration.evacuation import EvacuationController
+from virtplane.compute.controller.migration.reconciler import MigrationController
+from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
 
@@ -61,8 +64,14 @@ class VirtController:
 def add_controllers(cluster: Cluster) -> None:
     """Adds every controller to the cluster's manager."""
     cluster.prepare()
-    cluster.manager.add(VmiController(cluster).controller)
-    cluster.manager.add(VmController(cluster).controller)
+    for part in (
+        EvacuationController,
+        MigrationController,
+        ReplicaSetController,
+        VmController,
+        VmiController,
+    ):
+        cluster.manager.add(part(cluster).controller)
 
 
 def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:

@@ -125,7 +125,7 @@ def _advance_unprocessed(vmi: JsonObject, around: Surroundings) -> None:
         set_phase(vmi, "Failed")
     else:
         set_phase(vmi, "Pending")
-        if around.storage.waits_for_consumer:
+        if around.storage.waits_for_consumer and not around.storage.missing_claim:
             conditions.put(known, conditions.new_condition("Provisioning", "True"))
         else:
             conditions.drop(known, "Provisioning")
@@ -149,7 +149,6 @@ def _advance_scheduling(vmi: JsonObject, around: Surroundings) -> None:
     known = vmi["status"]["conditions"]
     if pod is None or pods.is_down(pod):
         set_phase(vmi, "WaitingForSync" if is_receiver(vmi) else "Failed")
-        conditions.drop(known, "PodScheduled")
         return
     scheduled = meta.get_condition(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
@@ -284,8 +283,6 @@ def _set_synchronized(known: list[JsonObject], vmi: JsonObject, around: Surround
     error = around.error or _pod_error(around.pod, vmi)
     if error is None:
         conditions.drop(known, "Synchronized")
-        if around.pod is None:
-            conditions.drop(known, "PodScheduled")
         return
     conditions.put(known, conditions.new_condition("Synchronized", "False", error.reason, error.message))
     if error.shows_unschedulable:

@@ -128,8 +128,8 @@ class VmiController:
         if pod is not None:
             await self._sync_pod(vmi, pod)
             return await hotplug.sync(self._cluster, vmi, pod, own)
-        if phases.phase_of(vmi) not in phases.UNPROCESSED_PHASES:
-            return None
+        if phases.phase_of(vmi) not in phases.UNPROCESSED_PHASES or phases.is_receiver(vmi):
+            return None  # the launcher of a guest that comes from elsewhere is made by its migration
         return await self._create_launcher(key, vmi, own, storage)
 
     async def _create_launcher(

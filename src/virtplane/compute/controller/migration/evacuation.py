@@ -1,0 +1,94 @@
+"""Moves guests away from nodes that are drained, and those whose eviction was asked for."""
+
+from __future__ import annotations
+
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.runtime import DONE, Controller, Key, Result
+from virtplane.api import resources as kinds
+from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.migration import phases
+
+_KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+_ANNOTATION = "kubevirt.io/evacuationMigration"
+
+
+def is_drained(node: JsonObject | None, taint_key: str) -> bool:
+    """Whether the node carries the taint by which administrators drain it of guests."""
+    taints = get_list(node, "spec", "taints")
+    return any(item.get("key") == taint_key and item.get("effect") == "NoSchedule" for item in taints)
+
+
+def is_candidate(vmi: JsonObject, default_strategy: str, *, drained: bool) -> bool:
+    """Whether a running instance is to be moved from its node, and can be."""
+    node = get_str(vmi, "status", "nodeName")
+    if not drained and get_str(vmi, "status", "evacuationNodeName") != node:
+        return False
+    if get_str(vmi, "status", "phase") != "Running" or meta.is_being_deleted(vmi):
+        return False
+    if len(get_object(vmi, "status", "activePods")) > 1 or not meta.is_condition_true(vmi, "LiveMigratable"):
+        return False
+    strategy = get_str(vmi, "spec", "evictionStrategy") or default_strategy
+    return strategy in ("LiveMigrate", "LiveMigrateIfPossible")
+
+
+def evacuation(vmi: JsonObject) -> JsonObject:
+    """The migration that moves an instance from its node."""
+    by_descheduler = meta.annotations(vmi).get("kubevirt.io/eviction-source") == "descheduler"
+    return {
+        "apiVersion": _KIND.api_version,
+        "kind": _KIND.kind,
+        "metadata": {
+            "generateName": "kubevirt-evacuation-",
+            "namespace": meta.namespace(vmi),
+            "annotations": {_ANNOTATION: get_str(vmi, "status", "nodeName")},
+        },
+        "spec": {
+            "vmiName": meta.name(vmi),
+            "priority": "system-maintenance" if by_descheduler else "system-critical",
+        },
+    }
+
+
+class EvacuationController:
+    """Makes migrations, node by node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.controller = Controller("virt-controller-evacuation", self._reconcile)
+        self.controller.watch(cluster.nodes)
+        self.controller.watch(cluster.vmis, _node_keys)
+        self.controller.watch(cluster.migrations, self._migration_keys)
+        self.controller.depend(cluster.kubevirts)
+
+    def _migration_keys(self, migration: JsonObject) -> list[Key]:
+        vmi = self._cluster.vmis.get(meta.namespace(migration), get_str(migration, "spec", "vmiName"))
+        return _node_keys(vmi) if vmi else []
+
+    async def _reconcile(self, key: Key) -> Result:
+        node_name = key[1]
+        settings = self._cluster.settings()
+        taint = get_str(settings.migrations, "nodeDrainTaintKey")
+        drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
+        for vmi in self._cluster.vmis.by_index("node", node_name):
+            if not is_candidate(vmi, settings.eviction_strategy, drained=drained) or self._is_migrating(vmi):
+                continue
+            try:
+                created = await self._cluster.client.create(_KIND, evacuation(vmi))
+            except StatusError as error:
+                text = f"Error creating a Migration: {error.message}"
+                self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
+                continue
+            text = f"Created Migration {meta.name(created)}"
+            self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+        return DONE
+
+    def _is_migrating(self, vmi: JsonObject) -> bool:
+        found = self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
+        return any(not phases.is_finished(item) for item in found)
+
+
+def _node_keys(vmi: JsonObject) -> list[Key]:
+    node = get_str(vmi, "status", "nodeName")
+    return [("", node)] if node else []

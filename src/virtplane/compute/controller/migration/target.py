@@ -1,0 +1,65 @@
+"""The launcher on the node that a guest moves to."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects import meta
+from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute.controller.launcherpod.metadata import CREATED_BY_LABEL
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.controller.pods import MIGRATION_JOB_LABEL
+
+_HOST_MODEL = "host-model-cpu.node.kubevirt.io/"
+_HOST_FEATURE = "host-model-required-features.node.kubevirt.io/"
+_VENDOR = "cpu-vendor.node.kubevirt.io/"
+
+
+def image_digests(source: JsonObject | None) -> dict[str, str]:
+    """Images of container disks as the source runs them, by volume name, pinned by digest."""
+    pinned: dict[str, str] = {}
+    status = get_object(source, "status")
+    for item in [*get_list(status, "initContainerStatuses"), *get_list(status, "containerStatuses")]:
+        name, image_id = get_str(item, "name"), get_str(item, "imageID")
+        image, digest = get_str(item, "image"), image_id.rpartition("@")[2]
+        if not name.startswith("volume") or not digest.startswith("sha256:"):
+            continue
+        repository = image_id.rpartition("@")[0].rpartition("://")[2] or image.partition("@")[0]
+        pinned[name.removeprefix("volume").removesuffix("-init")] = f"{repository}@{digest}"
+    return pinned
+
+
+def host_model_selector(vmi: JsonObject, node: JsonObject | None) -> dict[str, str]:
+    """Labels of nodes that can run a guest which has its present node's CPU model."""
+    model = get_str(vmi, "spec", "domain", "cpu", "model")
+    if model not in ("", "host-model") or node is None:
+        return {}
+    selector: dict[str, str] = {}
+    for label in meta.labels(node):
+        if label.startswith(_HOST_MODEL):
+            selector["cpu-model-migration.node.kubevirt.io/" + label.removeprefix(_HOST_MODEL)] = "true"
+        elif label.startswith(_HOST_FEATURE):
+            selector["cpu-feature.node.kubevirt.io/" + label.removeprefix(_HOST_FEATURE)] = "true"
+    return selector
+
+
+def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject | None) -> JsonObject:
+    """The target launcher: like the source's, elsewhere, marked with the migration."""
+    pod = render_launcher_pod(inputs)
+    metadata, spec = pod["metadata"], pod["spec"]
+    metadata["labels"][MIGRATION_JOB_LABEL] = meta.uid(migration)
+    metadata["annotations"]["kubevirt.io/migrationJobName"] = meta.name(migration)
+    selector = spec["nodeSelector"]
+    selector.update(host_model_selector(inputs.vmi, node))
+    for label in meta.labels(node or {}):
+        if label.startswith(_VENDOR):
+            selector[label] = "true"
+    for key, value in get_object(migration, "spec", "addedNodeSelector").items():
+        selector.setdefault(key, value)
+    term = {
+        "labelSelector": {"matchLabels": {CREATED_BY_LABEL: inputs.uid}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    anti = spec.setdefault("affinity", {}).setdefault("podAntiAffinity", {})
+    required = anti.setdefault("requiredDuringSchedulingIgnoredDuringExecution", [])
+    required.append(term)
+    return pod

@@ -1,0 +1,1 @@
+"""Replica sets of instances: as many as asked for, finished ones replaced."""
