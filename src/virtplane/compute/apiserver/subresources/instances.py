@@ -278,16 +278,16 @@ class Instances:
 
     async def cancel(self, request: web.Request, vmi: JsonObject) -> web.Response:
         """Takes back the mark of `vmi`. Nodes that are being drained keep it."""
-        body = await request.read()
-        if not body.strip():
-            raise errors.bad_request("No body")
-        options = parse_options(body)
         node = get_str(vmi, "status", "evacuationNodeName") or get_str(vmi, "status", "nodeName")
         if not node:
             raise refusals.internal("resource name may not be empty")
         await self._check_drain(node)
         if not get_str(vmi, "status", "evacuationNodeName"):
             return web.Response(status=200)
+        body = await request.read()
+        if not body.strip():
+            raise errors.bad_request("No body")
+        options = parse_options(body)
         path = "/status/evacuationNodeName"
         named = get_str(options, "evacuationNodeName")
         operations: list[JsonObject] = [

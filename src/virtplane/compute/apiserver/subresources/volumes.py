@@ -84,10 +84,9 @@ def _list_operations(
     if keys[-1] not in parent:
         return [{"op": "add", "path": path, "value": value}] if value else []
     test = {"op": "test", "path": path, "value": parent[keys[-1]]}
-    return [
-        test,
-        {"op": "replace", "path": path, "value": value} if value else {"op": "remove", "path": path},
-    ]
+    if not value and path.startswith("/spec/template"):
+        return [test, {"op": "remove", "path": path}]
+    return [test, {"op": "replace", "path": path, "value": value}]
 
 
 def add_request(vm: JsonObject, options: JsonObject, conflict: Conflict) -> list[JsonObject]:

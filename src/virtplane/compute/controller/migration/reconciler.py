@@ -218,7 +218,8 @@ class MigrationController:
         is_unschedulable = scheduled.get("reason") == "Unschedulable"
         limit = _limit(migration, is_unschedulable)
         if is_unschedulable:
-            text = f"Migration target pod for VMI [{meta.namespace(vmi)}/{meta.name(vmi)}] is currently unschedulable."
+            name = f"{meta.namespace(vmi)}/{meta.name(vmi)}"
+            text = f"Migration target pod for VMI [{name}] is currently unschedulable."
             self._cluster.recorder.event(migration, "Warning", "migrationTargetPodUnschedulable", text)
         if age < limit:
             return limit - age

@@ -92,7 +92,8 @@ class ReplicaSetController:
                 text = f"Error creating virtual machine instance: {error.message}"
                 recorder.event(replica_set, "Warning", "FailedCreate", text)
                 return "FailedCreate", error.message
-            text = f"Started the virtual machine by creating the new virtual machine instance {meta.name(created)}"
+            name = meta.name(created)
+            text = f"Started the virtual machine by creating the new virtual machine instance {name}"
             recorder.event(replica_set, "Normal", "SuccessfulCreate", text)
         for vmi in step.delete:
             self._expected.expect_deletions(key, [meta.uid(vmi)])
