@@ -14,6 +14,7 @@ import orjson
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
+from kindling.apiserver.registry.go_types import type_error
 from kubecore import errors
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
@@ -262,6 +263,11 @@ class MutatingWebhooks(_Dispatcher):
         changed = deep_copy(patched)
         if shown is not attributes.definition and changed.get("kind") == shown.resource.kind:
             changed = await _back(changed, attributes)
+        schema = attributes.definition.schema
+        if schema is not None and changed.get("kind") == attributes.definition.resource.kind:
+            problem = type_error(changed, schema)
+            if problem:
+                raise errors.internal(problem)
         attributes.redefault(changed)
         attributes.object = changed
         return True

@@ -70,7 +70,11 @@ class WebhookConverter:
         review = {
             "kind": "ConversionReview",
             "apiVersion": f"apiextensions.k8s.io/{self._review_version}",
-            "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": objects},
+            "request": {
+                "uid": uid,
+                "desiredAPIVersion": api_version,
+                "objects": [_without_revision(obj) for obj in objects],
+            },
             "response": {"uid": "", "convertedObjects": None, "result": {"metadata": {}}},
         }
         prefix = f"conversion webhook for {source}, Kind={self._kind} failed: "
@@ -120,3 +124,9 @@ class WebhookConverter:
                 metadata[field] = value
         after["metadata"] = metadata
         return after
+
+
+def _without_revision(obj: JsonObject) -> JsonObject:
+    """An object as webhooks see it: they are told nothing of where it is stored."""
+    metadata = {key: value for key, value in meta.metadata(obj).items() if key != "resourceVersion"}
+    return {**obj, "metadata": metadata}

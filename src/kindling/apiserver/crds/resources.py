@@ -159,14 +159,15 @@ def resource_definitions(
         str(version["name"]): custom_resource_schema(schema_of(version))
         for version in get_list(crd, "spec", "versions")
     }
-    tidy = _tidy(schemas.get(stored_in))
-    converter = _converter(crd, client, f"{group}/{stored_in}", tidy)
+    converter = _converter(crd, client, f"{group}/{stored_in}", _pruner(schemas.get(stored_in)))
     definitions = [
         _definition(crd, version, schemas[str(version["name"])], converter)
         for version in served_versions(crd)
     ]
+    versions = {f"{group}/{name}": schema for name, schema in schemas.items()}
     for definition in definitions:
         definition.refresh, definition.fresh_since = _refresher(group, schemas), fresh_since
+        definition.versions = versions
     return definitions
 
 
@@ -182,11 +183,20 @@ def _refresher(group: str, schemas: Mapping[str, Schema]) -> Callable[[JsonObjec
     return refresh
 
 
-def _tidy(schema: Schema | None) -> Callable[[JsonObject], None]:
+def _tidy(schema: Schema) -> Callable[[JsonObject], None]:
+    def tidy(obj: JsonObject) -> None:
+        prune(obj, schema)
+        default(obj, schema)
+
+    return tidy
+
+
+def _pruner(schema: Schema | None) -> Callable[[JsonObject], None]:
+    """What the stored version does not know is not stored."""
+
     def tidy(obj: JsonObject) -> None:
         if schema is not None:
             prune(obj, schema)
-            default(obj, schema)
 
     return tidy
 

@@ -7,6 +7,8 @@ import datetime
 import re
 from typing import Any
 
+from google.protobuf import duration_pb2, timestamp_pb2
+
 from kubecore.objects import times
 from kubecore.schema import Schema
 
@@ -59,12 +61,22 @@ def to_cel(value: Any, schema: Schema) -> Any:
 
 def _typed(value: str, format_name: str) -> Any:
     if format_name == "date-time":
-        return times.parse_time(value)
+        return _timestamp(times.parse_time(value))
     if format_name == "date":
-        return datetime.datetime.combine(datetime.date.fromisoformat(value), datetime.time(), datetime.UTC)
+        day = datetime.date.fromisoformat(value)
+        return _timestamp(datetime.datetime.combine(day, datetime.time(), datetime.UTC))
     if format_name == "byte":
         return base64.b64decode(value)
     if format_name == "duration":
         seconds = sum(float(found[1]) * _DURATION_UNITS[found[2]] for found in _DURATION.finditer(value))
-        return datetime.timedelta(seconds=-seconds if value.startswith("-") else seconds)
+        made = duration_pb2.Duration()
+        made.FromTimedelta(datetime.timedelta(seconds=-seconds if value.startswith("-") else seconds))
+        return made
     return value
+
+
+def _timestamp(moment: datetime.datetime) -> timestamp_pb2.Timestamp:
+    """Inside of maps and lists CEL takes times in this form only."""
+    made = timestamp_pb2.Timestamp()
+    made.FromDatetime(moment)
+    return made

@@ -1,0 +1,109 @@
+"""Rules of custom resources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.crds.rules import RuleChecker
+from kubecore.objects import fields
+from kubecore.schema import custom_resource_schema
+
+
+def check(
+    properties: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None = None, **spec: Any
+) -> list[str]:
+    schema = custom_resource_schema(
+        {"type": "object", "properties": {"spec": {"type": "object", "properties": properties, **spec}}}
+    )
+    before = {"spec": old} if old is not None else None
+    return [error.message() for error in RuleChecker(schema).check({"spec": new}, before, [])]
+
+
+NUMBER = {"type": "integer"}
+
+
+def rule(text: str, **more: Any) -> dict[str, Any]:
+    return {"x-kubernetes-validations": [{"rule": text, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, 'spec: Invalid value: "object": failed rule: self.a <= self.b'),
+        ({"message": "a first"}, 'spec: Invalid value: "object": a first'),
+        ({"messageExpression": "'a is ' + string(self.a)"}, 'spec: Invalid value: "object": a is 2'),
+        (
+            {"messageExpression": "self.none", "message": "fallback"},
+            'spec: Invalid value: "object": fallback',
+        ),
+        ({"fieldPath": ".a", "message": "m"}, 'spec.a: Invalid value: "object": m'),
+        ({"reason": "FieldValueForbidden", "message": "m"}, "spec: Forbidden: m"),
+        ({"reason": "FieldValueRequired", "message": "m"}, "spec: Required value: m"),
+        ({"reason": "FieldValueDuplicate", "message": "m"}, 'spec: Duplicate value: "object": m'),
+    ],
+)
+def test_a_false_rule_says_so_in_its_way(more: dict[str, Any], expected: str) -> None:
+    properties = {"a": NUMBER, "b": NUMBER}
+    assert check(properties, {"a": 2, "b": 1}, **rule("self.a <= self.b", **more)) == [expected]
+    assert check(properties, {"a": 1, "b": 1}, **rule("self.a <= self.b", **more)) == []
+
+
+def test_a_rule_without_value_fails_with_the_reason() -> None:
+    assert check({"a": NUMBER}, {}, **rule("self.a > 1")) == [
+        'spec: Invalid value: "object": no such key: a evaluating rule: self.a > 1'
+    ]
+
+
+def test_transition_rules_need_an_old_value() -> None:
+    properties = {"a": {**NUMBER, **rule("self >= oldSelf", message="must grow")}}
+    assert check(properties, {"a": 1}) == []
+    assert check(properties, {"a": 1}, {"a": 2}) == ['spec.a: Invalid value: "integer": must grow']
+    assert check(properties, {"a": 1}, {}) == []
+
+
+def test_an_optional_old_value_is_none_on_create() -> None:
+    text = "oldSelf.hasValue() || self == 1"
+    properties = {"a": {**NUMBER, **rule(text, optionalOldSelf=True, message="starts at 1")}}
+    assert check(properties, {"a": 2}) == ['spec.a: Invalid value: "integer": starts at 1']
+    assert check(properties, {"a": 2}, {"a": 5}) == []
+
+
+def test_elements_of_map_lists_are_compared_with_their_former_selves() -> None:
+    item = {
+        "type": "object",
+        "properties": {"k": {"type": "string"}, "v": {**NUMBER, **rule("self >= oldSelf", message="grow")}},
+    }
+    properties = {
+        "l": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["k"],
+            "items": item,
+        }
+    }
+    old = {"l": [{"k": "a", "v": 1}, {"k": "b", "v": 5}]}
+    new = {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}]}
+    assert check(properties, new, old) == ['spec.l[0].v: Invalid value: "integer": grow']
+
+
+def test_names_that_cel_cannot_spell_are_escaped_and_times_are_times() -> None:
+    properties = {
+        "namespace": {"type": "string"},
+        "a-b": {"type": "string"},
+        "until": {"type": "string", "format": "date-time"},
+    }
+    text = "self.__namespace__ == 'n' && self.a__dash__b == 'x' && self.until.getFullYear() == 2026"
+    new = {"namespace": "n", "a-b": "x", "until": "2026-01-02T03:04:05Z"}
+    assert check(properties, new, **rule(text)) == []
+
+
+def test_rules_wait_until_the_object_has_its_form() -> None:
+    schema = custom_resource_schema({"type": "object", **rule("self.a == 1")})
+    found = [fields.type_invalid("spec.a", "string", "must be of type integer")]
+    (error,) = RuleChecker(schema).check({}, None, found)
+    assert error.message() == (
+        "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; "
+        "correct the existing errors to complete validation"
+    )

@@ -1,0 +1,121 @@
+"""Definitions that are refused, in Kubernetes' words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.crds import validation
+from kindling.apiserver.crds.strategy import definition
+from kubecore.json import deep_copy
+
+OBJECT = {"type": "object"}
+
+
+def crd(**changes: Any) -> dict[str, Any]:
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": OBJECT}}
+    spec = {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "kind": "Widget"},
+        "versions": [version],
+    }
+    name = {"name": "widgets.example.com"}
+    doc = {"kind": "CustomResourceDefinition", "metadata": name, "spec": {**spec, **changes}}
+    return deep_copy({"apiVersion": "apiextensions.k8s.io/v1", **doc})
+
+
+def version(**changes: Any) -> dict[str, Any]:
+    return {**crd()["spec"]["versions"][0], **changes}
+
+
+def messages(doc: dict[str, Any]) -> list[str]:
+    strategy = definition().strategy
+    strategy.default(doc)
+    doc["status"] = {"storedVersions": [each["name"] for each in doc["spec"]["versions"] if each["storage"]]}
+    return [error.message() for error in validation.validate(doc)]
+
+
+def test_a_plain_definition_is_fine_and_gets_its_names() -> None:
+    doc = crd()
+    assert messages(doc) == []
+    assert doc["spec"]["names"]["listKind"] == "WidgetList"
+    assert doc["spec"]["conversion"] == {"strategy": "None"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"scope": "Odd"}, 'spec.scope: Unsupported value: "Odd": supported values: "Cluster", "Namespaced"'),
+        (
+            {"versions": [version(schema=None)]},
+            "spec.versions[0].schema.openAPIV3Schema: Required value",
+        ),
+        (
+            {
+                "versions": [
+                    version(additionalPrinterColumns=[{"name": "x", "type": "odd", "jsonPath": ".a"}])
+                ]
+            },
+            'spec.additionalPrinterColumns[0].type: Invalid value: "odd": must be one of '
+            "boolean,date,integer,number,string",
+        ),
+        (
+            {
+                "versions": [
+                    version(
+                        subresources={
+                            "scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ".status.y"}
+                        }
+                    )
+                ]
+            },
+            'spec.subresources.scale.specReplicasPath: Invalid value: ".status.x": '
+            "should be a json path under .spec",
+        ),
+        (
+            {"conversion": {"strategy": "Webhook", "webhook": {"conversionReviewVersions": ["v1"]}}},
+            "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+        ),
+        (
+            {"names": {"plural": "widgets", "kind": "Widget", "listKind": "Widget"}},
+            'spec.names.listKind: Invalid value: "Widget": kind and listKind may not be the same',
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named(changes: dict[str, Any], expected: str) -> None:
+    assert messages(crd(**changes)) == [expected]
+
+
+def test_settings_that_versions_do_not_share_are_reported_where_they_stand() -> None:
+    wrong = version(name="v2", storage=False, schema={"openAPIV3Schema": {"type": "string"}})
+    assert messages(crd(versions=[version(), wrong])) == [
+        'spec.versions[1].schema.openAPIV3Schema.type: Invalid value: "string": must be object at the root'
+    ]
+
+
+def test_rules_must_compile_to_a_boolean() -> None:
+    rules = [{"rule": "self.x +"}, {"rule": "'text'"}]
+    schema = {**OBJECT, "x-kubernetes-validations": rules}
+    first, second = messages(crd(versions=[version(schema={"openAPIV3Schema": schema})]))
+    assert first.startswith(
+        "spec.validation.openAPIV3Schema.x-kubernetes-validations[0].rule: Invalid value: "
+    )
+    assert "compilation failed: ERROR: <input>:1:9: Syntax error" in first
+    assert second.endswith("cel expression must evaluate to a bool")
+
+
+def test_the_group_cannot_change() -> None:
+    old, new = crd(), crd(group="example.org")
+    for doc in (old, new):
+        doc["status"] = {"storedVersions": ["v1"]}
+    texts = [error.message() for error in validation.validate_update(new, old)]
+    assert 'spec.group: Invalid value: "example.org": field is immutable' in texts
+
+
+def test_schemas_keep_the_zeros_that_say_something() -> None:
+    schema = {**OBJECT, "properties": {"n": {"type": "integer", "minimum": 0, "default": 0}}}
+    doc = crd(versions=[version(schema={"openAPIV3Schema": schema})])
+    definition().strategy.default(doc)
+    assert doc["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == schema

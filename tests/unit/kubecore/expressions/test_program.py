@@ -1,0 +1,133 @@
+"""CEL as Kubernetes has it: compiling, evaluating, refusing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubecore.expressions import CompileError, Environment, EvaluationError
+from kubecore.expressions.authorization import AccessQuestion, authorizer
+from kubecore.expressions.literals import plain_maps
+from kubecore.expressions.program import OUT_OF_BUDGET
+
+
+@pytest.fixture(scope="module")
+def environment() -> Environment:
+    return Environment({"object": "dyn", "authorizer": "kubernetes.authorization.Authorizer"})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("object.spec.replicas > 1", True),
+        ("has(object.spec.nothing)", False),
+        ("object.spec.?nothing.orValue('x')", "x"),
+        ("object.spec.names.map(n, n + '!')", ["a!", "b!"]),
+        ("quantity('1Gi').isGreaterThan(quantity('1000Mi'))", True),
+        ("quantity('1500m').add(quantity('500m')) == quantity('2')", True),
+        ("quantity('2').asInteger()", 2),
+        ("isQuantity('abc')", False),
+        ("semver('1.2.3').isLessThan(semver('1.10.0'))", True),
+        ("semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))", True),
+        ("url('https://example.com:80/path?k=v').getHost()", "example.com:80"),
+        ("url('https://example.com:80/path?k=v').getQuery()", {"k": ["v"]}),
+        ("isURL('nothing')", False),
+        ("ip('192.0.2.1').family()", 4),
+        ("isIP('::1')", True),
+        ("cidr('10.0.0.0/8').containsIP('10.1.2.3')", True),
+        ("cidr('10.0.0.0/8').containsCIDR('11.0.0.0/24')", False),
+        ("cidr('10.0.0.1/8').masked() == cidr('10.0.0.0/8')", True),
+        ("'abc123'.find('[0-9]+')", "123"),
+        ("'a1b22'.findAll('[0-9]+')", ["1", "22"]),
+        ("[1, 2, 2].isSorted()", True),
+        ("[1, 2, 3].sum()", 6),
+        ("[3, 1, 2].min()", 1),
+        ("['a', 'b'].indexOf('b')", 1),
+        ("sets.contains([1, 2], [2])", True),
+        ("sets.intersects([1], [2])", False),
+        ("format.dns1123Label().validate('ok').hasValue()", False),
+        ("format.dns1123Label().validate('Not_ok').hasValue()", True),
+        ("'%s has %d'.format(['x', 2])", "x has 2"),
+        ("'a,b'.split(',')", ["a", "b"]),
+    ],
+)
+def test_expressions_have_the_values_of_kubernetes(
+    environment: Environment, text: str, expected: Any
+) -> None:
+    values = {"object": {"spec": {"replicas": 2, "names": ["a", "b"]}}}
+    assert environment.compile(text).evaluate(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "type_name"),
+    [("'x'", "string"), ("5", "int"), ("object.x", "dyn"), ("true", "bool"), ("['a']", "list(string)")],
+)
+def test_a_program_knows_its_type(environment: Environment, text: str, type_name: str) -> None:
+    assert environment.compile(text).return_type == type_name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("object.none == 1", "no such key: none"),
+        ("1 / 0 == 1", "division by zero"),
+        ("object.l[5] == 1", "index out of bounds: 5"),
+        ("object.l + 1 == 2", "no such overload"),
+    ],
+)
+def test_what_has_no_value_is_told_in_kubernetes_words(
+    environment: Environment, text: str, expected: str
+) -> None:
+    with pytest.raises(EvaluationError, match=f"^{expected}$"):
+        environment.compile(text).evaluate({"object": {"l": [1]}})
+
+
+def test_a_syntax_error_points_at_its_place(environment: Environment) -> None:
+    with pytest.raises(CompileError) as caught:
+        environment.compile("1 +")
+    assert str(caught.value).startswith("ERROR: <input>:1:4: Syntax error: mismatched input '<EOF>'")
+    assert str(caught.value).endswith("\n | 1 +\n | ...^")
+
+
+def test_the_root_of_an_unknown_name_is_reported(environment: Environment) -> None:
+    with pytest.raises(CompileError) as caught:
+        environment.compile("variables.none")
+    assert str(caught.value) == (
+        "ERROR: <input>:1:1: undeclared reference to 'variables' (in container '')\n | variables.none\n | ^"
+    )
+
+
+def test_loops_without_end_run_out_of_budget(environment: Environment) -> None:
+    ten = "[0,1,2,3,4,5,6,7,8,9]"
+    text = "true"
+    for name in "abcdef":
+        text = f"{ten}.all({name}, {text})"
+    with pytest.raises(EvaluationError, match=OUT_OF_BUDGET):
+        environment.compile(text).evaluate({})
+
+
+def test_the_authorizer_is_asked_for_what_the_expression_names(environment: Environment) -> None:
+    asked: list[AccessQuestion] = []
+
+    def answer(question: AccessQuestion) -> tuple[bool, str]:
+        asked.append(question)
+        return False, "no"
+
+    text = "authorizer.group('apps').resource('deployments').namespace('n').name('x').check('get').allowed()"
+    values = {"authorizer": authorizer()}
+    assert environment.compile(text).evaluate(values, answer) is False
+    assert asked == [AccessQuestion("get", group="apps", resource="deployments", namespace="n", name="x")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Object{metadata: Object.metadata{labels: x}}", "{'metadata': {'labels': x}}"),
+        ("[JSONPatch{op: 'add', value: {'b': 'c: d'}}]", "[{'op': 'add','value': {'b': 'c: d'}}]"),
+        ("Object{a: [1, 2], ?b: f(x, y)}", "{'a': [1, 2],?'b': f(x, y)}"),
+        ("object.Object", "object.Object"),
+    ],
+)
+def test_typed_literals_become_maps(text: str, expected: str) -> None:
+    assert plain_maps(text) == expected
