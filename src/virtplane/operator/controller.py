@@ -60,12 +60,20 @@ class KubeVirtController:
     """One key in (the KubeVirt object's), the installation brought about."""
 
     def __init__(
-        self, client: Client, caches: Caches, settings: Settings, now: Callable[[], datetime]
+        self,
+        client: Client,
+        caches: Caches,
+        settings: Settings,
+        *,
+        now: Callable[[], datetime],
+        is_ready: Callable[[], bool],
     ) -> None:
+        """`is_ready` says whether the components of this process are."""
         self._client = client
         self._caches = caches
         self._settings = settings
         self._now = now
+        self._is_ready = is_ready
         self._applier = Applier(client, caches.managed)
         self._remover = Remover(client, self._applier)
         self._config: ClusterConfig | None = None
@@ -181,6 +189,8 @@ class KubeVirtController:
         return meta.uid(oldest) == meta.uid(kubevirt)
 
     def _are_components_ready(self, wanted: Installation) -> bool:
+        if not self._is_ready():
+            return False
         for document in wanted.components:
             resource = RESOURCE_OF_KIND[document["kind"]]
             informer = self._caches.managed.get(resource)

@@ -65,12 +65,11 @@ class VirtOperator:
 
         secrets.add_handler(observe)
         elector = LeaderElector(client, LEASE, context.namespace, context.identity or self.name)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(watcher.run(), name="operator-secrets")
-            group.create_task(webhooks.run(), name="operator-webhooks")
-            group.create_task(elector.run(lambda: self._lead(context)), name="operator-leader")
-            if isinstance(gate, asyncio.Event):
-                group.create_task(_open(mirror, gate), name="operator-gate")
+        watcher.add_runnable("operator-webhooks", webhooks.run)
+        watcher.add_runnable("operator-leader", lambda: elector.run(lambda: self._lead(context)))
+        if isinstance(gate, asyncio.Event):
+            watcher.add_runnable("operator-gate", lambda: _open(mirror, gate))
+        await watcher.run()
 
     async def _lead(self, context: Context) -> None:
         client = context.client(self.name)
@@ -91,8 +90,14 @@ class VirtOperator:
             layout=cast(Layout, context.settings.get("layout") or "distributed"),
             version=installed_version(),
         )
+        # In the compact layout the control plane is this very process: it is ready when its parts say so.
+        compact = settings.layout == "compact"
         reconciler = KubeVirtController(
-            client, Caches(kubevirts, nodes, managed), settings, certificates.utc_now
+            client,
+            Caches(kubevirts, nodes, managed),
+            settings,
+            now=certificates.utc_now,
+            is_ready=(lambda: context.health.ready()[0]) if compact else (lambda: True),
         )
         controller = Controller("virt-operator", reconciler.reconcile, max_delay=30.0)
         controller.watch(kubevirts)

@@ -52,7 +52,9 @@ class VirtApi:
         served = Served(client, manager, context.namespace)
         port = int(context.settings.get("api_port") or DEFAULT_PORT)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
-        manager.add_runnable("https", lambda: _serve(client, served, certificates, port))
+        serving = asyncio.Event()
+        context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")
+        manager.add_runnable("https", lambda: _serve(client, served, certificates, port, serving))
         await manager.run()
 
 
@@ -64,7 +66,9 @@ class _Files:
     proxy: ProxySettings
 
 
-async def _serve(client: Client, served: Served, certificates: Path, port: int) -> None:
+async def _serve(
+    client: Client, served: Served, certificates: Path, port: int, serving: asyncio.Event
+) -> None:
     runner = web.AppRunner(served.application(), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     try:
@@ -74,6 +78,7 @@ async def _serve(client: Client, served: Served, certificates: Path, port: int) 
             tls = await asyncio.to_thread(_server_tls, certificates, files.proxy.authorities)
             site = web.TCPSite(runner, None, port, ssl_context=tls, reuse_port=True)
             await site.start()
+            serving.set()
             logger.info("Serving on port %d", port)
             await _until_changed(client, certificates, files)
             await site.stop()
