@@ -315,10 +315,9 @@ class PodWorker:
         for item in self._observed.all_containers():
             self._services.probes.forget(item.id)
         final = get_str(self.pod, "status", "phase") in _FINAL
-        if not final or not self._ended:
-            if not final or self._observed.containers:
-                await self._publish(ending=True)
-            self._ended = True
+        if not final or (not self._ended and _says_running(self.pod)):
+            await self._publish(ending=True)
+        self._ended = True
         await self._services.volumes.clean_up(self.uid)
         await self._services.release(self.uid)
         if deleting:
@@ -352,6 +351,12 @@ def _probed(pod: JsonObject) -> list[JsonObject]:
         item for item in get_list(pod, "spec", "initContainers") if get_str(item, "restartPolicy") == "Always"
     ]
     return sidecars + get_list(pod, "spec", "containers")
+
+
+def _says_running(pod: JsonObject) -> bool:
+    """Whether the API still believes that some container has not ended."""
+    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    return any("terminated" not in get_object(item, "state") for item in listed)
 
 
 def _known_status(pod: JsonObject, container: Container) -> JsonObject:

@@ -1,0 +1,115 @@
+"""Layouts, certificates, images and supervision of instances."""
+
+from __future__ import annotations
+
+import ipaddress
+import tarfile
+from pathlib import Path
+
+import orjson
+import pytest
+from cryptography import x509
+
+from kindling.cluster import certificates, components, kubeconfigs, oci, supervisor, wiring
+from kindling.cluster import instance as instances
+from kindling.cluster.containerd import render_config
+from kindling.cluster.errors import SetupError
+from kindling.cluster.processes import ProcessSpec, api_server_arguments
+from kubecore.client import load_kubeconfig
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> instances.Instance:
+    return instances.Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01", "node02"), mtu=1400)
+
+
+def test_every_name_and_address_follows_from_id_and_subnet(made: instances.Instance) -> None:
+    assert made.bridge == "kd0a0b0c0d"
+    assert len(made.node("node02").host_link) <= 15
+    assert made.gateway == "10.70.0.1"
+    assert made.node("node02").address == "10.70.0.12"
+    assert made.node("node02").pod_cidr == "10.70.2.0/24"
+    assert made.kubernetes_service == "10.70.240.1"
+    services = ipaddress.IPv4Network(made.service_cidr)
+    assert not any(services.overlaps(ipaddress.IPv4Network(node.pod_cidr)) for node in made.nodes())
+    with pytest.raises(SetupError):
+        made.node("node03")
+
+
+def test_a_taken_subnet_is_avoided() -> None:
+    first = instances.choose_subnet("00000000", [])
+    assert first == "10.64.0.0/16"
+    taken = [ipaddress.IPv4Network("10.64.0.0/15")]
+    assert instances.choose_subnet("00000000", taken) == "10.66.0.0/16"
+    with pytest.raises(SetupError):
+        instances.choose_subnet("00000000", [ipaddress.IPv4Network("10.0.0.0/8")])
+
+
+def test_certificates_are_made_once_and_name_their_servers(made: instances.Instance) -> None:
+    certificates.ensure(made)
+    path = made.pki / "apiserver.crt"
+    content = path.read_bytes()
+    certificate = x509.load_pem_x509_certificate(content)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert ipaddress.ip_address(made.kubernetes_service) in names.get_values_for_type(x509.IPAddress)
+    assert (made.pki / "ca.key").stat().st_mode & 0o777 == 0o600
+    certificates.ensure(made)
+    assert path.read_bytes() == content
+
+
+def test_the_kubeconfig_is_private_and_loads(made: instances.Instance) -> None:
+    certificates.ensure(made)
+    kubeconfigs.ensure(made)
+    assert made.kubeconfig.stat().st_mode & 0o777 == 0o600
+    assert load_kubeconfig(made.kubeconfig).server == "https://127.0.0.1:6443"
+    assert (made.state / "token").read_text() in (made.pki / "tokens.csv").read_text()
+
+
+def test_archives_are_reproducible_and_name_their_image(tmp_path: Path) -> None:
+    layer = oci.Layer([("etc", 0o755)], {"etc/x": (b"1", 0o644)}, {"bin": "usr/bin"})
+    for name in ("a.tar", "b.tar"):
+        oci.write_archive(tmp_path / name, "example.com/x:1", layer, {"Env": ["A=b"]})
+    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
+    with tarfile.open(tmp_path / "a.tar") as archive:
+        stream = archive.extractfile("index.json")
+        assert stream is not None
+        index = orjson.loads(stream.read())
+    assert index["manifests"][0]["annotations"] == {"io.containerd.image.name": "example.com/x:1"}
+
+
+def test_the_pod_network_is_configured_without_iptables(made: instances.Instance) -> None:
+    document = orjson.loads(wiring.render_cni(made.node("node01"), 1400))
+    (plugin,) = document["plugins"]
+    assert (plugin["type"], plugin["ipMasq"], plugin["mtu"]) == ("bridge", False, 1400)
+    assert plugin["ipam"]["ranges"] == [[{"subnet": "10.70.1.0/24"}]]
+
+
+def test_the_runtime_keeps_oom_scores_it_may_not_lower() -> None:
+    config = render_config(Path("/x"), sandbox_image="i:1", snapshotter="overlayfs", restrict_oom=True)
+    assert "restrict_oom_score_adj = true" in config
+    assert 'root = "/x/containerd"' in config
+
+
+def test_the_api_server_listens_where_pods_and_users_reach_it(made: instances.Instance) -> None:
+    assert "--bind=127.0.0.1,10.70.0.1" in api_server_arguments(made)
+
+
+def test_restarts_are_immediate_first_and_slower_later() -> None:
+    assert [supervisor.pause(failures) for failures in range(0, 9)] == [0, 0, 0.2, 0.4, 0.8, 1.6, 3.2, 5, 5]
+
+
+def test_only_processes_with_mark_and_command_line_are_adopted() -> None:
+    assert supervisor.find_children("ffffffff", [ProcessSpec("x", ["nothing"])]) == {}
+
+
+def test_loopback_resolvers_are_not_handed_to_pods() -> None:
+    text = "nameserver 127.0.0.53\nnameserver 9.9.9.9\nsearch a b\noptions edns0\n"
+    assert components.upstream_resolver(text) == (["9.9.9.9"], ["a", "b"], ["edns0"])
+
+
+def test_another_directorys_state_is_refused(made: instances.Instance, tmp_path: Path) -> None:
+    (tmp_path / "instance.json").write_bytes(
+        orjson.dumps({"state": "/elsewhere", "node_names": [], "api_flags": []})
+    )
+    with pytest.raises(SetupError, match="moved since"):
+        instances.load(tmp_path)

@@ -1,0 +1,158 @@
+"""A real cluster from nothing to nothing: pods on two nodes, killed processes, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from kindling.cluster import instance as instances
+from kindling.cluster import processes, readiness, supervisor
+from kubecore.json import get_str
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("containerd") is None, reason="needs root, containerd"
+    ),
+]
+
+KINDLING = [sys.executable, "-m", "kindling.cluster.cli"]
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([*KINDLING, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def traces(state: Path) -> dict[str, set[str]]:
+    """What of the machine an instance could leave behind, as far as it names the instance."""
+    identifier = instances.instance_id(state)
+    found: dict[str, set[str]] = {"processes": set(), "mounts": set(), "links": set(), "rules": set()}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "cmdline").read_bytes() + (entry / "cgroup").read_bytes()
+                ended = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+            except OSError:
+                continue
+            if ended:
+                # Ended, and waiting for the machine's init to notice.
+                continue
+            if str(state).encode() + b"/" in words or identifier.encode() in words:
+                found["processes"].add(entry.name)
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    found["mounts"] = {line for line in mounts if f"{state}/" in line}
+    links = subprocess.run(
+        ["ip", "-o", "link"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    found["links"] = {line for line in links if f"kd{identifier}" in line}
+    tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
+    found["rules"] = {line for line in tables.splitlines() if identifier in line}
+    found["cgroups"] = {str(path) for path in Path("/sys/fs/cgroup").glob(f"*/kindling-{identifier}")}
+    found["loops"] = {
+        line
+        for line in subprocess.run(
+            ["losetup", "-l"], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        if f"{state}/" in line
+    }
+    return found
+
+
+@pytest.fixture
+def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("kindling") / "state"
+    yield directory
+    if directory.exists():
+        run("reset", "--state", str(directory), "--quiet")
+
+
+def kubectl(instance: instances.Instance, *arguments: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        ["kubectl", "--kubeconfig", str(instance.kubeconfig), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def eventually(what: str, check: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < deadline, f"{what} did not happen within {seconds} s"
+        time.sleep(0.2)
+
+
+def web(name: str, node: str) -> str:
+    manifest: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "kindling.local/host:latest",
+                    "command": ["python3", "-m", "http.server", "8080"],
+                    "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
+                }
+            ],
+        },
+    }
+    return orjson.dumps(manifest).decode()
+
+
+def pod(instance: instances.Instance, name: str) -> dict[str, Any]:
+    _, document = readiness.get(instance, f"/api/v1/namespaces/default/pods/{name}")
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
+    run("up", "--state", str(state), "--nodes", "2", "--quiet")
+    instance = instances.require(state)
+    for name, node in (("one", "node01"), ("two", "node02")):
+        kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node))
+    for name in ("one", "two"):
+        eventually(f"pod {name} ready", lambda name=name: readiness.is_ready(pod(instance, name)))  # type: ignore[misc]
+    address = get_str(pod(instance, "two"), "status", "podIP")
+    fetch = ["curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}:8080/"]
+    assert kubectl(instance, "exec", "one", "--", *fetch) == "200"
+    assert subprocess.run(fetch, capture_output=True, text=True, check=True).stdout == "200"
+    names = "import socket; socket.getaddrinfo('kubernetes.default', 443)"
+    kubectl(instance, "exec", "one", "--", "python3", "-c", names)
+
+    before = get_str(pod(instance, "one")["status"]["containerStatuses"][0], "containerID")
+    running = supervisor.find_children(instance.id, processes.specs(instance))
+    assert len(running) == len(processes.specs(instance))
+    for pid in running.values():
+        os.kill(pid, signal.SIGKILL)
+    eventually("recovery", lambda: readiness.missing_parts(instance) == "")
+    eventually("status", lambda: readiness.is_ready(pod(instance, "one")))
+    container = pod(instance, "one")["status"]["containerStatuses"][0]
+    assert (container["containerID"], container["restartCount"]) == (before, 0)
+
+    run("down", "--state", str(state), "--quiet")
+    assert not any(traces(state).values()), traces(state)
+    run("up", "--state", str(state), "--quiet")
+    eventually("pod one back", lambda: readiness.is_ready(pod(instance, "one")))
+    run("reset", "--state", str(state), "--quiet")
+    assert not any(traces(state).values()), traces(state)
+    assert not state.exists()

@@ -1,0 +1,142 @@
+"""Statuses of pods, field by field as a kubelet reports them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.pods.observed import Memory, Observation, ProbeResult, Verdicts, Waiting
+from kindling.node.pods.publisher import status_patch
+from kindling.node.pods.status import StatusInputs, pod_status
+from kindling.node.runtime.interface import Container, ContainerState, Sandbox
+
+NOW = "2026-01-01T00:00:00Z"
+NODE = NodeFacts("node01", ("10.64.0.11",), {})
+SANDBOX = Sandbox("s1", "p", "ns", "u", 0, True, 1, ips=("10.64.1.2",))
+RUNNING, EXITED = ContainerState.RUNNING, ContainerState.EXITED
+
+
+def pod(policy: str = "Always", *, init: bool = False, **spec: Any) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "metadata": {"name": "p", "namespace": "ns", "generation": 1},
+        "spec": {"restartPolicy": policy, "containers": [{"name": "a", "image": "img"}], **spec},
+    }
+    if init:
+        made["spec"]["initContainers"] = [{"name": "i", "image": "img"}]
+    return made
+
+
+def container(state: ContainerState, code: int = 0, name: str = "a", restarts: int = 0) -> Container:
+    return Container(
+        f"{name}{restarts}",
+        "s1",
+        name,
+        restarts,
+        state,
+        restarts + 1,
+        started_at=1_000_000_000,
+        finished_at=2_000_000_000 if state is EXITED else 0,
+        exit_code=code,
+        image_ref="sha256:1",
+    )
+
+
+def status(spec: dict[str, Any], *containers: Container, ready: bool = True, **inputs: Any) -> dict[str, Any]:
+    groups: dict[str, tuple[Container, ...]] = {}
+    for item in containers:
+        groups[item.name] = (*groups.get(item.name, ()), item)
+    observed = Observation((SANDBOX,) if ready else (), groups)
+    memory = inputs.pop("memory", Memory())
+    return pod_status(spec, StatusInputs(observed, memory, NODE, NOW, **inputs))
+
+
+def conditions(document: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
+    return {item["type"]: (item["status"], item.get("reason")) for item in document["conditions"]}
+
+
+def test_a_pod_without_containers_yet_is_pending() -> None:
+    document = status(pod(), ready=False)
+    assert document["phase"] == "Pending"
+    assert document["containerStatuses"][0]["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert conditions(document)["PodReadyToStartContainers"] == ("False", None)
+    assert conditions(document)["Ready"] == ("False", "ContainersNotReady")
+
+
+def test_a_running_pod_is_ready_and_has_addresses() -> None:
+    document = status(pod(), container(RUNNING))
+    assert document["phase"] == "Running"
+    assert document["podIPs"] == [{"ip": "10.64.1.2"}]
+    assert document["hostIP"] == "10.64.0.11"
+    assert document["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
+    assert set(conditions(document).values()) == {("True", None)}
+    assert document["qosClass"] == "BestEffort"
+
+
+def test_a_succeeded_pod_says_completed_everywhere() -> None:
+    document = status(pod("Never"), container(EXITED), ready=False, ending=True)
+    assert document["phase"] == "Succeeded"
+    assert conditions(document)["Ready"] == ("False", "PodCompleted")
+    assert conditions(document)["Initialized"] == ("True", "PodCompleted")
+    terminated = document["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (0, "Completed")
+    assert "resources" not in document
+
+
+def test_a_failing_container_is_waiting_with_its_last_state_while_backed_off() -> None:
+    memory = Memory(waiting={"a": Waiting("CrashLoopBackOff", "back-off 10s")})
+    document = status(pod(), container(EXITED, 1, restarts=1), container(EXITED, 2), memory=memory)
+    entry = document["containerStatuses"][0]
+    assert document["phase"] == "Running"
+    assert entry["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert entry["lastState"]["terminated"]["exitCode"] == 1
+    assert entry["restartCount"] == 1
+
+
+def test_an_unfinished_init_container_keeps_the_pod_pending() -> None:
+    document = status(pod(init=True), container(RUNNING, name="i"))
+    assert document["phase"] == "Pending"
+    found = next(item for item in document["conditions"] if item["type"] == "Initialized")
+    assert found["reason"] == "ContainersNotInitialized"
+    assert found["message"] == "containers with incomplete status: [i]"
+    assert document["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+
+
+def test_a_failed_init_container_fails_a_pod_that_never_restarts() -> None:
+    assert status(pod("Never", init=True), container(EXITED, 1, name="i"))["phase"] == "Failed"
+
+
+def test_readiness_follows_the_probe_and_the_gates() -> None:
+    memory = Memory(verdicts={"a0": Verdicts(readiness=ProbeResult.FAILURE)})
+    document = status(pod(), container(RUNNING), memory=memory)
+    assert conditions(document)["ContainersReady"] == ("False", "ContainersNotReady")
+    gated = status(pod(readinessGates=[{"conditionType": "x/y"}]), container(RUNNING))
+    assert conditions(gated)["Ready"] == ("False", "ReadinessGatesNotReady")
+    assert conditions(gated)["ContainersReady"] == ("True", None)
+
+
+def test_conditions_of_others_and_transition_times_are_carried_over() -> None:
+    spec = pod()
+    spec["status"] = {
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"},
+            {"type": "x/y", "status": "True"},
+        ]
+    }
+    document = status(spec, container(RUNNING))
+    ready = next(item for item in document["conditions"] if item["type"] == "Ready")
+    assert ready["lastTransitionTime"] == "2025-01-01T00:00:00Z"
+    assert document["conditions"][-1] == {"type": "x/y", "status": "True"}
+
+
+def test_an_evicted_pod_is_failed_with_the_reason() -> None:
+    document = status(pod(), container(EXITED, 137), ending=True, reason="Evicted", message="low disk")
+    assert (document["phase"], document["reason"], document["message"]) == ("Failed", "Evicted", "low disk")
+
+
+def test_the_patch_contains_only_what_changed() -> None:
+    before = status(pod(), container(RUNNING))
+    assert status_patch(before, status(pod(), container(RUNNING))) == {}
+    memory = Memory(verdicts={"a0": Verdicts(readiness=ProbeResult.FAILURE)})
+    patch = status_patch(before, status(pod(), container(RUNNING), memory=memory))
+    assert sorted(patch) == ["conditions", "containerStatuses"]
+    assert [item["type"] for item in patch["conditions"]] == ["Ready", "ContainersReady"]

@@ -1,0 +1,77 @@
+"""Contents of volumes and how they are put down."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindling.node.pods.fields import NodeFacts
+from kindling.node.volumes import content, host_path
+from kindling.node.volumes.content import ContentProblem, Materials, Token, payload
+from kindling.node.volumes.writer import File, write_payload
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "p", "labels": {"l": "m"}},
+    "spec": {"containers": [{"name": "c"}]},
+}
+NODE = NodeFacts("n", ("10.64.0.11",), {})
+
+
+def materials(**values: Any) -> Materials:
+    return Materials(values.pop("pod", POD), NODE, **values)
+
+
+def test_a_config_map_shows_all_or_chosen_keys() -> None:
+    maps = {"m": {"data": {"a": "1", "b": "2"}, "binaryData": {"z": base64.b64encode(b"\0").decode()}}}
+    everything = payload({"configMap": {"name": "m"}}, materials(config_maps=maps))
+    assert everything == {"a": File(b"1", 0o644), "b": File(b"2", 0o644), "z": File(b"\0", 0o644)}
+    volume = {"configMap": {"name": "m", "items": [{"key": "a", "path": "d/x", "mode": 0o400}]}}
+    assert payload(volume, materials(config_maps=maps)) == {"d/x": File(b"1", 0o400)}
+
+
+def test_missing_objects_are_named_unless_optional() -> None:
+    with pytest.raises(ContentProblem, match='secret "s" not found'):
+        payload({"secret": {"secretName": "s"}}, materials())
+    assert payload({"secret": {"secretName": "s", "optional": True}}, materials()) == {}
+
+
+def test_a_token_is_readable_by_the_pods_user_only() -> None:
+    volume = {
+        "projected": {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}]}
+    }
+    assert content.token_requests(volume) == {("", 3607)}
+    tokens = {("", 3607): Token("t", 1.0, 1.0)}
+    assert payload(volume, materials(tokens=tokens))["token"].mode == 0o644
+    owned = {**POD, "spec": {"containers": [{"name": "c", "securityContext": {"runAsUser": 107}}]}}
+    file = payload(volume, materials(pod=owned, tokens=tokens))["token"]
+    assert (file.mode, file.uid) == (0o600, 107)
+
+
+def test_downward_files_show_labels() -> None:
+    volume = {"downwardAPI": {"items": [{"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}]}}
+    assert payload(volume, materials())["l"].content == b'l="m"'
+
+
+def test_an_update_replaces_everything_through_one_link(tmp_path: Path) -> None:
+    assert write_payload(tmp_path, {"a": File(b"1", 0o644), "d/b": File(b"2", 0o600)})
+    first = (tmp_path / "..data").readlink()
+    assert (tmp_path / "d" / "b").read_bytes() == b"2"
+    assert not write_payload(tmp_path, {"a": File(b"1", 0o644), "d/b": File(b"2", 0o600)})
+    assert write_payload(tmp_path, {"a": File(b"3", 0o644)})
+    assert (tmp_path / "a").read_bytes() == b"3"
+    assert (tmp_path / "..data").readlink() != first
+    assert sorted(item.name for item in tmp_path.iterdir() if not item.name.startswith("..20")) == [
+        "..data",
+        "a",
+    ]
+
+
+def test_host_paths_are_made_or_checked_by_type(tmp_path: Path) -> None:
+    host_path.check(tmp_path / "made", "DirectoryOrCreate")
+    assert (tmp_path / "made").is_dir()
+    with pytest.raises(ContentProblem, match="is not a file"):
+        host_path.check(tmp_path / "made", "File")
+    host_path.check(tmp_path / "never", "")
