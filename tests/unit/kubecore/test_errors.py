@@ -125,3 +125,50 @@ def test_predicates_tell_errors_apart() -> None:
     )
     assert errors.is_namespace_terminating(terminating)
     assert not errors.is_namespace_terminating(errors.forbidden("pods", "a", "x"))
+
+
+def test_errors_that_pass_say_when_to_try_again() -> None:
+    future = errors.too_large_resource_version(9, 5, 2)
+    assert future.to_status() == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Timeout: Too large resource version: 9, current: 5",
+        "reason": "Timeout",
+        "details": {
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 2,
+        },
+        "code": 504,
+    }
+    taken = errors.generate_name_conflict("pods", "p-abcde")
+    assert taken.message == (
+        'pods "p-abcde" already exists, the server was not able to generate a unique name for the object'
+    )
+    assert taken.retry_after_seconds == 1 and errors.is_already_exists(taken)
+    busy = errors.server_timeout(PODS, "create", 3)
+    assert busy.message == (
+        "The create operation against pods could not be completed at this time, please try again."
+    )
+    assert busy.details == {"name": "create", "kind": "pods", "retryAfterSeconds": 3}
+    assert errors.is_timeout(busy) and errors.is_timeout(errors.timeout("x", 1))
+
+
+def test_an_error_without_a_message_shows_its_code_and_reason() -> None:
+    assert str(errors.StatusError(422, "Invalid", "")) == "422 Invalid"
+    assert errors.StatusError(422, "Invalid", "").causes == []
+
+
+def test_a_patch_that_does_not_apply_gets_no_reason() -> None:
+    assert errors.generic_invalid().details == {}
+    assert errors.is_invalid(errors.generic_invalid())
+    assert errors.is_bad_request(errors.bad_request("x"))
+    assert errors.is_unauthorized(errors.unauthorized())
+    assert errors.is_forbidden(errors.forbidden("pods", "a", "x"))
+    assert errors.is_conflict(errors.apply_conflict("x", []))
+    assert errors.service_unavailable("x").code == 503
+    assert errors.page_not_found().message == "the server could not find the requested resource"
+    assert errors.method_not_allowed("pods", "delete").message == (
+        'delete is not supported on resources of kind "pods"'
+    )
