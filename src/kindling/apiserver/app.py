@@ -35,7 +35,9 @@ from .discovery.health import Health
 from .discovery.openapi import OpenApi
 from .discovery.pages import Discovery
 from .http import tls
+from .http.audit import AuditLog
 from .http.connection import HttpServer
+from .http.metrics import Metrics
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
 from .kinds.schemas import builtin_schemas
@@ -81,6 +83,7 @@ class ApiServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._http: HttpServer | None = None
+        self._audit: AuditLog | None = None
 
     def _build_auth(self) -> None:
         settings = self.settings
@@ -133,6 +136,8 @@ class ApiServer:
         ready = {**live, "informer-sync": _healthy, "poststarthook/bootstrap-objects": self._start_problem}
         health = Health({"livez": live, "healthz": live, "readyz": {**ready, "shutdown": _healthy}})
         self.pages = Pages(health, self.discovery, self.tokens, self._address)
+        self.metrics = Metrics(self.store)
+        self.pages.add("/metrics", self.metrics.page)
         self.pages.add_finder(OpenApi(self.catalog, builtin_schemas().published).page)
 
     @property
@@ -228,7 +233,11 @@ class ApiServer:
             self.authorizer.authorize,
             self.impersonator.impersonate,
             self.aggregated.handler,
+            [self.metrics.observe],
         )
+        if settings.audit_log is not None:
+            self._audit = AuditLog(settings.audit_log)
+            routes.observers.append(self._audit.observe)
         self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0, access_log=None)
         context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
@@ -256,6 +265,8 @@ class ApiServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.webhooks.close()
         await self.connectors.close()
+        if self._audit is not None:
+            await asyncio.to_thread(self._audit.close)
         await self.store.close()
 
     def spawn(self, work: Awaitable[None], name: str) -> None:

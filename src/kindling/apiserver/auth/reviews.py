@@ -120,12 +120,13 @@ class Reviews:
 
     async def _self_access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
         spec = review.get("spec") or {}
-        self._check(review, _access_errors(spec))
+        self._check(review, _access_errors(spec) + self._metadata_errors(ctx, review))
         return self._decided(ctx, review, ctx.user)
 
     async def _access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
         spec = review.get("spec") or {}
-        self._check(review, _access_errors(spec) + _subject_errors(spec))
+        problems = _access_errors(spec) + _subject_errors(spec)
+        self._check(review, problems + self._metadata_errors(ctx, review))
         return self._decided(ctx, review, _subject(spec))
 
     async def _local_access(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
@@ -151,6 +152,13 @@ class Reviews:
             )
         self._check(review, problems)
         return self._decided(ctx, review, _subject(spec))
+
+    def _metadata_errors(self, ctx: RequestContext, review: JsonObject) -> list[FieldError]:
+        """A review names nothing and carries no metadata of its own."""
+        if not review.get("metadata"):
+            return []
+        managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
+        return [fields.invalid("metadata", review["metadata"], "must be empty")]
 
     @staticmethod
     def _check(review: JsonObject, problems: list[FieldError]) -> None:
@@ -201,8 +209,23 @@ class Reviews:
         return review
 
 
+def _selector_errors(resource: JsonObject) -> list[FieldError]:
+    """A selector is given either as text or as requirements."""
+    return [
+        fields.invalid(
+            f"spec.resourceAttributes.{name}.rawSelector",
+            resource[name]["rawSelector"],
+            "may not specified at the same time as requirements",
+        )
+        for name in ("fieldSelector", "labelSelector")
+        if (resource.get(name) or {}).get("rawSelector") and resource[name].get("requirements")
+    ]
+
+
 def _access_errors(spec: JsonObject) -> list[FieldError]:
     resource, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and plain is None:
+        return _selector_errors(resource)
     if resource is not None and plain is not None:
         return [
             fields.invalid(

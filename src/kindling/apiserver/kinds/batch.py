@@ -239,7 +239,9 @@ _CRON_TABLE = Table(
 
 def definitions() -> list[ResourceDefinition]:
     """Jobs and cron jobs."""
+    jobs = builtin(JOBS, JobStrategy(), categories=("all",), table=_JOB_TABLE, fields=("status.successful",))
+    jobs.field_label_error = 'field label "{label}" not supported for Job'
     return [
-        builtin(JOBS, JobStrategy(), categories=("all",), table=_JOB_TABLE, fields=("status.successful",)),
+        jobs,
         builtin(CRON_JOBS, CronJobStrategy(), short=("cj",), categories=("all",), table=_CRON_TABLE),
     ]

@@ -9,7 +9,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import ResourceType
 
 from ..storage.store import Conflict
-from . import deletes, object_meta, writes
+from . import deletes, managed, object_meta, writes
 from .context import RequestContext, UserInfo
 from .definition import ResourceDefinition
 from .registry import Registry, object_path, to_storage
@@ -66,6 +66,7 @@ class ServerObjects:
         ctx = self._context(definition, metadata.get("namespace"), str(metadata.get("name") or ""), "create")
         ctx.dry_run = dry_run
         definition.strategy.default(obj)
+        managed.track_write(definition, None, obj, ctx)
         written = await writes.create(self._registry, ctx, definition, obj)
         return written.document
 
@@ -92,6 +93,8 @@ class ServerObjects:
                 return old
             if dry_run:
                 return new
+            ctx = self._context(definition, namespace, name, "update")
+            managed.track_write(definition, old, new, ctx)
             object_meta.tidy(new["metadata"])
             stored = await to_storage(definition, new)
             gone = bool(old["metadata"].get("deletionTimestamp")) and not (

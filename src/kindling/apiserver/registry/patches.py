@@ -168,6 +168,8 @@ def check_identity(ctx: RequestContext, new: JsonObject) -> None:
         raise errors.bad_request(
             f"the name of the object ({name or ''}) does not match the name on the URL ({ctx.name})"
         )
+    if ctx.namespace and not metadata.get("namespace"):
+        metadata["namespace"] = ctx.namespace
     if (metadata.get("namespace") or "") != ctx.namespace:
         raise errors.bad_request(
             f"the namespace of the object ({metadata.get('namespace') or ''}) does not match the namespace "

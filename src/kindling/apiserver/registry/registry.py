@@ -72,7 +72,13 @@ async def to_version(definition: ResourceDefinition, documents: list[JsonObject]
     wanted = definition.resource.api_version
     if definition.converter is None or all(document.get("apiVersion") == wanted for document in documents):
         return documents
-    return await definition.converter.convert(documents, wanted)
+    # Conversion never sees the resourceVersion: it belongs to storage.
+    revisions = [document["metadata"].pop("resourceVersion", None) for document in documents]
+    converted = await definition.converter.convert(documents, wanted)
+    for document, revision in zip(converted, revisions, strict=True):
+        if revision is not None:
+            document["metadata"]["resourceVersion"] = revision
+    return converted
 
 
 async def to_storage(definition: ResourceDefinition, document: JsonObject) -> JsonObject:
