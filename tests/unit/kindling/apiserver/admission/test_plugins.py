@@ -1,0 +1,273 @@
+"""What the plugins of every cluster do to requests, and which they refuse."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.admission import Cluster, pod
+
+from kindling.apiserver.admission.ingress_class import INGRESSES, DefaultIngressClass
+from kindling.apiserver.admission.limit_ranger import LimitRanger, pod_amounts
+from kindling.apiserver.admission.namespaces import NamespaceLifecycle
+from kindling.apiserver.admission.priority import Priority
+from kindling.apiserver.admission.quota import ResourceQuota
+from kindling.apiserver.admission.service_accounts import ServiceAccounts
+from kindling.apiserver.admission.storage import ClaimResize, DefaultStorageClass, StorageProtection
+from kindling.apiserver.admission.tolerations import DefaultTolerations
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy
+from kubecore.resources import (
+    CONFIG_MAPS,
+    LIMIT_RANGES,
+    NAMESPACES,
+    PERSISTENT_VOLUME_CLAIMS,
+    PODS,
+    PRIORITY_CLASSES,
+    RESOURCE_QUOTAS,
+    SECRETS,
+    SERVICE_ACCOUNTS,
+    STORAGE_CLASSES,
+)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    made.objects.put(NAMESPACES, {"metadata": {"name": "ns"}, "status": {"phase": "Active"}})
+    made.objects.put(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "ns"}})
+    return made
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_missing(cluster: Cluster) -> None:
+    request = cluster.request(CONFIG_MAPS, {"metadata": {"name": "a"}}, namespace="none")
+    with pytest.raises(StatusError, match=r'^namespaces "none" not found$'):
+        await NamespaceLifecycle(cluster.objects).mutate(request)
+
+
+async def test_nothing_is_created_in_a_namespace_that_is_going(cluster: Cluster) -> None:
+    cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns", "deletionTimestamp": "x"}})
+    request = cluster.request(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    with pytest.raises(StatusError) as caught:
+        await NamespaceLifecycle(cluster.objects).mutate(request)
+    assert caught.value.message == (
+        'configmaps "a" is forbidden: unable to create new content in namespace ns '
+        "because it is being terminated"
+    )
+    assert (caught.value.details or {})["causes"][0]["reason"] == "NamespaceTerminating"
+
+
+async def test_the_default_namespace_stays(cluster: Cluster) -> None:
+    request = cluster.request(NAMESPACES, None, operation="DELETE", old={"metadata": {"name": "default"}})
+    with pytest.raises(StatusError, match="this namespace may not be deleted"):
+        await NamespaceLifecycle(cluster.objects).mutate(request)
+
+
+async def test_a_pod_gets_the_default_account_and_its_token(cluster: Cluster) -> None:
+    request = cluster.request(PODS, pod())
+    await ServiceAccounts(cluster.objects).mutate(request)
+    spec = (request.object or {})["spec"]
+    assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("default", "default")
+    (volume,) = spec["volumes"]
+    assert volume["name"].startswith("kube-api-access-")
+    assert [sorted(source) for source in volume["projected"]["sources"]] == [
+        ["serviceAccountToken"],
+        ["configMap"],
+        ["downwardAPI"],
+    ]
+    (mount,) = spec["containers"][0]["volumeMounts"]
+    assert mount == {
+        "name": volume["name"],
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
+
+
+async def test_a_pod_may_do_without_its_token(cluster: Cluster) -> None:
+    request = cluster.request(PODS, pod(automountServiceAccountToken=False))
+    await ServiceAccounts(cluster.objects).mutate(request)
+    assert "volumes" not in (request.object or {})["spec"]
+
+
+async def test_an_account_that_is_missing_keeps_the_pod_out(cluster: Cluster) -> None:
+    request = cluster.request(PODS, pod(serviceAccountName="none"))
+    with pytest.raises(StatusError) as caught:
+        await ServiceAccounts(cluster.objects).mutate(request)
+    assert caught.value.message == (
+        'pods "p" is forbidden: error looking up service account ns/none: serviceaccount "none" not found'
+    )
+
+
+async def test_pull_secrets_of_the_account_are_taken_over(cluster: Cluster) -> None:
+    account = {"metadata": {"name": "default", "namespace": "ns"}, "imagePullSecrets": [{"name": "pull"}]}
+    cluster.objects.put(SERVICE_ACCOUNTS, account)
+    request = cluster.request(PODS, pod())
+    await ServiceAccounts(cluster.objects).mutate(request)
+    assert (request.object or {})["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+
+
+async def test_a_pod_tolerates_silent_nodes_for_five_minutes(cluster: Cluster) -> None:
+    mine = {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}
+    request = cluster.request(PODS, pod(tolerations=[mine]))
+    await DefaultTolerations().mutate(request)
+    assert (request.object or {})["spec"]["tolerations"] == [
+        mine,
+        {
+            "key": "node.kubernetes.io/unreachable",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        },
+    ]
+
+
+async def test_a_pod_takes_the_number_of_its_priority_class(cluster: Cluster) -> None:
+    cluster.objects.put(PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+    request = cluster.request(PODS, pod(priorityClassName="high"))
+    await Priority(cluster.objects).mutate(request)
+    spec = (request.object or {})["spec"]
+    assert (spec["priority"], spec["preemptionPolicy"]) == (1000, "PreemptLowerPriority")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"priorityClassName": "none"}, "no PriorityClass with name none was found"),
+        (
+            {"priority": 5},
+            "the integer value of priority (5) must not be provided in pod spec; "
+            "priority admission controller computed 0 from the given PriorityClass name",
+        ),
+    ],
+)
+async def test_a_priority_nobody_gave_is_refused(cluster: Cluster, spec: JsonObject, message: str) -> None:
+    request = cluster.request(PODS, pod(**spec))
+    with pytest.raises(StatusError) as caught:
+        await Priority(cluster.objects).mutate(request)
+    assert caught.value.message == f'pods "p" is forbidden: {message}'
+
+
+async def test_a_claim_gets_the_newest_default_class(cluster: Cluster) -> None:
+    for name, created in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-01-02T00:00:00Z")):
+        marked = {"storageclass.kubernetes.io/is-default-class": "true"}
+        metadata = {"name": name, "creationTimestamp": created, "annotations": marked}
+        cluster.objects.put(STORAGE_CLASSES, {"metadata": metadata})
+    request = cluster.request(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "c"}, "spec": {}})
+    await DefaultStorageClass(cluster.objects).mutate(request)
+    await StorageProtection().mutate(request)
+    claim = request.object or {}
+    assert claim["spec"]["storageClassName"] == "new"
+    assert claim["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+
+
+async def test_a_claim_grows_only_where_its_class_allows_it(cluster: Cluster) -> None:
+    def claim(size: str) -> JsonObject:
+        resources = {"requests": {"storage": size}}
+        spec = {"storageClassName": "fixed", "resources": resources}
+        return {"metadata": {"name": "c"}, "spec": spec, "status": {"phase": "Bound"}}
+
+    cluster.objects.put(STORAGE_CLASSES, {"metadata": {"name": "fixed"}})
+    request = cluster.request(PERSISTENT_VOLUME_CLAIMS, claim("2Gi"), operation="UPDATE", old=claim("1Gi"))
+    with pytest.raises(StatusError, match="only dynamically provisioned pvc can be resized"):
+        await ClaimResize(cluster.objects).validate(request)
+    cluster.objects.put(STORAGE_CLASSES, {"metadata": {"name": "fixed"}, "allowVolumeExpansion": True})
+    await ClaimResize(cluster.objects).validate(request)
+
+
+async def test_an_ingress_without_default_class_stays_without(cluster: Cluster) -> None:
+    request = cluster.request(INGRESSES, {"metadata": {"name": "i"}, "spec": {}})
+    await DefaultIngressClass(cluster.objects).mutate(request)
+    assert "ingressClassName" not in (request.object or {})["spec"]
+
+
+async def test_a_limit_range_fills_in_what_containers_leave_out(cluster: Cluster) -> None:
+    limit = {"type": "Container", "default": {"cpu": "200m"}, "defaultRequest": {"cpu": "100m"}}
+    limit_range = {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"limits": [limit]}}
+    cluster.objects.put(LIMIT_RANGES, limit_range)
+    request = cluster.request(PODS, pod())
+    await LimitRanger(cluster.objects).mutate(request)
+    made = request.object or {}
+    assert made["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "100m"},
+        "limits": {"cpu": "200m"},
+    }
+    assert made["metadata"]["annotations"]["kubernetes.io/limit-ranger"] == (
+        "LimitRanger plugin set: cpu request for container main; cpu limit for container main"
+    )
+
+
+async def test_containers_outside_the_limits_are_refused(cluster: Cluster) -> None:
+    limit = {"type": "Container", "max": {"cpu": "1"}, "min": {"memory": "1Mi"}}
+    limit_range = {"metadata": {"name": "l", "namespace": "ns"}, "spec": {"limits": [limit]}}
+    cluster.objects.put(LIMIT_RANGES, limit_range)
+    resources = {"requests": {"cpu": "2", "memory": "1k"}, "limits": {"cpu": "2"}}
+    request = cluster.request(PODS, pod(containers=[{"name": "m", "image": "x", "resources": resources}]))
+    with pytest.raises(StatusError) as caught:
+        await LimitRanger(cluster.objects).validate(request)
+    assert caught.value.message == (
+        'pods "p" is forbidden: [minimum memory usage per Container is 1Mi, but request is 1k, '
+        "maximum cpu usage per Container is 1, but limit is 2, "
+        "maximum cpu usage per Container is 1, but request is 2]"
+    )
+
+
+def test_init_containers_count_only_where_they_need_more_than_the_rest() -> None:
+    def container(cpu: str, **more: str) -> JsonObject:
+        return {"resources": {"requests": {"cpu": cpu}}, **more}
+
+    spec = {
+        "containers": [container("1"), container("1")],
+        "initContainers": [container("500m", restartPolicy="Always"), container("3")],
+    }
+    assert pod_amounts(spec, "requests") == {"cpu": "3500m"}
+
+
+def quota(hard: JsonObject, used: JsonObject) -> JsonObject:
+    status = {"hard": hard, "used": used}
+    return {"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": hard}, "status": status}
+
+
+async def test_a_quota_counts_what_is_created(cluster: Cluster) -> None:
+    cluster.objects.put(RESOURCE_QUOTAS, quota({"secrets": "2"}, {"secrets": "1"}))
+    plugin = ResourceQuota(cluster.objects)
+    await plugin.validate(cluster.request(SECRETS, {"metadata": {"name": "a"}}))
+    stored = cluster.objects.get(RESOURCE_QUOTAS, "ns", "q") or {}
+    assert stored["status"]["used"] == {"secrets": "2"}
+    with pytest.raises(StatusError) as caught:
+        await plugin.validate(cluster.request(SECRETS, {"metadata": {"name": "b"}}))
+    assert caught.value.message == (
+        'secrets "b" is forbidden: exceeded quota: q, '
+        "requested: secrets=1, used: secrets=2, limited: secrets=2"
+    )
+
+
+async def test_a_dry_run_counts_nothing(cluster: Cluster) -> None:
+    cluster.objects.put(RESOURCE_QUOTAS, quota({"secrets": "2"}, {"secrets": "1"}))
+    request = cluster.request(SECRETS, {"metadata": {"name": "a"}}, dry_run=True)
+    await ResourceQuota(cluster.objects).validate(request)
+    stored = cluster.objects.get(RESOURCE_QUOTAS, "ns", "q") or {}
+    assert stored["status"]["used"] == {"secrets": "1"}
+
+
+async def test_where_cpu_is_limited_containers_must_name_it(cluster: Cluster) -> None:
+    cluster.objects.put(RESOURCE_QUOTAS, quota({"requests.cpu": "1"}, {"requests.cpu": "0"}))
+    request = cluster.request(
+        PODS, pod(containers=[{"name": "m", "image": "x", "resources": {"requests": {"memory": "1Mi"}}}])
+    )
+    await ResourceQuota(cluster.objects).validate(request)
+    both = pod(
+        containers=[
+            {"name": "m", "image": "x", "resources": {"requests": {"cpu": "1m"}}},
+            {"name": "n", "image": "x"},
+        ]
+    )
+    with pytest.raises(StatusError, match=r"failed quota: q: must specify requests\.cpu for: n"):
+        await ResourceQuota(cluster.objects).validate(cluster.request(PODS, both))
+
+
+async def test_a_quota_with_scopes_counts_only_pods_of_them(cluster: Cluster) -> None:
+    best_effort = quota({"pods": "0"}, {"pods": "0"})
+    best_effort["spec"]["scopes"] = ["BestEffort"]
+    cluster.objects.put(RESOURCE_QUOTAS, best_effort)
+    with pytest.raises(StatusError, match="exceeded quota: q, requested: pods=1"):
+        await ResourceQuota(cluster.objects).validate(cluster.request(PODS, pod()))
+    burstable = pod(containers=[{"name": "m", "image": "x", "resources": {"requests": {"cpu": "1m"}}}])
+    await ResourceQuota(cluster.objects).validate(cluster.request(PODS, deep_copy(burstable)))

@@ -1,0 +1,167 @@
+"""Admission policies: expressions that refuse, warn, and change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.admission import Cluster
+
+from kindling.apiserver.admission.mutating_policies import MutatingPolicies
+from kindling.apiserver.admission.validating_policies import ValidatingPolicies
+from kindling.apiserver.kinds.admissionregistration import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
+from kindling.apiserver.registry.admission import AdmissionAttributes
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
+
+RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
+
+
+def policy(**spec: Any) -> JsonObject:
+    constraints = {"resourceRules": [RULE], "namespaceSelector": {}, "objectSelector": {}}
+    return {"metadata": {"name": "p"}, "spec": {"matchConstraints": constraints, **spec}}
+
+
+def binding(**spec: Any) -> JsonObject:
+    return {
+        "metadata": {"name": "b"},
+        "spec": {"policyName": "p", "validationActions": ["Deny"], **spec},
+    }
+
+
+class Setup:
+    """A cluster with one policy and one binding."""
+
+    def __init__(self, made: JsonObject, bound: JsonObject, *, mutating: bool = False) -> None:
+        self.cluster = Cluster()
+        self.cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns", "labels": {"team": "a"}}})
+        self.validating = ValidatingPolicies(self.cluster.environment)
+        self.mutating = MutatingPolicies(self.cluster.environment)
+        kinds = (
+            (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)
+            if mutating
+            else (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
+        )
+        self.cluster.objects.put(kinds[0], made)
+        self.cluster.objects.put(kinds[1], bound)
+
+    def request(self, data: JsonObject | None = None, **more: Any) -> AdmissionAttributes:
+        return self.cluster.request(CONFIG_MAPS, {"metadata": {"name": "c"}, "data": data or {}}, **more)
+
+    async def refusal(self, request: AdmissionAttributes) -> StatusError:
+        with pytest.raises(StatusError) as caught:
+            await self.validating.validate(request)
+        return caught.value
+
+
+DENIED = "configmaps \"c\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: "
+
+
+@pytest.mark.parametrize(
+    ("validation", "message", "code"),
+    [
+        ({"expression": "false"}, "failed expression: false", 422),
+        ({"expression": "false", "message": "no"}, "no", 422),
+        ({"expression": "false", "messageExpression": "'not ' + object.metadata.name"}, "not c", 422),
+        ({"expression": "false", "message": "no", "reason": "Forbidden"}, "no", 403),
+        (
+            {"expression": "object.none == 1"},
+            "expression 'object.none == 1' resulted in error: no such key: none",
+            422,
+        ),
+    ],
+)
+async def test_a_false_expression_refuses(validation: JsonObject, message: str, code: int) -> None:
+    setup = Setup(policy(validations=[validation]), binding())
+    error = await setup.refusal(setup.request())
+    assert (error.message, error.code) == (DENIED + message, code)
+    assert (error.details or {})["causes"] == [{"message": DENIED.partition("forbidden: ")[2] + message}]
+
+
+async def test_variables_the_namespace_and_the_user_can_be_asked_for() -> None:
+    expressions = [
+        "variables.double == 2",
+        "namespaceObject.metadata.labels.team == 'a'",
+        "request.userInfo.username == 'ann'",
+        "request.namespace == 'ns'",
+        "authorizer.group('').resource('secrets').check('get').allowed()",
+    ]
+    variables = [
+        {"name": "size", "expression": "object.data.size()"},
+        {"name": "double", "expression": "variables.size * 2"},
+    ]
+    validations = [{"expression": text} for text in expressions]
+    setup = Setup(policy(validations=validations, variables=variables), binding())
+    await setup.validating.validate(setup.request({"a": "1"}))
+    setup.cluster.may = lambda query: query.resource != "secrets"
+    error = await setup.refusal(setup.request({"a": "1"}))
+    assert error.message.endswith(f"failed expression: {expressions[-1]}")
+
+
+async def test_conditions_choose_what_is_judged() -> None:
+    conditions = [{"name": "m", "expression": "'judged' in object.data"}]
+    setup = Setup(policy(validations=[{"expression": "false"}], matchConditions=conditions), binding())
+    await setup.validating.validate(setup.request({"other": ""}))
+    await setup.refusal(setup.request({"judged": ""}))
+
+
+async def test_a_binding_may_only_warn() -> None:
+    setup = Setup(
+        policy(validations=[{"expression": "false", "message": "no"}]), binding(validationActions=["Warn"])
+    )
+    request = setup.request()
+    await setup.validating.validate(request)
+    assert request.ctx.warnings == [
+        "Validation failed for ValidatingAdmissionPolicy 'p' with binding 'b': no"
+    ]
+
+
+async def test_a_binding_narrows_its_policy() -> None:
+    elsewhere = {"namespaceSelector": {"matchLabels": {"team": "b"}}, "objectSelector": {}}
+    setup = Setup(policy(validations=[{"expression": "false"}]), binding(matchResources=elsewhere))
+    await setup.validating.validate(setup.request())
+
+
+async def test_parameters_come_from_the_binding() -> None:
+    made = policy(
+        validations=[{"expression": "object.data.size() <= int(params.data.max)"}],
+        paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
+    )
+    reference = {"name": "limits", "parameterNotFoundAction": "Deny"}
+    setup = Setup(made, binding(paramRef=reference))
+    error = await setup.refusal(setup.request())
+    assert error.message.endswith("no params found for policy binding with `Deny` parameterNotFoundAction")
+    limits = {"metadata": {"name": "limits", "namespace": "ns"}, "data": {"max": "1"}}
+    setup.cluster.objects.put(CONFIG_MAPS, limits)
+    await setup.validating.validate(setup.request({"a": ""}))
+    await setup.refusal(setup.request({"a": "", "b": ""}))
+
+
+async def test_a_mutating_policy_applies_configurations_and_patches() -> None:
+    applied = "Object{metadata: Object.metadata{labels: Object.metadata.labels{stamped: 'yes'}}}"
+    patched = "[JSONPatch{op: 'add', path: '/data/made', value: object.metadata.labels.stamped}]"
+    mutations = [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": applied}},
+        {"patchType": "JSONPatch", "jsonPatch": {"expression": patched}},
+    ]
+    setup = Setup(policy(mutations=mutations), binding(), mutating=True)
+    request = setup.request({"k": "v"})
+    await setup.mutating.mutate(request)
+    made = request.object or {}
+    assert made["metadata"]["labels"] == {"stamped": "yes"}
+    assert made["data"] == {"k": "v", "made": "yes"}
+
+
+async def test_a_mutation_that_fails_refuses_unless_failures_are_ignored() -> None:
+    broken = [{"patchType": "JSONPatch", "jsonPatch": {"expression": "object.none"}}]
+    setup = Setup(policy(mutations=broken), binding(), mutating=True)
+    with pytest.raises(StatusError, match="policy 'p' with binding 'b' denied request: no such key: none"):
+        await setup.mutating.mutate(setup.request())
+    setup = Setup(policy(mutations=broken, failurePolicy="Ignore"), binding(), mutating=True)
+    await setup.mutating.mutate(setup.request())
