@@ -1,0 +1,194 @@
+"""What tests of kinds share: a request, objects in memory, and addresses to hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.kinds import builtin_definitions
+from kindling.apiserver.registry.context import AllocationError, RequestContext, UserInfo
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore import errors
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.fields import FieldError
+from kubecore.resources import ResourceType
+
+
+class Memory:
+    """An ObjectWriter over a dictionary."""
+
+    def __init__(self) -> None:
+        self.stored: dict[tuple[str, str, str], JsonObject] = {}
+        self.deleted: list[tuple[str, JsonObject | None, bool]] = []
+
+    def put(self, resource: ResourceType, obj: JsonObject) -> None:
+        metadata = obj["metadata"]
+        self.stored[resource.plural, metadata.get("namespace", ""), metadata["name"]] = obj
+
+    def get(self, resource: ResourceType, namespace: str | None, name: str) -> JsonObject | None:
+        found = self.stored.get((resource.plural, namespace or "", name))
+        return None if found is None else deep_copy(found)
+
+    def list(self, resource: ResourceType, namespace: str | None = None) -> Sequence[JsonObject]:
+        return [
+            deep_copy(obj)
+            for (plural, where, _), obj in sorted(self.stored.items())
+            if plural == resource.plural and namespace in (None, where)
+        ]
+
+    def exists(self, resource: ResourceType, namespace: str | None, name: str) -> bool:
+        return (resource.plural, namespace or "", name) in self.stored
+
+    async def create(self, resource: ResourceType, obj: JsonObject, *, dry_run: bool = False) -> JsonObject:
+        self.put(resource, obj)
+        return obj
+
+    async def modify(
+        self,
+        resource: ResourceType,
+        namespace: str | None,
+        name: str,
+        change: Callable[[JsonObject], JsonObject | None],
+        *,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        obj = self.get(resource, namespace, name)
+        if obj is None:
+            raise errors.not_found(resource, name)
+        changed = change(obj) or obj
+        if not dry_run:
+            self.put(resource, changed)
+        return changed
+
+    async def delete(
+        self,
+        resource: ResourceType,
+        namespace: str | None,
+        name: str,
+        *,
+        options: JsonObject | None = None,
+        dry_run: bool = False,
+    ) -> JsonObject:
+        self.deleted.append((name, options, dry_run))
+        return {}
+
+
+@dataclass
+class Addresses:
+    """An AddressAllocator that counts upwards."""
+
+    ips: set[str] = field(default_factory=set)
+    ports: set[int] = field(default_factory=set)
+
+    def allocate_ip(self, family: str = "IPv4") -> str:
+        value = next(f"10.96.0.{number}" for number in range(2, 250) if f"10.96.0.{number}" not in self.ips)
+        self.ips.add(value)
+        return value
+
+    def reserve_ip(self, address: str) -> None:
+        if address in self.ips:
+            raise AllocationError("provided IP is already allocated")
+        self.ips.add(address)
+
+    def release_ip(self, address: str) -> None:
+        self.ips.discard(address)
+
+    def allocate_port(self) -> int:
+        number = next(number for number in range(30000, 32768) if number not in self.ports)
+        self.ports.add(number)
+        return number
+
+    def reserve_port(self, port: int) -> None:
+        if not 30000 <= port <= 32767:
+            raise AllocationError(
+                "provided port is not in the valid range. The range of valid ports is 30000-32767"
+            )
+        if port in self.ports:
+            raise AllocationError("provided port is already allocated")
+        self.ports.add(port)
+
+    def release_port(self, port: int) -> None:
+        self.ports.discard(port)
+
+
+@dataclass
+class Kinds:
+    """The built-in kinds, and the way of a request through one of them."""
+
+    definitions: dict[tuple[str, str], ResourceDefinition]
+    memory: Memory = field(default_factory=Memory)
+    addresses: Addresses = field(default_factory=Addresses)
+
+    def definition(self, plural: str, api_version: str = "") -> ResourceDefinition:
+        if api_version:
+            return self.definitions[api_version, plural]
+        return next(found for (_, name), found in self.definitions.items() if name == plural)
+
+    def context(self, plural: str, name: str = "x", **changes: Any) -> RequestContext:
+        definition = self.definition(plural)
+        return RequestContext(
+            user=UserInfo("ann", groups=("system:masters",)),
+            verb="create",
+            resource=definition.resource,
+            namespace="ns" if definition.resource.namespaced else "",
+            name=name,
+            subresource="",
+            objects=self.memory,
+            addresses=self.addresses,
+            **changes,
+        )
+
+    def read(self, plural: str, document: JsonObject, api_version: str = "") -> JsonObject:
+        """The document as the server takes it in: defaults set."""
+        obj = deep_copy(document)
+        obj.setdefault("metadata", {}).setdefault("name", "x")
+        self.definition(plural, api_version).strategy.default(obj)
+        return obj
+
+    def create(self, plural: str, document: JsonObject) -> tuple[JsonObject, list[str]]:
+        """The new object and the messages of what is wrong with it."""
+        obj = self.read(plural, document)
+        obj["metadata"].setdefault("uid", "11111111-2222-3333-4444-555555555555")
+        strategy = self.definition(plural).strategy
+        ctx = self.context(plural)
+        strategy.prepare_for_create(ctx, obj)
+        found = strategy.validate(ctx, obj)
+        if not found:
+            strategy.canonicalize(obj)
+        return obj, told(found)
+
+    def update(self, plural: str, old: JsonObject, change: JsonObject) -> tuple[JsonObject, list[str]]:
+        """The object after a change of top-level fields, and what is wrong with the change."""
+        new = deep_copy(old)
+        new.update(deep_copy(change))
+        strategy = self.definition(plural).strategy
+        strategy.default(new)
+        ctx = self.context(plural)
+        strategy.prepare_for_update(ctx, new, deep_copy(old))
+        return new, told(strategy.validate_update(ctx, new, deep_copy(old)))
+
+    def row(self, plural: str, document: JsonObject) -> list[Any]:
+        """The cells that print the document."""
+        table = self.definition(plural).table
+        assert table is not None
+        return table.cells(self.read(plural, document))
+
+
+def told(found: Sequence[FieldError]) -> list[str]:
+    return [error.message() for error in found]
+
+
+@pytest.fixture(scope="session")
+def all_definitions() -> dict[tuple[str, str], ResourceDefinition]:
+    return {
+        (definition.resource.api_version, definition.resource.plural): definition
+        for definition in builtin_definitions()
+    }
+
+
+@pytest.fixture
+def kinds(all_definitions: dict[tuple[str, str], ResourceDefinition]) -> Kinds:
+    return Kinds(all_definitions)
