@@ -160,6 +160,13 @@ class ApiServer:
 
     async def start(self) -> None:
         """Load what is stored, make what every cluster has, and listen. Raises StorageError, OSError."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         self.store.open()
         for bucket in (rbac.ROLES, rbac.CLUSTER_ROLES, rbac.ROLE_BINDINGS, rbac.CLUSTER_ROLE_BINDINGS):
             self.feed.on_change(bucket, self._role_changed(bucket))

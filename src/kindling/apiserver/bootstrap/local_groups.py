@@ -99,6 +99,8 @@ class LocalGroups:
     async def synchronize(self) -> None:
         """Make what is missing, remove what is no longer served."""
         catalog = self._catalog
+        if catalog.of(API_SERVICES) is None:
+            return
         wanted = {
             f"{version}.{group}": (group, version)
             for group in catalog.groups()

@@ -1,0 +1,127 @@
+"""RBAC: rules, bindings, aggregation, and what nobody may grant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.auth import rbac
+from kindling.apiserver.auth.rules import Rule, compact, from_json, uncovered
+from kindling.apiserver.bootstrap.roles import cluster_roles
+from kindling.apiserver.bootstrap.start import aggregated_rules
+from kindling.apiserver.registry.admission import AuthorizationQuery
+from kindling.apiserver.registry.context import UserInfo
+
+ANN = UserInfo("ann", groups=("crew", "system:authenticated"))
+
+
+def ask(verb: str = "get", resource: str = "pods", **more: Any) -> AuthorizationQuery:
+    return AuthorizationQuery(more.pop("user", ANN), verb, resource=resource, **more)
+
+
+@pytest.mark.parametrize(
+    ("rule", "query", "allowed"),
+    [
+        (Rule(("get",), ("",), ("pods",)), ask(), True),
+        (Rule(("get",), ("",), ("pods",)), ask("list"), False),
+        (Rule(("get",), ("",), ("pods",)), ask(subresource="log"), False),
+        (Rule(("get",), ("",), ("pods/log",)), ask(subresource="log"), True),
+        (Rule(("get",), ("",), ("*/log",)), ask(subresource="log"), True),
+        (Rule(("get",), ("",), ("pods/*",)), ask(subresource="log"), False),
+        (Rule(("*",), ("*",), ("*",)), ask("anything", group="apps", subresource="status"), True),
+        (Rule(("get",), ("apps",), ("pods",)), ask(), False),
+        (Rule(("get",), ("",), ("pods",), ("one",)), ask(name="one"), True),
+        (Rule(("get",), ("",), ("pods",), ("one",)), ask(), False),
+        (Rule(("get",), paths=("/logs/*",)), AuthorizationQuery(ANN, "get", path="/logs/x"), True),
+        (Rule(("get",), paths=("/logs",)), AuthorizationQuery(ANN, "get", path="/logs/x"), False),
+        (Rule(("get",), paths=("/logs",)), ask(), False),
+    ],
+)
+def test_a_rule_allows_exactly_what_it_names(rule: Rule, query: AuthorizationQuery, allowed: bool) -> None:
+    assert rule.allows(query) is allowed
+
+
+def _role(name: str, rules: list[Any], namespace: str = "") -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": namespace}, "rules": rules}
+
+
+def _binding(
+    name: str, role: str, subjects: list[Any], namespace: str = "", kind: str = "ClusterRole"
+) -> Any:
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "roleRef": {"kind": kind, "name": role},
+        "subjects": subjects,
+    }
+
+
+def test_bindings_open_their_namespace_and_close_with_their_deletion() -> None:
+    authorizer = rbac.RbacAuthorizer()
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+    authorizer.changed(rbac.CLUSTER_ROLES, "ADDED", _role("reader", rules))
+    binding = _binding("b", "reader", [{"kind": "Group", "name": "crew"}], "here")
+    authorizer.changed(rbac.ROLE_BINDINGS, "ADDED", binding)
+    assert authorizer.authorize(ask(namespace="here")) == (
+        True,
+        'RBAC: allowed by RoleBinding "b/here" of ClusterRole "reader" to Group "crew"',
+    )
+    assert authorizer.authorize(ask(namespace="there")) == (False, "")
+    authorizer.changed(rbac.ROLE_BINDINGS, "DELETED", binding)
+    assert authorizer.authorize(ask(namespace="here")) == (False, "")
+
+
+def test_service_accounts_are_the_users_that_stand_for_them() -> None:
+    authorizer = rbac.RbacAuthorizer()
+    rules = [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]
+    authorizer.changed(rbac.CLUSTER_ROLES, "ADDED", _role("reader", rules))
+    subject = {"kind": "ServiceAccount", "name": "robot", "namespace": "n"}
+    authorizer.changed(rbac.CLUSTER_ROLE_BINDINGS, "ADDED", _binding("b", "reader", [subject]))
+    allowed, reason = authorizer.authorize(ask(user=UserInfo("system:serviceaccount:n:robot")))
+    assert allowed
+    assert reason.endswith('to ServiceAccount "robot/n"')
+
+
+def test_a_missing_role_is_named_in_the_refusal() -> None:
+    authorizer = rbac.RbacAuthorizer()
+    authorizer.changed(
+        rbac.CLUSTER_ROLE_BINDINGS, "ADDED", _binding("b", "no", [{"kind": "User", "name": "ann"}])
+    )
+    assert authorizer.authorize(ask()) == (
+        False,
+        'RBAC: clusterrole.rbac.authorization.k8s.io "no" not found',
+    )
+
+
+def test_what_is_granted_beyond_what_is_held_is_listed_compactly() -> None:
+    held = [Rule(("get", "list"), ("",), ("configmaps",)), Rule(("get",), ("",), ("secrets",), ("one",))]
+    wanted = [
+        Rule(("get", "delete", "patch"), ("",), ("configmaps",)),
+        Rule(("get",), ("",), ("secrets",), ("one", "two")),
+    ]
+    assert [rule.show() for rule in uncovered(held, wanted)] == [
+        '{APIGroups:[""], Resources:["configmaps"], Verbs:["delete" "patch"]}'.replace('" "', '", "'),
+        '{APIGroups:[""], Resources:["secrets"], ResourceNames:["two"], Verbs:["get"]}',
+    ]
+    assert not uncovered([Rule(("*",), ("*",), ("*",))], wanted)
+
+
+def test_compacting_joins_the_verbs_of_one_resource() -> None:
+    rules = [Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("pods",))]
+    assert compact(rules) == [Rule(("get", "list"), ("",), ("pods",))]
+
+
+def test_the_default_roles_aggregate_view_into_edit_into_admin() -> None:
+    roles = {role["metadata"]["name"]: role for role in cluster_roles()}
+    for name in ("view", "edit", "admin"):
+        selectors = roles[name]["aggregationRule"]["clusterRoleSelectors"]
+        roles[name]["rules"] = aggregated_rules(roles[name], selectors, list(roles.values()))
+
+    def may(role: str, verb: str, resource: str) -> bool:
+        return any(rule.allows(ask(verb, resource)) for rule in from_json(roles[role]["rules"]))
+
+    assert may("view", "get", "configmaps")
+    assert not may("view", "get", "secrets")
+    assert may("edit", "get", "secrets")
+    assert not may("edit", "create", "resourcequotas")
+    assert may("admin", "get", "configmaps")
