@@ -2,19 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects import meta
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.instancetypes import apply as application
+from virtplane.compute.instancetypes import references
+from virtplane.compute.instancetypes.topology import TopologyError
+
+_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 class Expander:
     """Finds instance types and preferences and applies them to VMs."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, config: Callable[[], ClusterConfig]) -> None:
         self._client = client
+        self._config = config
 
     async def expand(self, vm: JsonObject) -> JsonObject:
-        """The VM without matchers. Raises StatusError where something is missing or contradicts itself."""
-        return typed(vm)
+        """The VM without references. Raises StatusError where something is missing or contradicts itself."""
+        result = typed(vm)
+        found = {name: await self._find(vm, name) for name in references.FIELDS}
+        if not any(found.values()):
+            return result
+        template = result["spec"]["template"]
+        try:
+            application.apply(
+                template["spec"], template["metadata"], found["instancetype"], found["preference"]
+            )
+        except application.Conflicts as error:
+            text = f"VM field(s) {', '.join(error.fields)} conflicts with selected instance type"
+            raise errors.bad_request(text) from error
+        except TopologyError as error:
+            raise errors.bad_request(str(error)) from error
+        set_defaults(template["spec"], self._config())
+        for name in references.FIELDS:
+            result["spec"].pop(name, None)
+        return result
+
+    async def _find(self, vm: JsonObject, name: str) -> JsonObject | None:
+        reference = references.matcher(vm, name)
+        if not reference:
+            return None
+        namespace = meta.namespace(vm)
+        try:
+            kind = references.kind_of(reference, name)
+        except references.UnexpectedKind as error:
+            raise errors.bad_request(str(error)) from error
+        pinned = references.pinned_revision(vm, name)
+        if pinned:
+            revision = await self._client.get(resources.CONTROLLER_REVISIONS, pinned, namespace)
+            return get_object(revision, "data", "spec")
+        scope = namespace if kind.namespaced else None
+        return get_object(await self._client.get(kind, get_str(reference, "name"), scope), "spec")
 
     def problems(self, document: JsonObject) -> list[str]:
         """Why a document is no VM at all; empty when it is one."""
@@ -24,7 +68,19 @@ class Expander:
         return found
 
 
-_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
+def set_defaults(spec: JsonObject, config: ClusterConfig) -> None:
+    """The disks, the interface and the eviction strategy that an instance of `spec` would get."""
+    devices = spec["domain"].setdefault("devices", {})
+    used = {item.get("name") for item in [*get_list(devices, "disks"), *get_list(devices, "filesystems")]}
+    missing = [item for item in get_list(spec, "volumes") if item.get("name") not in used]
+    if missing:
+        added = [{"name": item.get("name"), "disk": {}} for item in missing]
+        devices["disks"] = [*get_list(devices, "disks"), *added]
+    if devices.get("autoattachPodInterface") is not False and not get_list(devices, "interfaces"):
+        devices["interfaces"] = [{"name": "default", config.default_network_interface: {}}]
+        if not get_list(spec, "networks"):
+            spec["networks"] = [{"name": "default", "pod": {}}]
+    spec.setdefault("evictionStrategy", config.eviction_strategy)
 
 
 def typed(vm: JsonObject) -> JsonObject:

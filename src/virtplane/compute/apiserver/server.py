@@ -134,7 +134,7 @@ class Served:
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
         self._authorizer = Authorizer(client)
         self._webhooks = webhooks.Webhooks(client)
-        expander = Expander(client)
+        expander = Expander(client, self.config)
         agents = NodeAgents(client, namespace)
         self._instances = Instances(client, agents, expander, self._settings)
         self._machines = Machines(client, self._instances)

@@ -190,12 +190,18 @@ class Cluster:
         """The pods that an instance controls."""
         return self.pods.by_index("controller", meta.uid(vmi))
 
-    async def mark_observed(self, resource: ResourceType, obj: JsonObject) -> bool:
-        """Writes on first contact which API version the controllers work with. Says whether it had to."""
+    async def mark_observed(
+        self, resource: ResourceType, obj: JsonObject, extra: JsonObject | None = None
+    ) -> bool:
+        """Writes on first contact which API version the controllers work with, and `extra` with it.
+
+        Says whether it had to.
+        """
         present = meta.annotations(obj)
         if all(present.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):
             return False
         patch = {"metadata": {"annotations": dict.fromkeys(OBSERVED_ANNOTATIONS, OBSERVED_VERSION)}}
+        patch.update(extra or {})
         await self.client.patch(resource, meta.name(obj), patch, meta.namespace(obj), type="merge")
         return True
 

@@ -13,6 +13,8 @@ from virtplane.compute.controller.replicaset import decisions
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS
 _RETRY_SECONDS = 5.0
+_WRITTEN_SPEC: JsonObject = {"template": {"spec": {"domain": {"resources": {}}}}}
+"""What the controllers' first write adds to a set: a field that is always written, empty or not."""
 
 
 class ReplicaSetController:
@@ -46,7 +48,7 @@ class ReplicaSetController:
         if replica_set is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_KIND, replica_set):
+        if await self._cluster.mark_observed(_KIND, replica_set, {"spec": _WRITTEN_SPEC}):
             return DONE
         instances = await self._claim(replica_set)
         failure: tuple[str, str] | None = None

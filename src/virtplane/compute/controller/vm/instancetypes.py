@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject
+from dataclasses import dataclass, field
+
+from kubecore import resources
+from kubecore.errors import StatusError, is_already_exists
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects import meta
+from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.vm.status import SyncError
+from virtplane.compute.instancetypes import apply as application
+from virtplane.compute.instancetypes import references
+from virtplane.compute.instancetypes.topology import TopologyError
+
+_REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindPreference"}
+
+
+@dataclass(slots=True)
+class _Found:
+    """The specs that a VM's references lead to."""
+
+    specs: dict[str, JsonObject] = field(default_factory=dict)
+
+    @property
+    def instancetype(self) -> JsonObject | None:
+        return self.specs.get("instancetype")
+
+    @property
+    def preference(self) -> JsonObject | None:
+        return self.specs.get("preference")
 
 
 class InstancetypeSync:
@@ -12,12 +38,113 @@ class InstancetypeSync:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._found: dict[str, _Found] = {}
 
     async def sync(self, vm: JsonObject) -> SyncError | None:
+        """Finds what the VM refers to, pins it, and records that in `vm`'s status (or expands the VM)."""
+        found = _Found()
+        for name in references.FIELDS:
+            error = await self._resolve(vm, name, found)
+            if error is not None:
+                return error
+        if found.specs:
+            self._found[meta.uid(vm)] = found
+        else:
+            self._found.pop(meta.uid(vm), None)
+        if found.specs and self._cluster.settings().instancetype_reference_policy != "reference":
+            return await self._expand(vm, found)
+        return None
+
+    async def _resolve(self, vm: JsonObject, name: str, found: _Found) -> SyncError | None:
+        reference = references.matcher(vm, name)
+        status = vm.setdefault("status", {})
+        if not reference:
+            status.pop(references.status_field(name), None)
+            return None
+        try:
+            kind = references.kind_of(reference, name)
+            pinned = references.pinned_revision(vm, name)
+            if pinned:
+                revision = await self._revision(pinned, meta.namespace(vm))
+                source = get_object(revision, "data")
+            else:
+                namespace = meta.namespace(vm) if kind.namespaced else None
+                source = await self._cluster.client.get(kind, get_str(reference, "name"), namespace)
+                pinned = await self._pin(vm, references.revision_of(vm, source, kind))
+        except references.UnexpectedKind as error:
+            return SyncError(_REASONS[name], str(error))
+        except StatusError as error:
+            return SyncError(_REASONS[name], error.message)
+        if pinned:
+            status[references.status_field(name)] = references.recorded(reference, pinned)
+        found.specs[name] = get_object(source, "spec")
+        return None
+
+    async def _revision(self, name: str, namespace: str) -> JsonObject:
+        cached = self._cluster.revisions.get(namespace, name)
+        return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
+
+    async def _pin(self, vm: JsonObject, revision: JsonObject) -> str:
+        if self._cluster.settings().instancetype_reference_policy != "reference":
+            return ""
+        try:
+            await self._cluster.client.create(resources.CONTROLLER_REVISIONS, revision)
+        except StatusError as error:
+            if not is_already_exists(error):
+                raise
+        return meta.name(revision)
+
+    async def _expand(self, vm: JsonObject, found: _Found) -> SyncError | None:
+        """Writes the values into the VM itself and takes the references away."""
+        policy = self._cluster.settings().instancetype_reference_policy
+        pinned = [name for name in references.FIELDS if references.pinned_revision(vm, name)]
+        if pinned and policy != "expandAll":
+            return None
+        template = deep_copy(get_object(vm, "spec", "template"))
+        error = _apply(template["spec"], template.setdefault("metadata", {}), found)
+        if error is not None:
+            return error
+        operations: list[JsonObject] = [
+            {"op": "test", "path": "/spec/template", "value": get_object(vm, "spec", "template")},
+            {"op": "replace", "path": "/spec/template", "value": template},
+        ]
+        for name in references.FIELDS:
+            if name in vm["spec"]:
+                operations.append({"op": "remove", "path": f"/spec/{name}"})
+            vm["status"].pop(references.status_field(name), None)
+        written = await self._cluster.client.patch(
+            kinds.VIRTUAL_MACHINES, meta.name(vm), operations, meta.namespace(vm), type="json"
+        )
+        vm["spec"], vm["metadata"] = written["spec"], written["metadata"]
+        self._found.pop(meta.uid(vm), None)
         return None
 
     def apply(self, vm: JsonObject, instance: JsonObject) -> SyncError | None:
-        return None
+        """Puts the values into a new instance."""
+        found = self._found.get(meta.uid(vm))
+        if found is None:
+            return None
+        instance["metadata"]["annotations"].update(references.instance_annotations(vm))
+        return _apply(instance["spec"], instance["metadata"], found)
 
     def expanded(self, vm: JsonObject, spec: JsonObject) -> JsonObject:
-        return spec
+        """A VM's spec with the values put in; as it is where they do not fit."""
+        found = self._found.get(meta.uid(vm))
+        if found is None:
+            return spec
+        result = deep_copy(spec)
+        template = result.setdefault("template", {})
+        if _apply(template.setdefault("spec", {}), template.setdefault("metadata", {}), found) is not None:
+            return spec
+        return result
+
+
+def _apply(spec: JsonObject, metadata: JsonObject, found: _Found) -> SyncError | None:
+    try:
+        application.apply(spec, metadata, found.instancetype, found.preference)
+    except application.Conflicts as error:
+        fields = ", ".join(error.fields)
+        return SyncError("FailedCreate", f"VM conflicts with instancetype spec in fields: [{fields}]")
+    except TopologyError as error:
+        return SyncError("FailedCreate", str(error))
+    return None

@@ -149,9 +149,7 @@ def _wait_as_receiver(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: f
         return NOTHING
     if get_bool(vmi, "status", "migrationState", "completed"):
         return Decision(new_strategy=meta.annotations(vm).get(RESTORE_ANNOTATION, ""))
-    return Decision(
-        error="VM is waiting to receive a migration, but its VirtualMachineInstance is not a receiver"
-    )
+    return Decision(error="Found non receiver VMI while VM is receiver")
 
 
 _RULES = {
