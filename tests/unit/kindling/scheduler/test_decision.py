@@ -1,0 +1,312 @@
+"""The decision for one pod, rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.scheduler.decision import Placement, Unschedulable, decide
+from kindling.scheduler.snapshot import Volumes, take
+from kubecore.json import JsonObject
+
+HOPELESS = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+
+
+def node(name: str = "n1", *, cpu: str = "4", pods: str = "110", **extra: Any) -> JsonObject:
+    labels = {"kubernetes.io/hostname": name, **extra.pop("labels", {})}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": extra.pop("spec", {}),
+        "status": {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": pods, **extra.pop("resources", {})}},
+    }
+
+
+def pod(name: str = "p", *, on: str = "", requests: JsonObject | None = None, **spec: Any) -> JsonObject:
+    container: JsonObject = {"name": "c", "resources": {"requests": requests or {}}}
+    container["ports"] = spec.pop("ports", [])
+    labels = spec.pop("labels", {})
+    return {
+        "metadata": {"name": name, "namespace": "lab", "uid": f"uid-{name}", "labels": labels},
+        "spec": {"containers": [container], **({"nodeName": on} if on else {}), **spec},
+    }
+
+
+def reason(wanted: JsonObject, *nodes: JsonObject, pods: tuple[JsonObject, ...] = (), **more: Any) -> str:
+    result = decide(wanted, take(nodes, pods, **more))
+    assert isinstance(result, Unschedulable)
+    return result.message
+
+
+def place(wanted: JsonObject, *nodes: JsonObject, pods: tuple[JsonObject, ...] = (), **more: Any) -> str:
+    result = decide(wanted, take(nodes, pods, **more))
+    assert isinstance(result, Placement), result
+    return result.node
+
+
+def test_without_nodes_nothing_can_be_scheduled() -> None:
+    assert reason(pod()) == "no nodes available to schedule pods"
+
+
+def test_a_full_node_is_told_with_the_resource_that_is_short() -> None:
+    message = reason(
+        pod(requests={"cpu": "2"}), node(cpu="3"), pods=(pod("q", on="n1", requests={"cpu": "2"}),)
+    )
+    assert (
+        message == f"0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, {NO_VICTIMS}"
+    )
+
+
+def test_a_node_that_is_too_small_when_empty_is_hopeless() -> None:
+    message = reason(pod(requests={"cpu": "5", "memory": "9Gi"}), node())
+    assert message == (
+        "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. "
+        f"no new claims to deallocate, {HOPELESS}"
+    )
+
+
+def test_extended_resources_count_like_others() -> None:
+    wanted = pod(requests={"devices.kubevirt.io/kvm": "1"})
+    assert "1 Insufficient devices.kubevirt.io/kvm" in reason(wanted, node())
+    assert place(wanted, node(), node("n2", resources={"devices.kubevirt.io/kvm": "1k"})) == "n2"
+
+
+def test_pods_are_counted_and_ended_ones_are_not() -> None:
+    placed = pod("q", on="n1")
+    assert "1 Too many pods" in reason(pod(), node(pods="1"), pods=(placed,))
+    assert place(pod(), node(pods="1"), pods=({**placed, "status": {"phase": "Succeeded"}},)) == "n1"
+
+
+def test_assumed_pods_take_room_before_the_server_says_so() -> None:
+    waiting = pod("q", requests={"cpu": "4"})
+    assert "Insufficient cpu" in reason(
+        pod(requests={"cpu": "1"}), node(), pods=(waiting,), assumed={"uid-q": "n1"}
+    )
+
+
+def test_init_containers_and_sidecars_are_counted_as_they_run() -> None:
+    def needing(init: str, sidecar: str, main: str) -> JsonObject:
+        wanted = pod(requests={"cpu": main})
+        wanted["spec"]["initContainers"] = [
+            {"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": sidecar}}},
+            {"name": "i", "resources": {"requests": {"cpu": init}}},
+        ]
+        return wanted
+
+    assert place(needing("3", "1", "1"), node(cpu="4")) == "n1"
+    assert "Insufficient cpu" in reason(needing("3500m", "1", "1"), node(cpu="4"))
+    assert "Insufficient cpu" in reason(needing("1", "2", "3"), node(cpu="4"))
+
+
+def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
+    cordoned = node(spec={"unschedulable": True})
+    assert "1 node(s) were unschedulable." in reason(pod(), cordoned)
+    tolerant = pod(tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}])
+    assert place(tolerant, cordoned) == "n1"
+
+
+def test_taints_are_told_together() -> None:
+    tainted = node(spec={"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]})
+    assert "1 node(s) had untolerated taint(s)." in reason(pod(), tainted)
+    assert place(pod(tolerations=[{"key": "a", "value": "b", "effect": "NoSchedule"}]), tainted) == "n1"
+    assert place(pod(tolerations=[{"operator": "Exists"}]), tainted) == "n1"
+    assert "taint" in reason(pod(tolerations=[{"key": "a", "value": "c"}]), tainted)
+
+
+@pytest.mark.parametrize(
+    ("expression", "fits"),
+    [
+        ({"key": "zone", "operator": "In", "values": ["a"]}, True),
+        ({"key": "zone", "operator": "NotIn", "values": ["a"]}, False),
+        ({"key": "gpu", "operator": "DoesNotExist"}, True),
+        ({"key": "cores", "operator": "Gt", "values": ["4"]}, True),
+        ({"key": "cores", "operator": "Lt", "values": ["4"]}, False),
+        ({"key": "zone", "operator": "Gt", "values": ["4"]}, False),
+    ],
+)
+def test_node_affinity_speaks_of_labels(expression: JsonObject, fits: bool) -> None:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    wanted, candidate = pod(affinity=affinity), node(labels={"zone": "a", "cores": "8"})
+    if fits:
+        assert place(wanted, candidate) == "n1"
+    else:
+        assert "1 node(s) didn't match Pod's node affinity/selector." in reason(wanted, candidate)
+
+
+def test_node_selectors_and_names_are_kept() -> None:
+    assert "node affinity/selector" in reason(pod(nodeSelector={"disk": "ssd"}), node())
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert place(pod(affinity={"nodeAffinity": required}), node(), node("n2")) == "n2"
+
+
+def test_host_ports_conflict_where_addresses_overlap() -> None:
+    taken = pod("q", on="n1", ports=[{"hostPort": 80, "hostIP": "10.0.0.1"}])
+    other_address = pod(ports=[{"hostPort": 80, "hostIP": "10.0.0.2"}])
+    assert place(other_address, node(), pods=(taken,)) == "n1"
+    assert "free ports" in reason(pod(ports=[{"hostPort": 80}]), node(), pods=(taken,))
+    assert place(pod(ports=[{"hostPort": 80, "protocol": "UDP"}]), node(), pods=(taken,)) == "n1"
+
+
+def pod_affinity(kind: str, key: str = "kubernetes.io/hostname", **term: Any) -> JsonObject:
+    rule = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "db"}}, **term}
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
+
+
+def test_pods_go_where_their_friends_are() -> None:
+    friend = pod("q", on="n2", labels={"app": "db"})
+    wanted = pod(affinity=pod_affinity("podAffinity"))
+    assert place(wanted, node(), node("n2"), pods=(friend,)) == "n2"
+    assert "1 node(s) didn't match pod affinity rules." in reason(wanted, node())
+
+
+def test_the_first_of_a_group_that_wants_its_own_kind_may_start() -> None:
+    assert place(pod(labels={"app": "db"}, affinity=pod_affinity("podAffinity")), node()) == "n1"
+
+
+def test_pods_keep_away_from_others_in_both_directions() -> None:
+    hermit = pod("q", on="n1", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity"))
+    plain = pod("r", on="n1", labels={"app": "db"})
+    wanted = pod(labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity"))
+    assert place(wanted, node(), node("n2"), pods=(plain,)) == "n2"
+    assert "1 node(s) didn't match pod anti-affinity rules." in reason(wanted, node(), pods=(plain,))
+    assert "1 node(s) didn't satisfy existing pods anti-affinity rules." in reason(
+        pod(labels={"app": "db"}), node(), pods=(hermit,)
+    )
+
+
+def test_affinity_reaches_other_namespaces_only_on_request() -> None:
+    far = pod("q", on="n1", labels={"app": "db"})
+    far["metadata"]["namespace"] = "other"
+    namespaces = [{"metadata": {"name": "other", "labels": {"team": "x"}}}]
+    wanted = pod(affinity=pod_affinity("podAntiAffinity"))
+    assert place(wanted, node(), pods=(far,), namespaces=namespaces) == "n1"
+    selecting = pod(
+        affinity=pod_affinity("podAntiAffinity", namespaceSelector={"matchLabels": {"team": "x"}})
+    )
+    assert "anti-affinity" in reason(selecting, node(), pods=(far,), namespaces=namespaces)
+
+
+def test_topology_spread_keeps_the_skew_small() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "db"}},
+    }
+    wanted = pod(labels={"app": "db"}, topologySpreadConstraints=[constraint])
+    zones = (node("n1", labels={"zone": "a"}), node("n2", labels={"zone": "b"}))
+    placed = pod("q", on="n1", labels={"app": "db"})
+    assert place(wanted, *zones, pods=(placed,)) == "n2"
+    full = (zones[0], node("n2", labels={"zone": "b"}, pods="0"))
+    message = reason(wanted, *full, pods=(placed,))
+    assert "1 Too many pods, 1 node(s) didn't match pod topology spread constraints." in message
+    assert "(missing required label)" in reason(wanted, node())
+
+
+def test_reasons_are_counted_and_sorted() -> None:
+    tainted = {"taints": [{"key": "a", "effect": "NoSchedule"}]}
+    message = reason(pod(requests={"cpu": "9"}), node("n1"), node("n2"), node("n3", spec=tainted))
+    assert message == (
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. "
+        "no new claims to deallocate, preemption: 0/3 nodes are available: "
+        "3 Preemption is not helpful for scheduling."
+    )
+
+
+def test_the_emptier_node_is_better() -> None:
+    busy = pod("q", on="n1", requests={"cpu": "3", "memory": "4Gi"})
+    assert place(pod(), node(), node("n2"), pods=(busy,)) == "n2"
+
+
+def test_preferences_outweigh_room() -> None:
+    preference = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    preferred = [{"weight": 10, "preference": preference}]
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    busy = pod("q", on="n1", requests={"cpu": "2"})
+    fast = node(labels={"disk": "ssd"})
+    assert place(pod(affinity=affinity), fast, node("n2"), pods=(busy,)) == "n1"
+
+
+def test_soft_taints_and_preferred_anti_affinity_push_pods_away() -> None:
+    soft = node(spec={"taints": [{"key": "a", "effect": "PreferNoSchedule"}]})
+    assert place(pod(), soft, node("n2")) == "n2"
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}
+    anti = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
+    placed = pod("q", on="n1", labels={"app": "db"})
+    assert place(pod(affinity={"podAntiAffinity": anti}), node(), node("n2"), pods=(placed,)) == "n2"
+
+
+def volumes(claim: JsonObject | None, *found: JsonObject, mode: str = "Immediate", by: str = "x") -> Volumes:
+    return Volumes(
+        lambda *_: claim,
+        lambda name: next((each for each in found if each["metadata"]["name"] == name), None),
+        lambda name: {"metadata": {"name": name}, "volumeBindingMode": mode, "provisioner": by},
+        lambda: list(found),
+    )
+
+
+def claim(volume: str = "", **metadata: Any) -> JsonObject:
+    return {
+        "metadata": {"name": "c", "namespace": "lab", "uid": "uid-c", **metadata},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "resources": {"requests": {"storage": "1Gi"}},
+            **({"volumeName": volume} if volume else {}),
+        },
+    }
+
+
+def volume(name: str, on: str, size: str = "1Gi") -> JsonObject:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+        "status": {"phase": "Available"},
+    }
+
+
+USING = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+
+
+def test_a_bound_volume_holds_its_pod() -> None:
+    bound = claim("pv", **BOUND)
+    where = volumes(bound, volume("pv", "n2"))
+    assert place(pod(**USING), node(), node("n2"), volumes=where) == "n2"
+    message = reason(pod(**USING), node(), volumes=where)
+    assert "1 node(s) didn't match PersistentVolume's node affinity." in message
+
+
+def test_claims_that_are_missing_or_unbound_keep_a_pod_waiting() -> None:
+    assert 'nodes are available: persistentvolumeclaim "c" not found.' in reason(
+        pod(**USING), node(), volumes=volumes(None)
+    )
+    assert "pod has unbound immediate PersistentVolumeClaims." in reason(
+        pod(**USING), node(), volumes=volumes(claim())
+    )
+
+
+def test_waiting_claims_get_the_smallest_volume_that_is_near() -> None:
+    found = (volume("big", "n1", "5Gi"), volume("small", "n1"), volume("far", "n2"))
+    where = volumes(claim(), *found, mode="WaitForFirstConsumer", by="kubernetes.io/no-provisioner")
+    result = decide(pod(**USING), take([node()], [], volumes=where))
+    assert isinstance(result, Placement)
+    assert [each["metadata"]["name"] for _, each in result.binding.bind] == ["small"]
+    nothing = volumes(claim(), mode="WaitForFirstConsumer", by="kubernetes.io/no-provisioner")
+    assert "didn't find available persistent volumes to bind" in reason(pod(**USING), node(), volumes=nothing)
+
+
+def test_a_driver_makes_the_volume_where_the_pod_goes() -> None:
+    where = volumes(claim(), mode="WaitForFirstConsumer", by="csi.example.com")
+    result = decide(pod(**USING), take([node()], [], volumes=where))
+    assert isinstance(result, Placement)
+    assert len(result.binding.provision) == 1

@@ -1,0 +1,168 @@
+"""The scheduler at work against the server in memory, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from kindling.scheduler.loop import Scheduler
+from kindling.scheduler.queue import SchedulingQueue
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.resources import EVENTS, NODES, PERSISTENT_VOLUME_CLAIMS, PODS, STORAGE_CLASSES
+from kubecore.runtime import Manager
+from kubecore.testing import MemoryApi
+
+pytestmark = pytest.mark.looptime
+
+
+def node(name: str = "n1", cpu: str = "1") -> JsonObject:
+    return {"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "10"}}}
+
+
+def pod(name: str, cpu: str = "1", **spec: object) -> JsonObject:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return {
+        "metadata": {"name": name, "namespace": "lab"},
+        "spec": {"containers": [container], **spec},
+        "status": {"phase": "Pending"},
+    }
+
+
+@asynccontextmanager
+async def scheduling(api: MemoryApi) -> AsyncIterator[None]:
+    manager = Manager(api.client())
+    Scheduler(manager)
+    task = asyncio.create_task(manager.run())
+    try:
+        await manager.wait_started()
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def node_of(api: MemoryApi, name: str) -> str:
+    found = api.get(PODS, name, "lab")
+    assert found is not None
+    return str(found["spec"].get("nodeName", ""))
+
+
+async def test_a_pod_is_bound_and_users_are_told() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    async with scheduling(api):
+        api.put(PODS, pod("p"))
+        await asyncio.sleep(1)
+    assert node_of(api, "p") == "n1"
+    (event,) = api.list(EVENTS)
+    assert (event["reason"], event["message"]) == ("Scheduled", "Successfully assigned lab/p to n1")
+    assert event["reportingComponent"] == "default-scheduler"
+
+
+async def test_a_pod_that_fits_nowhere_gets_a_condition_and_is_placed_when_room_appears() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    api.put(PODS, pod("first"))
+    async with scheduling(api):
+        await asyncio.sleep(1)
+        api.put(PODS, pod("second"))
+        await asyncio.sleep(1)
+        waiting = api.get(PODS, "second", "lab")
+        assert waiting is not None
+        (condition,) = waiting["status"]["conditions"]
+        assert (condition["type"], condition["status"], condition["reason"]) == (
+            "PodScheduled",
+            "False",
+            "Unschedulable",
+        )
+        assert condition["message"].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        assert any(event["reason"] == "FailedScheduling" for event in api.list(EVENTS))
+        api.remove(PODS, "first", "lab")
+        await asyncio.sleep(15)
+    assert node_of(api, "second") == "n1"
+
+
+async def test_important_pods_go_first() -> None:
+    api = MemoryApi()
+    api.put(PODS, pod("plain"))
+    api.put(PODS, pod("important", priority=1000))
+    async with scheduling(api):
+        await asyncio.sleep(1)
+        api.put(NODES, node())
+        await asyncio.sleep(15)
+    assert (node_of(api, "important"), node_of(api, "plain")) == ("n1", "")
+
+
+async def test_gated_and_foreign_pods_are_left_alone() -> None:
+    api = MemoryApi()
+    api.put(NODES, node(cpu="8"))
+    api.put(PODS, pod("gated", schedulingGates=[{"name": "wait"}]))
+    api.put(PODS, pod("foreign", schedulerName="other"))
+    async with scheduling(api):
+        await asyncio.sleep(5)
+        assert (node_of(api, "gated"), node_of(api, "foreign")) == ("", "")
+        api.put(PODS, pod("gated"))
+        await asyncio.sleep(5)
+    assert node_of(api, "gated") == "n1"
+
+
+async def test_a_refused_binding_is_tried_again() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    api.put(PODS, pod("p"))
+    refusals = [StatusError(500, "InternalError", "no")]
+    api.reactions.append(
+        lambda request: refusals.pop() if refusals and request.path.endswith("/binding") else None
+    )
+    async with scheduling(api):
+        await asyncio.sleep(10)
+    assert node_of(api, "p") == "n1"
+
+
+async def test_a_driver_is_told_the_node_and_the_pod_waits_for_the_volume() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    provisioned = {"provisioner": "csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
+    api.put(STORAGE_CLASSES, {"metadata": {"name": "fast"}, **provisioned})
+    claim: JsonObject = {
+        "metadata": {"name": "c", "namespace": "lab"},
+        "spec": {"storageClassName": "fast", "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    api.put(PERSISTENT_VOLUME_CLAIMS, claim)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    api.put(PODS, pod("p", volumes=volumes))
+    async with scheduling(api):
+        await asyncio.sleep(5)
+        asked = api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
+        assert asked is not None
+        assert asked["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == "n1"
+        assert node_of(api, "p") == ""
+        asked = {**asked, "spec": {**asked["spec"], "volumeName": "pv"}}
+        asked["metadata"]["annotations"]["pv.kubernetes.io/bind-completed"] = "yes"
+        api.put(PERSISTENT_VOLUME_CLAIMS, asked)
+        await asyncio.sleep(5)
+    assert node_of(api, "p") == "n1"
+
+
+def test_pauses_grow_and_end_with_a_change() -> None:
+    queue = SchedulingQueue()
+    key = ("lab", "p")
+    queue.add(key, 0, 0.0)
+    assert queue.next(0.0) is not None
+    pauses = []
+    now = 0.0
+    for _ in range(6):
+        queue.failed(key, now)
+        assert queue.next(now + 100) is None
+        queue.wake()
+        pause = queue.seconds_to_next(now)
+        assert pause is not None
+        pauses.append(pause)
+        now += pause
+    assert pauses == [1, 2, 4, 8, 10, 10]
+    queue.remove(key)
+    assert len(queue) == 0
