@@ -88,6 +88,7 @@ def _settle(wishes: Wishes) -> Instance:
     with instances.machine_lock():
         existing = instances.load(state)
         if existing is not None:
+            _check_still_free(existing)
             names = instances.node_names(wishes.nodes) if wishes.nodes else existing.node_names
             changed = Instance(
                 state=state,
@@ -119,6 +120,18 @@ def _settle(wishes: Wishes) -> Instance:
         )
         made.save()
     return made
+
+
+def _check_still_free(instance: Instance) -> None:
+    """What a stopped instance chose once may be somebody else's by now. Raises SetupError."""
+    if supervisor_pid(instance) or isolation.exists(instance.nodes()[0]):
+        return
+    remedy = f"stop that one, or start anew: kindling reset --state {instance.state}"
+    for other in instances.registered():
+        if other["id"] != instance.id and other["subnet"] == instance.subnet:
+            raise SetupError(f"subnet {instance.subnet}", f"{other['state']} uses it as well", remedy)
+    if not instances.is_port_free(instance.api_port):
+        raise SetupError(f"port {instance.api_port}", "another program listens on it", remedy)
 
 
 def _prepare_node(instance: Instance, node: NodeLayout) -> None:

@@ -175,6 +175,30 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
     sys.exit(subprocess.run(command, check=False).returncode)
 
 
+@main.command("load")
+@_state_option
+@click.argument(
+    "archives", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
+)
+@_reporting
+def load_images(state: Path, archives: tuple[Path, ...]) -> None:
+    """Import image archives (OCI or Docker) into every node; prints the images' names."""
+    from kindling.cluster import instance as instances
+    from kindling.cluster import isolation, machine
+
+    instance = instances.require(state)
+    for node in instance.nodes():
+        if not isolation.exists(node):
+            raise SetupError(
+                f"loading images into {node.name}", "the cluster is down", "kindling up", ExitCode.NOT_RUNNING
+            )
+        prefix = [*isolation.enter_command(node), "ctr", "--namespace", "k8s.io", "images", "import"]
+        for archive in archives:
+            # Names without a registry are completed the way pods' image names are.
+            command = [*prefix, "--base-name", "docker.io/library", str(archive.resolve())]
+            click.echo(machine.run(command, what=f"importing {archive} into {node.name}"), nl=False)
+
+
 @main.command()
 @_state_option
 @_reporting

@@ -255,16 +255,20 @@ def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:
     raise SetupError("choosing a subnet", "all of 10.64.0.0/10 is in use on this machine", "free a /16 of it")
 
 
+def is_port_free(port: int) -> bool:
+    """Whether nobody listens on a TCP port of this machine."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
 def choose_port(taken: set[int]) -> int:
     """A free TCP port for the API server, 6443 when possible."""
     for port in range(_FIRST_PORT, _FIRST_PORT + 500):
-        if port in taken:
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-        return port
+        if port not in taken and is_port_free(port):
+            return port
     raise SetupError("choosing a port", f"{_FIRST_PORT} and the 500 after it are in use", "stop some servers")

@@ -196,8 +196,9 @@ def _terminated(container: Container) -> JsonObject:
     details: JsonObject = {
         "exitCode": container.exit_code,
         "reason": container.reason or ("Completed" if container.exit_code == 0 else "Error"),
-        "startedAt": timestamp(container.started_at) if container.started_at else None,
-        "finishedAt": timestamp(container.finished_at) if container.finished_at else None,
+        # A container that never started began in 1970, as a kubelet says it, too.
+        "startedAt": timestamp(container.started_at),
+        "finishedAt": timestamp(container.finished_at),
         "containerID": f"containerd://{container.id}",
     }
     if container.message:
