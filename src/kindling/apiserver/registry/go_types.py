@@ -20,6 +20,7 @@ from kubecore.schema.model import Schema
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
+_MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
 _TIME_TYPES = ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", _MICRO_TIME)
@@ -108,6 +109,8 @@ def _compile(schema: Schema) -> _Check:
     """The check of one schema node."""
     if schema.definition == _QUANTITY:
         return _check_quantity
+    if schema.definition == _MICRO_TIME:
+        return _check_micro_time
     if schema.definition in _TIME_TYPES or schema.format == "date-time":
         return _check_time
     if schema.int_or_string:
@@ -244,7 +247,11 @@ def _check_quantity(value: Any, place: _Place) -> None:
         raise _Other(str(error) or _QUANTITY_FORM) from error
 
 
-def _check_time(value: Any, place: _Place) -> None:
+def _check_micro_time(value: Any, place: _Place) -> None:
+    _check_time(value, place, _MICRO_LAYOUT)
+
+
+def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
     if value is None:
         return
     if type(value) is not str:
@@ -257,7 +264,7 @@ def _check_time(value: Any, place: _Place) -> None:
         elif re.match(r"\d{4}", value):
             rest, expected = value[4:], "-"
         raise _Other(
-            f"parsing time {go_quote(value)} as {go_quote(_LAYOUT)}: cannot parse {go_quote(rest)} "
+            f"parsing time {go_quote(value)} as {go_quote(layout)}: cannot parse {go_quote(rest)} "
             f"as {go_quote(expected)}"
         )
 
