@@ -48,6 +48,8 @@ def patched_document(
         result = apply_merge_patch(current, decode_merge_patch(patch))
     else:
         result = strategic_merge(current, decode_strategic_patch(patch), definition.schema)
+        # Such a patch works on the structure of the kind, which cannot become another one.
+        result |= {"apiVersion": current.get("apiVersion"), "kind": current.get("kind")}
     if not isinstance(result, dict):
         raise errors.bad_request("the patched document is not an object")
     return deep_copy(result)
