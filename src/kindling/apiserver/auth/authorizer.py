@@ -22,9 +22,9 @@ class Authorizer:
 
     def authorize(self, query: AuthorizationQuery) -> tuple[bool, str]:
         """(allowed, reason)."""
-        if query.user.name.startswith(_NODE_USER) and _NODES_GROUP in query.user.groups:
-            if self._node_may(query):
-                return True, ""
+        is_node = query.user.name.startswith(_NODE_USER) and _NODES_GROUP in query.user.groups
+        if is_node and self._node_may(query):
+            return True, ""
         return self._rbac.authorize(query)
 
     def _node_may(self, query: AuthorizationQuery) -> bool:

@@ -28,7 +28,8 @@ class Impersonator:
     """Turns the authenticated user into the one the headers name, if that is allowed.
 
     Two sets of rights lead there: the verb ``impersonate`` on each part, and the constrained form, which is
-    bound to what is done (``impersonate-on:MODE:VERB``). A refusal speaks of the one the user last got by with.
+    bound to what is done (``impersonate-on:MODE:VERB``). A refusal speaks of the one that the user last
+    got by with.
     """
 
     def __init__(self, authorize: Authorize) -> None:

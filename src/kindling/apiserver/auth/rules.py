@@ -38,9 +38,9 @@ class Rule:
         if ALL not in self.groups and query.group not in self.groups:
             return False
         full = f"{query.resource}/{query.subresource}" if query.subresource else query.resource
-        if ALL not in self.resources and full not in self.resources:
-            if not query.subresource or f"*/{query.subresource}" not in self.resources:
-                return False
+        named = ALL in self.resources or full in self.resources
+        if not named and (not query.subresource or f"*/{query.subresource}" not in self.resources):
+            return False
         return not self.names or query.name in self.names
 
     def to_json(self) -> JsonObject:

@@ -25,7 +25,8 @@ def priority_classes() -> list[JsonObject]:
         (
             "system-cluster-critical",
             2_000_000_000,
-            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            "Used for system critical pods that must run in the cluster, but can be moved to another node "
+            "if necessary.",
         ),
         (
             "system-node-critical",

@@ -27,9 +27,11 @@ get,list,watch - pods/attach,pods/exec,pods/portforward,pods/proxy,secrets,servi
 impersonate - serviceaccounts
 {_WRITE} - pods,pods/attach,pods/exec,pods/portforward,pods/proxy
 create - pods/eviction
-{_WRITE} - configmaps,events,persistentvolumeclaims,replicationcontrollers,replicationcontrollers/scale,secrets,serviceaccounts,services,services/proxy
+{_WRITE} - configmaps,events,persistentvolumeclaims,replicationcontrollers,replicationcontrollers/scale,\
+secrets,serviceaccounts,services,services/proxy
 create - serviceaccounts/token
-{_WRITE} apps daemonsets,deployments,deployments/rollback,deployments/scale,replicasets,replicasets/scale,statefulsets,statefulsets/scale
+{_WRITE} apps daemonsets,deployments,deployments/rollback,deployments/scale,replicasets,replicasets/scale,\
+statefulsets,statefulsets/scale
 {_WRITE} autoscaling horizontalpodautoscalers
 {_WRITE} batch cronjobs,jobs
 {_WRITE} policy poddisruptionbudgets
@@ -38,11 +40,15 @@ create,delete,deletecollection,get,list,patch,update,watch coordination.k8s.io l
 """
 
 _VIEW = f"""
-{_READ} - configmaps,endpoints,persistentvolumeclaims,persistentvolumeclaims/status,pods,replicationcontrollers,replicationcontrollers/scale,serviceaccounts,services,services/status
-{_READ} - bindings,events,limitranges,namespaces/status,pods/log,pods/status,replicationcontrollers/status,resourcequotas,resourcequotas/status
+{_READ} - configmaps,endpoints,persistentvolumeclaims,persistentvolumeclaims/status,pods,\
+replicationcontrollers,replicationcontrollers/scale,serviceaccounts,services,services/status
+{_READ} - bindings,events,limitranges,namespaces/status,pods/log,pods/status,replicationcontrollers/status,\
+resourcequotas,resourcequotas/status
 {_READ} - namespaces
 {_READ} discovery.k8s.io endpointslices
-{_READ} apps controllerrevisions,daemonsets,daemonsets/status,deployments,deployments/scale,deployments/status,replicasets,replicasets/scale,replicasets/status,statefulsets,statefulsets/scale,statefulsets/status
+{_READ} apps controllerrevisions,daemonsets,daemonsets/status,deployments,deployments/scale,\
+deployments/status,replicasets,replicasets/scale,replicasets/status,statefulsets,statefulsets/scale,\
+statefulsets/status
 {_READ} autoscaling horizontalpodautoscalers,horizontalpodautoscalers/status
 {_READ} batch cronjobs,cronjobs/status,jobs,jobs/status
 {_READ} policy poddisruptionbudgets,poddisruptionbudgets/status
@@ -111,6 +117,7 @@ _ISSUER_PATHS = (
     "/openid/v1/jwks/",
 )
 
+_CSR = "system:certificates.k8s.io:certificatesigningrequests:"
 _PLAIN_ROLES = {
     "system:basic-user": _BASIC,
     "system:node": _NODE,
@@ -148,8 +155,8 @@ get,list,update,watch - persistentvolumeclaims
 watch - events
 create,patch,update -,events.k8s.io events
 """,
-    "system:certificates.k8s.io:certificatesigningrequests:nodeclient": "create certificates.k8s.io certificatesigningrequests/nodeclient",
-    "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": "create certificates.k8s.io certificatesigningrequests/selfnodeclient",
+    _CSR + "nodeclient": "create certificates.k8s.io certificatesigningrequests/nodeclient",
+    _CSR + "selfnodeclient": "create certificates.k8s.io certificatesigningrequests/selfnodeclient",
     "system:heapster": f"""
 {_READ} - events,namespaces,nodes,pods
 {_READ} apps deployments

@@ -90,7 +90,7 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
 
 
 def load_yaml(raw: bytes) -> Any:
-    """The JSON value of YAML text. Raises yaml.YAMLError, or StatusError (400) where JSON has no such value."""
+    """The JSON value of YAML text. Raises yaml.YAMLError; StatusError (400) where JSON has no such value."""
     try:
         document = orjson.loads(raw) if raw[:1] == b"{" else yaml.load(raw, Loader=_Loader)
     except orjson.JSONDecodeError:
@@ -227,7 +227,8 @@ def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: boo
     sent_kind = str(document.get("kind") or "")
     if (sent_version or custom) and sent_version != api_version:
         raise errors.bad_request(
-            f"the API version in the data ({sent_version}) does not match the expected API version ({api_version})"
+            f"the API version in the data ({sent_version}) does not match the expected API version "
+            f"({api_version})"
         )
     if sent_kind and sent_kind != kind:
         group, _, version = api_version.rpartition("/")

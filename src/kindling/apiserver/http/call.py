@@ -84,7 +84,7 @@ class WriteOptions:
 
 def write_options(call: Call, kind: str) -> WriteOptions:
     """Parse and check the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
-    values = [value for value in call.query.getall("dryRun", [])]
+    values = list(call.query.getall("dryRun", []))
     manager = call.query.get("fieldManager", "")
     validation = call.query.get("fieldValidation", "")
     force = call.optional_flag("force")

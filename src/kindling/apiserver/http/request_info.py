@@ -52,11 +52,10 @@ def parse(method: str, raw_path: str) -> RequestInfo:
     if parts[0] == "watch" and len(parts) > 1:
         info.watch_prefix = True
         parts = parts[1:]
-    if parts[0] == "namespaces":
-        if len(parts) > 1:
-            info.namespace = parts[1]
-            if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
-                parts = parts[2:]
+    if parts[0] == "namespaces" and len(parts) > 1:
+        info.namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _NAMESPACE_SUBRESOURCES:
+            parts = parts[2:]
     info.parts = tuple(parts)
     info.resource = parts[0]
     info.name = parts[1] if len(parts) > 1 else ""

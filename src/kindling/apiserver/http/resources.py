@@ -9,7 +9,7 @@ from aiohttp import web
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import fields, meta_validation
+from kubecore.objects import fields
 
 from ..registry import decoding, deletes, encoding, managed, patches, reads, scales, writes
 from ..registry.context import RequestContext
@@ -18,7 +18,7 @@ from ..registry.objects import ServerObjects
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
 from ..storage.store import Item
-from . import answers, bodies, tables
+from . import answers, bodies, options_check, tables
 from .answers import Answer
 from .call import Call, write_options
 from .connection import Connection
@@ -217,7 +217,7 @@ class ResourceApi:
             call.query.get("resourceVersion", ""),
             call.query.get("resourceVersionMatch", ""),
         )
-        _check_list_options(call, query, watch=False)
+        options_check.check_list_options(call, query, watch=False)
         return query
 
     async def _list(self, call: Call, definition: ResourceDefinition) -> Answer:
@@ -257,7 +257,7 @@ class ResourceApi:
             call.flag("allowWatchBookmarks"),
             call.optional_flag("sendInitialEvents"),
         )
-        _check_list_options(
+        options_check.check_list_options(
             call,
             ListQuery(
                 0,
@@ -443,7 +443,7 @@ class ResourceApi:
                 options["propagationPolicy"] = call.query["propagationPolicy"]
         if "dryRun" in call.query:
             options["dryRun"] = call.query.getall("dryRun")
-        _check_delete_options(options)
+        options_check.check_delete_options(options)
         return options
 
     def _delete_context(
@@ -611,75 +611,3 @@ def _settle_namespace(definition: ResourceDefinition, ctx: RequestContext, obj: 
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     metadata["namespace"] = ctx.namespace
-
-
-def _check_list_options(call: Call, query: ListQuery, *, watch: bool) -> None:
-    """Combinations that ListOptions does not allow (422, or 400 for a bad number)."""
-    problems: list[fields.FieldError] = []
-    initial = call.optional_flag("sendInitialEvents")
-    match = query.match
-    if initial is not None:
-        path = "sendInitialEvents"
-        if not watch:
-            problems.append(fields.forbidden(path, "sendInitialEvents is forbidden for list"))
-        elif not match:
-            problems.append(
-                fields.forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                )
-            )
-        elif match != "NotOlderThan":
-            problems.append(fields.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
-    elif match:
-        path = "resourceVersionMatch"
-        if watch:
-            problems.append(
-                fields.forbidden(
-                    path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                )
-            )
-        else:
-            problems += _check_match(query)
-    if problems:
-        raise errors.invalid("ListOptions", "meta.k8s.io", "", problems)
-    if query.continue_token and query.resource_version not in ("", "0") and not watch:
-        raise errors.bad_request("specifying resource version is not allowed when using continue")
-    if query.resource_version:
-        writes.parse_list_version(query.resource_version)
-
-
-def _check_match(query: ListQuery) -> list[fields.FieldError]:
-    path = "resourceVersionMatch"
-    problems: list[fields.FieldError] = []
-    if not query.resource_version:
-        problems.append(
-            fields.forbidden(path, "resourceVersionMatch is forbidden unless resourceVersion is provided")
-        )
-    if query.continue_token:
-        problems.append(fields.forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
-    if query.match not in ("Exact", "NotOlderThan"):
-        problems.append(fields.not_supported(path, query.match, ["Exact", "NotOlderThan", ""]))
-    elif query.match == "Exact" and query.resource_version == "0":
-        problems.append(
-            fields.forbidden(path, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
-        )
-    return problems
-
-
-def _check_delete_options(options: JsonObject) -> None:
-    policy, orphan = options.get("propagationPolicy"), options.get("orphanDependents")
-    problems: list[fields.FieldError] = []
-    if policy is not None and orphan is not None:
-        problems.append(
-            fields.invalid(
-                "propagationPolicy", policy, "orphanDependents and deletionPropagation cannot be both set"
-            )
-        )
-    if policy is not None and policy not in ("Foreground", "Background", "Orphan"):
-        problems.append(
-            fields.not_supported("propagationPolicy", policy, ["Foreground", "Background", "Orphan", "nil"])
-        )
-    problems += meta_validation.validate_dry_run(options.get("dryRun") or [])
-    if problems:
-        raise errors.invalid("DeleteOptions", "", "", problems)

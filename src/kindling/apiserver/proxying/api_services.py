@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -167,10 +168,8 @@ class AggregatedApis:
             waiting = _CHECK_INTERVAL_SECONDS
             if any(not available for available in self._available.values()):
                 waiting = _RETRY_SECONDS
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._dirty.wait(), waiting)
-            except TimeoutError:
-                pass
             self._dirty.clear()
             await asyncio.gather(*(self._check(key, found) for key, found in list(self._remote.items())))
 

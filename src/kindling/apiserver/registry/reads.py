@@ -25,10 +25,6 @@ from .definition import ResourceDefinition
 
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 _EXPIRED_EXACT = "The resourceVersion for the provided list is too old."
-_EXPIRED_CONTINUE = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new "
-    "list without the continue parameter."
-)
 _EXPIRED_INCONSISTENT = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new "
     "list without the continue parameter, or use the continue token in this response to retrieve the "
@@ -131,31 +127,39 @@ def decode_continue(token: str) -> tuple[int, str]:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError) as error:
-        raise errors.bad_request(
-            f"invalid continue token: continue key is not valid: illegal base64 data at input byte {len(token)}"
-        ) from error
+        raise _bad_token(f"illegal base64 data at input byte {len(token)}") from error
     from ..http.go_json import syntax_error  # noqa: PLC0415 - avoids a cycle between reading and wire
 
     problem = syntax_error(raw)
     if problem:
-        raise errors.bad_request(f"invalid continue token: continue key is not valid: {problem}")
+        raise _bad_token(problem)
     document = orjson.loads(raw)
     if not isinstance(document, dict) or document.get("v") != _CONTINUE_VERSION:
         version = document.get("v") if isinstance(document, dict) else ""
-        raise errors.bad_request(
-            "invalid continue token: continue key is not valid: server does not recognize this encoded "
-            f"version {fields.go_quote(str(version or ''))}"
-        )
+        quoted = fields.go_quote(str(version or ""))
+        raise _bad_token(f"server does not recognize this encoded version {quoted}")
     revision, start = document.get("rv"), document.get("start")
-    if not revision:
-        raise errors.bad_request(
-            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"
-        )
+    if not isinstance(revision, int) or not revision:
+        raise _bad_token("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
     if not start:
-        raise errors.bad_request(
-            "invalid continue token: continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"
-        )
-    return int(revision), str(start)
+        raise _bad_token("encoded start key empty (version meta.k8s.io/v1)")
+    return revision, str(start)
+
+
+def _bad_token(problem: str) -> errors.StatusError:
+    return errors.bad_request(f"invalid continue token: continue key is not valid: {problem}")
+
+
+class ExpiredToken(errors.StatusError):
+    """A page of a list that is forgotten; the answer carries a token that goes on with what is there now."""
+
+    def __init__(self, start: str) -> None:
+        super().__init__(410, errors.EXPIRED, _EXPIRED_INCONSISTENT)
+        self._start = start
+
+    def to_status(self) -> JsonObject:
+        """See StatusError."""
+        return {**super().to_status(), "metadata": {"continue": encode_continue(-1, self._start)}}
 
 
 def list_items(store: Store, bucket: str, prefix: str, query: ListQuery, wanted: Matcher) -> Listing:
@@ -173,10 +177,7 @@ def list_items(store: Store, bucket: str, prefix: str, query: ListQuery, wanted:
     except Compacted as error:
         if not continued:
             raise errors.expired(_EXPIRED_EXACT) from error
-        expired = errors.expired(_EXPIRED_INCONSISTENT)
-        token = encode_continue(-1, decode_continue(query.continue_token)[1])
-        expired.metadata = {"continue": token}  # type: ignore[attr-defined]
-        raise expired from error
+        raise ExpiredToken(decode_continue(query.continue_token)[1]) from error
 
 
 def _position(store: Store, query: ListQuery) -> tuple[int | None, str]:

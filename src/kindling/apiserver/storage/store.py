@@ -65,7 +65,7 @@ class Event:
         self.item = item
         self.previous = previous
         self.departed: Item | None = None
-        """The previous state with this event's revision; made by the first watcher whose selector needs it."""
+        """The previous state with this event's revision; made for the first selector that needs it."""
         self.frames: dict[Any, bytes] = {}
         """Encodings of this event, shared by all watchers that want the same."""
 
