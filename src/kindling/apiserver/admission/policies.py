@@ -54,22 +54,32 @@ class Policy:
             program = self._programs[text] = conditions.compiled(text, *self.names)
         if isinstance(program, CompileError):
             raise EvaluationError(f"compilation error: {program}")
-        self._compute_variables(text, scope)
-        return program.evaluate(scope.variables, scope.authorize)
+        failures = self._compute_variables(text, scope)
+        try:
+            return program.evaluate(scope.variables, scope.authorize)
+        except EvaluationError as error:
+            for name, why in failures.items():
+                if str(error) == f"no such key: {name}":
+                    text = f'composited variable "{name}" fails to evaluate: {why}'
+                    raise EvaluationError(text) from error
+            raise
 
-    def _compute_variables(self, text: str, scope: Scope) -> None:
-        """Variables are computed when an expression first names them."""
+    def _compute_variables(self, text: str, scope: Scope) -> dict[str, EvaluationError]:
+        """Compute the variables that an expression names, where that is not done yet.
+
+        One that has no value is left out and returned: it only matters when the expression gets to it.
+        """
+        failures: dict[str, EvaluationError] = {}
         if not self._variables:
-            return
+            return failures
         values: JsonObject = scope.variables.setdefault("variables", {})
         for name in _VARIABLE.findall(text):
             if name in self._variables and name not in values:
                 try:
                     values[name] = self.evaluate(self._variables[name], scope)
                 except EvaluationError as error:
-                    raise EvaluationError(
-                        f'composited variable "{name}" fails to evaluate: {error}'
-                    ) from error
+                    failures[name] = error
+        return failures
 
 
 @dataclass(slots=True)

@@ -165,3 +165,23 @@ async def test_a_mutation_that_fails_refuses_unless_failures_are_ignored() -> No
         await setup.mutating.mutate(setup.request())
     setup = Setup(policy(mutations=broken, failurePolicy="Ignore"), binding(), mutating=True)
     await setup.mutating.mutate(setup.request())
+
+
+async def test_a_variable_without_value_matters_only_where_it_is_needed() -> None:
+    variables = [
+        {"name": "has", "expression": "'k' in object.data"},
+        {"name": "value", "expression": "object.data.k"},
+    ]
+    guarded = policy(
+        validations=[{"expression": "!variables.has || variables.value == 'v'"}], variables=variables
+    )
+    setup = Setup(guarded, binding())
+    await setup.validating.validate(setup.request({"other": ""}))
+    setup = Setup(
+        policy(validations=[{"expression": "variables.value == 'v'"}], variables=variables), binding()
+    )
+    error = await setup.refusal(setup.request({"other": ""}))
+    assert error.message == DENIED + (
+        "expression 'variables.value == 'v'' resulted in error: "
+        'composited variable "value" fails to evaluate: no such key: k'
+    )

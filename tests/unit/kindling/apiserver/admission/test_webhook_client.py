@@ -1,0 +1,121 @@
+"""Calling webhooks over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+import trustme
+from aiohttp import web
+
+from kindling.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
+from kindling.apiserver.registry.admission import ServiceEndpoint
+from kubecore import errors
+from kubecore.json import JsonObject
+
+
+class Hook:
+    """A webhook server of this test, as ``hook.ns.svc`` and on 127.0.0.1."""
+
+    def __init__(self, port: int, bundle: str) -> None:
+        self.port = port
+        self.bundle = bundle
+
+    def config(self, path: str) -> JsonObject:
+        return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.bundle}
+
+
+async def _echo(request: web.Request) -> web.Response:
+    return web.json_response({"asked": await request.json(), "timeout": request.query["timeout"]})
+
+
+async def _broken(request: web.Request) -> web.Response:
+    return web.Response(status=500, text="broken\n")
+
+
+async def _slow(request: web.Request) -> web.Response:
+    await asyncio.sleep(5)
+    return web.json_response({})
+
+
+async def _nonsense(request: web.Request) -> web.Response:
+    return web.Response(text="not json")
+
+
+@pytest.fixture
+async def hook() -> AsyncIterator[Hook]:
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1", "hook.ns.svc").configure_cert(context)
+    app = web.Application()
+    app.router.add_post("/echo", _echo)
+    app.router.add_post("/broken", _broken)
+    app.router.add_post("/slow", _slow)
+    app.router.add_post("/nonsense", _nonsense)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    port = runner.addresses[0][1]
+    yield Hook(port, base64.b64encode(authority.cert_pem.bytes()).decode())
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def client(hook: Hook) -> AsyncIterator[WebhookClient]:
+    def resolve(namespace: str, name: str, port: int) -> ServiceEndpoint:
+        if name == "none":
+            raise errors.service_unavailable('service "none" not found')
+        return ServiceEndpoint("127.0.0.1", hook.port, f"{name}.{namespace}.svc")
+
+    made = WebhookClient(resolve)
+    yield made
+    await made.close()
+
+
+async def test_a_url_is_asked(hook: Hook, client: WebhookClient) -> None:
+    assert await client.call(hook.config("/echo"), {"a": 1}, 5) == {"asked": {"a": 1}, "timeout": "5s"}
+
+
+async def test_a_service_is_asked_by_its_name_in_the_certificate(hook: Hook, client: WebhookClient) -> None:
+    service = {"namespace": "ns", "name": "hook", "path": "/echo", "port": 443}
+    answer = await client.call({"service": service, "caBundle": hook.bundle}, {}, 2)
+    assert answer["timeout"] == "2s"
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/broken", 'an error on the server ("broken") has prevented the request from succeeding'),
+        ("/missing", "the server could not find the requested resource"),
+        ("/slow", "context deadline exceeded"),
+        ("/nonsense", "couldn't get version/kind; json parse error"),
+    ],
+)
+async def test_what_goes_wrong_is_told(hook: Hook, client: WebhookClient, path: str, message: str) -> None:
+    with pytest.raises(WebhookCallError) as caught:
+        await client.call(hook.config(path), {}, 0.2)
+    assert message in str(caught.value)
+
+
+async def test_other_authorities_are_not_trusted(hook: Hook, client: WebhookClient) -> None:
+    other = base64.b64encode(trustme.CA().cert_pem.bytes()).decode()
+    with pytest.raises(WebhookCallError, match="certificate signed by unknown authority"):
+        await client.call({**hook.config("/echo"), "caBundle": other}, {}, 2)
+
+
+async def test_nobody_listening_is_a_refused_connection(client: WebhookClient) -> None:
+    with pytest.raises(WebhookCallError) as caught:
+        await client.call({"url": "https://127.0.0.1:1/x"}, {}, 5)
+    assert str(caught.value) == (
+        'Post "https://127.0.0.1:1/x?timeout=5s": dial tcp 127.0.0.1:1: connect: connection refused'
+    )
+
+
+async def test_a_service_that_is_missing_is_named(client: WebhookClient) -> None:
+    with pytest.raises(WebhookCallError) as caught:
+        await client.call({"service": {"namespace": "ns", "name": "none", "path": "/x"}}, {}, 5)
+    assert str(caught.value) == 'Post "https://none.ns.svc:443/x?timeout=5s": service "none" not found'
