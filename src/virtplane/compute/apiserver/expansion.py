@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.instancetypes import apply as application
 from virtplane.compute.instancetypes import references
+from virtplane.compute.instancetypes.defaults import set_defaults
 from virtplane.compute.instancetypes.topology import TopologyError
 
 _FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
@@ -66,21 +67,6 @@ class Expander:
         if "spec" not in document:
             found += ["spec in body is required", 'spec in body must be of type object: "null"']
         return found
-
-
-def set_defaults(spec: JsonObject, config: ClusterConfig) -> None:
-    """The disks, the interface and the eviction strategy that an instance of `spec` would get."""
-    devices = spec["domain"].setdefault("devices", {})
-    used = {item.get("name") for item in [*get_list(devices, "disks"), *get_list(devices, "filesystems")]}
-    missing = [item for item in get_list(spec, "volumes") if item.get("name") not in used]
-    if missing:
-        added = [{"name": item.get("name"), "disk": {}} for item in missing]
-        devices["disks"] = [*get_list(devices, "disks"), *added]
-    if devices.get("autoattachPodInterface") is not False and not get_list(devices, "interfaces"):
-        devices["interfaces"] = [{"name": "default", config.default_network_interface: {}}]
-        if not get_list(spec, "networks"):
-            spec["networks"] = [{"name": "default", "pod": {}}]
-    spec.setdefault("evictionStrategy", config.eviction_strategy)
 
 
 def typed(vm: JsonObject) -> JsonObject:

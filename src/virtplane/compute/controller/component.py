@@ -14,6 +14,7 @@ from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
+from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
@@ -67,6 +68,7 @@ def add_controllers(cluster: Cluster) -> None:
     for part in (
         EvacuationController,
         MigrationController,
+        PoolController,
         ReplicaSetController,
         VmController,
         VmiController,

@@ -13,6 +13,7 @@ from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.instancetypes import apply as application
 from virtplane.compute.instancetypes import references
+from virtplane.compute.instancetypes.defaults import set_defaults
 from virtplane.compute.instancetypes.topology import TopologyError
 
 _REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindPreference"}
@@ -23,6 +24,8 @@ class _Found:
     """The specs that a VM's references lead to."""
 
     specs: dict[str, JsonObject] = field(default_factory=dict)
+    to_pin: dict[str, JsonObject] = field(default_factory=dict)
+    """Revisions to make, by the field of the reference."""
 
     @property
     def instancetype(self) -> JsonObject | None:
@@ -47,6 +50,8 @@ class InstancetypeSync:
             error = await self._resolve(vm, name, found)
             if error is not None:
                 return error
+        for name, revision in found.to_pin.items():
+            await self._pin(vm, name, revision)
         if found.specs:
             self._found[meta.uid(vm)] = found
         else:
@@ -70,7 +75,7 @@ class InstancetypeSync:
             else:
                 namespace = meta.namespace(vm) if kind.namespaced else None
                 source = await self._cluster.client.get(kind, get_str(reference, "name"), namespace)
-                pinned = await self._pin(vm, references.revision_of(vm, source, kind))
+                found.to_pin[name] = references.revision_of(vm, source, kind)
         except references.UnexpectedKind as error:
             return SyncError(_REASONS[name], str(error))
         except StatusError as error:
@@ -84,15 +89,17 @@ class InstancetypeSync:
         cached = self._cluster.revisions.get(namespace, name)
         return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
 
-    async def _pin(self, vm: JsonObject, revision: JsonObject) -> str:
+    async def _pin(self, vm: JsonObject, name: str, revision: JsonObject) -> None:
+        """Makes a revision and records it, unless VMs are to be expanded instead."""
         if self._cluster.settings().instancetype_reference_policy != "reference":
-            return ""
+            return
         try:
             await self._cluster.client.create(resources.CONTROLLER_REVISIONS, revision)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-        return meta.name(revision)
+        recorded = references.recorded(references.matcher(vm, name), meta.name(revision))
+        vm["status"][references.status_field(name)] = recorded
 
     async def _expand(self, vm: JsonObject, found: _Found) -> SyncError | None:
         """Writes the values into the VM itself and takes the references away."""
@@ -104,6 +111,7 @@ class InstancetypeSync:
         error = _apply(template["spec"], template.setdefault("metadata", {}), found)
         if error is not None:
             return error
+        set_defaults(template["spec"], self._cluster.settings())
         operations: list[JsonObject] = [
             {"op": "test", "path": "/spec/template", "value": get_object(vm, "spec", "template")},
             {"op": "replace", "path": "/spec/template", "value": template},

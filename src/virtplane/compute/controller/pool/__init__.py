@@ -1,0 +1,1 @@
+"""Pools of virtual machines: numbered VMs from one template."""
