@@ -46,7 +46,7 @@ class ConfigMapStrategy(BuiltinStrategy):
         total = sum(len(value.encode()) for value in data.values())
         total += sum(len(value) * 3 // 4 for value in binary.values())
         if total > MAX_BYTES:
-            found.append(too_long("", MAX_BYTES))
+            found.append(too_long("[]", MAX_BYTES))
         return found
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:

@@ -43,7 +43,8 @@ def with_container(**fields: Any) -> JsonObject:
         ),
         (
             {"restartPolicy": "Maybe"},
-            'spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"',
+            'spec.restartPolicy: Unsupported value: "Maybe": '
+            'supported values: "Always", "OnFailure", "Never"',
         ),
         ({"activeDeadlineSeconds": 0}, "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and"),
         ({"hostname": "A_b"}, f'spec.hostname: Invalid value: "A_b": {LABEL}'),
@@ -112,7 +113,8 @@ def test_a_pod_that_makes_no_sense_is_refused(kinds: Any, spec: JsonObject, mess
         ),
         (
             {"readinessProbe": {"tcpSocket": {"port": 80}, "terminationGracePeriodSeconds": 1}},
-            "readinessProbe.terminationGracePeriodSeconds: Invalid value: 1: must not be set for readinessProbes",
+            "readinessProbe.terminationGracePeriodSeconds: Invalid value: 1: "
+            "must not be set for readinessProbes",
         ),
         (
             {"livenessProbe": {"tcpSocket": {"port": 80}, "exec": {"command": ["a"]}}},
@@ -136,7 +138,8 @@ def test_a_pod_that_makes_no_sense_is_refused(kinds: Any, spec: JsonObject, mess
         ),
         (
             {"terminationMessagePolicy": "Loud"},
-            'terminationMessagePolicy: Unsupported value: "Loud": supported values: "File", "FallbackToLogsOnError"',
+            'terminationMessagePolicy: Unsupported value: "Loud": '
+            'supported values: "File", "FallbackToLogsOnError"',
         ),
     ],
 )

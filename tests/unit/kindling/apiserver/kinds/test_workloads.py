@@ -75,7 +75,8 @@ def test_replication_controllers_take_selector_and_labels_from_the_template(kind
         (
             {"selector": {"matchLabels": {"a": "x"}}},
             [
-                'spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`'
+                'spec.template.metadata.labels: Invalid value: {"a":"b"}: '
+                "`selector` does not match template `labels`"
             ],
         ),
         ({"selector": {}}, ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]),
@@ -90,7 +91,8 @@ def test_replication_controllers_take_selector_and_labels_from_the_template(kind
         (
             {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}},
             [
-                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0"
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: "
+                "may not be 0 when `maxSurge` is 0"
             ],
         ),
         (
