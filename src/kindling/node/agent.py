@@ -29,6 +29,8 @@ from kindling.node.registration import NodeRegistration, NodeSettings
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.server import http, stats
 from kindling.node.server.routes import Routes, RouteServices
+from kindling.node.volumes.csi import CsiVolumes
+from kindling.node.volumes.csi_registry import CsiRegistry
 from kindling.node.volumes.manager import VolumeManager
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject
@@ -105,7 +107,8 @@ class NodeAgent:
                 backend.forget(uid)
                 await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
 
-            volumes = VolumeManager(backend)
+            csi = CsiRegistry(client, settings.node.name, identity.ROOT / "plugins_registry")
+            volumes = VolumeManager(backend, {"csi": CsiVolumes(client, csi, settings.node.name)})
             starter = ContainerStarter(
                 StarterServices(
                     runtime=runtime,
@@ -162,6 +165,7 @@ class NodeAgent:
                 devices.retain(live)
                 roster.adopt(observer.uids() - live, observer)
                 group.create_task(housekeeping.run(), name="housekeeping")
+                group.create_task(csi.run(), name="csi-registry")
                 group.create_task(roster.run(pods), name="pod-workers")
 
     def _tls(self) -> ssl.SSLContext:
