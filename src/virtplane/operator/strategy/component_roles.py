@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubecore.json import JsonObject
+from virtplane.api.labels import AGGREGATE_TO
 from virtplane.operator.strategy.rbac import (
     ALL,
     READ,
@@ -256,7 +257,11 @@ def operator_objects(namespace: str) -> list[JsonObject]:
         rule("route.openshift.io", "routes routes/custom-host", WRITE),
         *controller_namespace_rules(),
     ]
+    administration = cluster_role(
+        "kubevirt.io:operator", [rule("kubevirt.io", "kubevirts", ALL)], {AGGREGATE_TO + "admin": "true"}
+    )
     return [
+        administration,
         service_account(OPERATOR, namespace),
         cluster_role(OPERATOR, operator_rules(namespace)),
         bind_cluster_role(OPERATOR, subjects),

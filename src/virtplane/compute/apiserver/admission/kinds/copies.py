@@ -23,7 +23,6 @@ from virtplane.compute.apiserver.admission.rules.networks import mac_address_pro
 _IMMUTABLE = "spec in immutable after creation"
 _RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")
 _OWNERSHIP_POLICIES = ("Vm", "None")
-_PATCHABLE = ("/spec/", "/metadata/labels/", "/metadata/annotations/")
 
 
 def _bad_duration(spec: JsonObject, field: str) -> str:
@@ -88,8 +87,7 @@ async def validate_restore(request: Request) -> Response:
 
 def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
     yield from _machine_reference("spec.target", get_object(spec, "target"))
-    for patch in get_list(spec, "patches"):
-        yield from _restore_patch(patch)
+    # Patches are looked at when the restore works on them, not here.
     for index, override in enumerate(get_list(spec, "volumeRestoreOverrides")):
         path = f"spec.volumeRestoreOverrides[{index}]"
         if not get_str(override, "volumeName"):
@@ -102,19 +100,6 @@ def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
     ownership = get_str(spec, "volumeOwnershipPolicy")
     if ownership and ownership not in _OWNERSHIP_POLICIES:
         yield Cause(f'volume ownership policy "{ownership}" doesn\'t exist', "spec.volumeOwnershipPolicy")
-
-
-def _restore_patch(patch: str) -> Iterator[Cause]:
-    for pair in patch.strip().strip("{}").split(","):
-        if pair.count(":") != 1:
-            yield Cause(
-                'patch format is not valid - one ":" expected in a single key-value json patch: ' + pair,
-                "spec.patches",
-            )
-            continue
-        key, _, value = (part.strip().strip('"') for part in pair.partition(":"))
-        if key == "path" and not value.startswith(_PATCHABLE):
-            yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
 
 
 _EXPORTABLE: Mapping[str, tuple[str, str, str]] = {
@@ -212,6 +197,8 @@ _ALPHABET = string.ascii_lowercase + string.digits
 async def mutate_clone(request: Request) -> Response:
     """A clone without a target gets one."""
     request.expect("virtualmachineclones")
+    if "spec" not in request.new:
+        return Response.refuse([Cause("spec in body is required", type="")])
     spec = get_object(request.new, "spec")
     target = spec.get("target")
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
