@@ -50,6 +50,7 @@ from .registry.catalog import Catalog
 from .registry.definition import ResourceDefinition, Subresource
 from .registry.objects import ServerObjects
 from .registry.registry import Registry
+from .service_addresses import ServiceAddresses
 from .services import ServiceResolver
 from .settings import Settings
 from .storage.journal import Journal
@@ -76,6 +77,7 @@ class ApiServer:
         self.objects = ServerObjects(self.registry)
         self.feed = ChangeFeed(self.store)
         self.services = ServiceResolver(self.objects)
+        self.service_addresses = ServiceAddresses(self.objects)
         self.webhooks = WebhookClient(self.services.resolve)
         self._build_auth()
         self.catalog.replace("built-in", self._complete(list(definitions)))
@@ -174,7 +176,7 @@ class ApiServer:
         environment = self._environment()
         CustomResources(environment, self._serve_custom, self.webhooks).start()
         self.registry.chain = GuardedChain(
-            build_chain(environment, self.webhooks), EscalationCheck(self.rbac)
+            build_chain(environment, self.webhooks), EscalationCheck(self.rbac), self.service_addresses
         )
         aggregation = RoleAggregation(self.objects)
         await self._listen()
@@ -230,6 +232,8 @@ class ApiServer:
             port=self.port,
             trust=trust,
         )
+        if self.catalog.of(bootstrap_objects.IP_ADDRESSES) is not None:
+            await self.service_addresses.show_all()
 
     async def _listen(self) -> None:
         settings = self.settings
@@ -293,11 +297,14 @@ class ApiServer:
 
 
 class GuardedChain:
-    """The admission chain with the check against escalation, which comes before validation."""
+    """The admission chain with the server's own parts: escalation before validation, addresses after."""
 
-    def __init__(self, inner: AdmissionChain, escalation: EscalationCheck) -> None:
+    def __init__(
+        self, inner: AdmissionChain, escalation: EscalationCheck, addresses: ServiceAddresses
+    ) -> None:
         self._inner = inner
         self._escalation = escalation
+        self._addresses = addresses
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """See AdmissionChain.mutate."""
@@ -308,6 +315,7 @@ class GuardedChain:
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """See AdmissionChain.validate."""
         await self._inner.validate(attributes)
+        self._addresses.follow(attributes)
 
 
 def outgoing_address(bind: str) -> str:

@@ -158,7 +158,11 @@ class Reviews:
         if not review.get("metadata"):
             return []
         managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
-        return [fields.invalid("metadata", review["metadata"], "must be empty")]
+        shown = {key: value for key, value in review["metadata"].items() if key != "managedFields"}
+        order = ("manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1")
+        entries = review["metadata"].get("managedFields") or ()
+        shown["managedFields"] = [{key: entry[key] for key in order if key in entry} for entry in entries]
+        return [fields.invalid("metadata", shown, "must be empty")]
 
     @staticmethod
     def _check(review: JsonObject, problems: list[FieldError]) -> None:

@@ -115,6 +115,23 @@ def service_cidr(cidr: str) -> JsonObject:
     }
 
 
+def ip_address_object(address: str, namespace: str, service: str) -> JsonObject:
+    """The object of a service's address."""
+    family = "IPv6" if ":" in address else "IPv4"
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "IPAddress",
+        "metadata": {
+            "name": address,
+            "labels": {
+                "ipaddress.kubernetes.io/ip-family": family,
+                "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
+            },
+        },
+        "spec": {"parentRef": {"resource": "services", "namespace": namespace, "name": service}},
+    }
+
+
 def authentication_config_map(client_ca: str, proxy_ca: str, proxy_names: list[str]) -> JsonObject:
     """What extension API servers read to trust the callers that this server forwards."""
     data: JsonObject = {}

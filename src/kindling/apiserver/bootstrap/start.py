@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import meta
+from kubecore.objects import meta, times
 from kubecore.objects.selectors import SelectorError, from_label_selector_object
 from kubecore.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -54,6 +54,8 @@ class Bootstrap:
         ):
             await self._ensure(resource, wanted, reconcile=("rules",))
         await self._ensure(objects.SERVICE_CIDRS, [objects.service_cidr(cidr)])
+        if self._catalog.of(objects.SERVICE_CIDRS) is not None:
+            await self._writer.modify(objects.SERVICE_CIDRS, None, "kubernetes", _ready)
         await self._ensure(SERVICES, [objects.kubernetes_service(service_address)])
         if not ipaddress.ip_address(address).is_loopback:  # endpoints may not be loopback addresses
             subsets = [objects.kubernetes_endpoints(address, port)]
@@ -93,6 +95,20 @@ class Bootstrap:
 
         if any(current.get(key) != wanted.get(key) for key in keys if key in wanted):
             await self._writer.modify(resource, meta.namespace(current) or None, meta.name(current), change)
+
+
+def _ready(cidr: JsonObject) -> JsonObject | None:
+    if (cidr.get("status") or {}).get("conditions"):
+        return None
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "",
+        "message": "Kubernetes Service CIDR is ready",
+        "lastTransitionTime": times.now_rfc3339(),
+    }
+    cidr["status"] = {"conditions": [condition]}
+    return cidr
 
 
 class RoleAggregation:

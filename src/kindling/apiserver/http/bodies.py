@@ -232,6 +232,10 @@ def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: boo
         )
     if sent_kind and sent_kind != kind:
         group, _, version = api_version.rpartition("/")
+        if custom:
+            name = str((document.get("metadata") or {}).get("name") or "")
+            problem = fields.invalid("kind", sent_kind, f"must be {kind}")
+            raise errors.invalid(sent_kind, group, name, [problem])
         internal = group.partition(".")[0] or "core"
         raise errors.bad_request(
             f"{sent_kind} in version {fields.go_quote(version)} cannot be handled as a {kind}: "

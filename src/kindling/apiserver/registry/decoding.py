@@ -20,6 +20,16 @@ _META_NAME = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _OBJECT_META = Schema({"$ref": _META_NAME}, SchemaSet({_META_NAME: OBJECT_META}))
 
 
+class StrictDecodingError(errors.StatusError):
+    """Unknown or repeated fields in a request that is strict about them (400); patches say it otherwise."""
+
+    def __init__(self, definition: ResourceDefinition, problem: str) -> None:
+        kind, version = definition.resource.kind, fields.go_quote(definition.resource.version)
+        message = f"{kind} in version {version} cannot be handled as a {kind}: {problem}"
+        super().__init__(400, errors.BAD_REQUEST, message)
+        self.problem = problem
+
+
 def complete(
     definition: ResourceDefinition,
     document: JsonObject,
@@ -89,9 +99,7 @@ def report(
     """Refuse (Strict) or warn about what strict decoding found."""
     if strictness == "Strict":
         text = f"strict decoding error: {', '.join(problems)}"
-        kind = definition.resource.kind
-        version = fields.go_quote(definition.resource.version)
-        raise errors.bad_request(f"{kind} in version {version} cannot be handled as a {kind}: {text}")
+        raise StrictDecodingError(definition, text)
     for problem in problems:
         ctx.warn(problem)
 

@@ -64,11 +64,16 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         if current is None:
             raise errors.not_found(definition.resource, ctx.name)
         new = patched_document(patch_type, raw, current, definition)
+        new.setdefault("kind", definition.resource.kind)
+        new.setdefault("apiVersion", definition.resource.api_version)
         problem = decoding.wrong_type(definition, new)
         if problem:
             raise _not_restorable(patch_type, raw, new, problem)
         check_identity(ctx, new)
-        decoding.complete(definition, new, (), strictness, ctx)
+        try:
+            decoding.complete(definition, new, (), strictness, ctx)
+        except decoding.StrictDecodingError as error:
+            raise invalid_patch(orjson.dumps(new).decode(), error.problem) from error
         managed.track_write(definition, current, new, ctx, target.subresource)
         return new
 
