@@ -231,12 +231,17 @@ def backoff_seconds(job: JsonObject, failed: int, pods: Sequence[JsonObject], no
 
 
 def _finished_at(pod: JsonObject, now: datetime) -> datetime:
+    """When the pod ended, as exactly as its status tells."""
     times = [
         get_str(status, "state", "terminated", "finishedAt")
         for status in get_list(pod, "status", "containerStatuses")
     ]
+    if not any(times):
+        ready = meta.get_condition(pod, "Ready") or {}
+        times = [str(ready.get("lastTransitionTime") or ""), meta.creation_timestamp(pod)]
+        times = [text for text in times if text][:1]
     known = [parse_time(text) for text in times if text]
-    return max(known) if known else now
+    return max(known, default=now)
 
 
 def pod(job: JsonObject, index: int | None) -> JsonObject:

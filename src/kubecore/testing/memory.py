@@ -315,7 +315,10 @@ class MemoryApi:
 
     def _replace(self, target: _Target, old: JsonObject, new: JsonObject) -> JsonObject:
         if target.subresource == "status":
-            new = {**old, "status": new.get("status")}
+            # As on the real server, annotations travel along with a status.
+            annotations = get_object(new, "metadata").get("annotations")
+            metadata = {**old["metadata"], **({"annotations": annotations} if annotations else {})}
+            new = {**old, "metadata": metadata, "status": new.get("status")}
         elif target.subresource == "scale":
             new = {**old, "spec": {**old["spec"], "replicas": new["spec"]["replicas"]}}
         elif "status" in old and target.resource not in self._whole:
