@@ -1,0 +1,57 @@
+"""Which changes of a VM need a restart of its guest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubecore.json import JsonObject
+from virtplane.compute.controller.vm import liveupdate, restart
+
+
+def _spec(**domain: Any) -> JsonObject:
+    return {"template": {"spec": {"domain": domain}}}
+
+
+def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
+    before = _spec(cpu={"sockets": 1, "cores": 1}, memory={"guest": "1Gi"})
+    grown = _spec(cpu={"sockets": 2, "cores": 1}, memory={"guest": "2Gi"})
+    assert not restart.needs_restart(before, grown, {}, live_update=True)
+    assert restart.needs_restart(before, grown, {}, live_update=False)
+    assert restart.needs_restart(before, _spec(cpu={"sockets": 1, "cores": 2}), {}, live_update=True)
+
+
+def test_hotpluggable_volumes_come_and_go_freely() -> None:
+    volume = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
+    after = _spec(devices={"disks": [{"name": "new", "disk": {}}]})
+    after["template"]["spec"]["volumes"] = [volume]
+    assert not restart.needs_restart(_spec(), after, {}, live_update=True)
+
+
+def _running(sockets: int, **more: Any) -> JsonObject:
+    cpu = {"sockets": sockets, "cores": 1, "threads": 1, "maxSockets": 4}
+    return {"spec": {"domain": {"cpu": cpu, **more}}, "status": {"phase": "Running", "conditions": []}}
+
+
+def test_more_sockets_become_a_guarded_patch_of_the_instance() -> None:
+    update = liveupdate.live_update(_vm({"sockets": 3}), _running(1), cpu_allocation_ratio=10)
+    assert [item["op"] for item in update.operations] == ["test", "replace"]
+    assert update.operations[1]["value"] == 3
+
+
+def test_fewer_or_too_many_sockets_need_a_restart() -> None:
+    fewer = liveupdate.live_update(_vm({"sockets": 1}), _running(2), cpu_allocation_ratio=10)
+    assert fewer.restart_message == "Reduction of CPU socket count requires a restart"
+    many = liveupdate.live_update(_vm({"sockets": 9}), _running(2), cpu_allocation_ratio=10)
+    assert many.restart_message.endswith("higher than what's available")
+
+
+def test_a_second_change_waits_for_the_first() -> None:
+    vmi = _running(1)
+    vmi["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
+    update = liveupdate.live_update(_vm({"sockets": 2}), vmi, cpu_allocation_ratio=10)
+    assert update.error is not None
+    assert update.error.message.endswith("another CPU hotplug is in progress")
+
+
+def _vm(cpu: JsonObject) -> JsonObject:
+    return {"spec": _spec(cpu=cpu)}

@@ -1,0 +1,76 @@
+"""Run strategies decide when a VM's instance is started and stopped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.compute.controller.vm import strategy
+from virtplane.compute.controller.vm.strategy import NOTHING, Decision
+
+
+def _vm(run_strategy: str, **status: Any) -> JsonObject:
+    return {"metadata": {"name": "vm"}, "spec": {"runStrategy": run_strategy}, "status": status}
+
+
+def _vmi(phase: str, **status: Any) -> JsonObject:
+    return {"metadata": {"name": "vm", "uid": "u1"}, "status": {"phase": phase, **status}}
+
+
+_STOP = [{"action": "Stop", "uid": "u1"}]
+_START = [{"action": "Start"}]
+
+
+@pytest.mark.parametrize(
+    ("vm", "vmi", "expected"),
+    [
+        (_vm("Always"), None, Decision(start=True)),
+        (_vm("Always"), _vmi("Running"), NOTHING),
+        (_vm("Always"), _vmi("Succeeded"), Decision(stop=True)),
+        (_vm("Always", stateChangeRequests=_STOP), _vmi("Running"), Decision(stop=True)),
+        (_vm("Halted"), _vmi("Running"), Decision(stop=True)),
+        (_vm("Halted"), None, NOTHING),
+        (_vm("Halted", stateChangeRequests=_START), None, Decision(new_strategy="Always")),
+        (_vm("Manual"), None, NOTHING),
+        (_vm("Manual", stateChangeRequests=_START), None, Decision(start=True)),
+        (_vm("Manual"), _vmi("Failed"), NOTHING),
+        (_vm("Manual", stateChangeRequests=_STOP), _vmi("Running"), Decision(stop=True)),
+        (_vm("RerunOnFailure"), None, Decision(start=True)),
+        (_vm("RerunOnFailure", runStrategy="RerunOnFailure"), None, NOTHING),
+        (_vm("RerunOnFailure"), _vmi("Failed"), Decision(stop=True, rerun_after_stop=True)),
+        (_vm("RerunOnFailure"), _vmi("Succeeded"), Decision(stop=True)),
+        (_vm("Once"), None, Decision(start=True)),
+        (_vm("Once"), _vmi("Failed"), NOTHING),
+        (_vm("WaitAsReceiver"), None, Decision(start=True, is_receiver=True)),
+    ],
+)
+def test_a_strategy_starts_and_stops_as_users_expect(
+    vm: JsonObject, vmi: JsonObject | None, expected: Decision
+) -> None:
+    assert strategy.decide(vm, vmi) == expected
+
+
+def test_failed_starts_make_the_next_one_wait() -> None:
+    assert strategy.decide(_vm("Always"), None, backoff_seconds=12) == Decision(wait_seconds=12)
+
+
+def test_an_unknown_strategy_is_an_error_that_names_it() -> None:
+    assert strategy.decide(_vm("Sometimes"), None).error == "unknown runstrategy: Sometimes"
+
+
+def test_both_ways_to_say_it_at_once_are_refused() -> None:
+    with pytest.raises(strategy.StrategyError):
+        strategy.run_strategy({"spec": {"running": True, "runStrategy": "Always"}})
+
+
+def test_a_stop_request_for_an_instance_that_is_gone_is_fulfilled_and_the_start_behind_it_waits() -> None:
+    vm = _vm("Manual", stateChangeRequests=[{"action": "Stop", "uid": "old"}, {"action": "Start"}])
+    assert strategy.open_requests(vm, None) == [{"action": "Start"}]
+
+
+def test_a_start_request_is_fulfilled_by_a_live_instance() -> None:
+    vm = _vm("Manual", stateChangeRequests=_START)
+    assert strategy.open_requests(vm, _vmi("Scheduling")) == []
+    assert strategy.open_requests(vm, _vmi("Failed")) == _START
