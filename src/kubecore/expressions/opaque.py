@@ -51,6 +51,13 @@ def pool() -> descriptor_pool.DescriptorPool:
     """The descriptors of all opaque types."""
     made = descriptor_pool.DescriptorPool()
     made.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
+    for serialized in descriptor_files():
+        made.AddSerializedFile(serialized)
+    return made
+
+
+def descriptor_files() -> list[bytes]:
+    """The files that describe the opaque types; they need ``google/protobuf/struct.proto``."""
     packages: dict[str, descriptor_pb2.FileDescriptorProto] = {}
     for name, fields in _MESSAGES.items():
         package, _, short = name.rpartition(".")
@@ -68,9 +75,7 @@ def pool() -> descriptor_pool.DescriptorPool:
             added = message.field.add(name=field, number=number, type=kind, label=1)
             if kind == _MESSAGE:
                 added.type_name = ".google.protobuf.Value"
-    for file in packages.values():
-        made.AddSerializedFile(file.SerializeToString())
-    return made
+    return [file.SerializeToString() for file in packages.values()]
 
 
 @cache

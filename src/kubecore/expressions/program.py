@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cel_expr_python import cel
+from google.protobuf import descriptor_pool
 
 from .authorization import ASKING, Authorize
 from .library import extensions
@@ -75,11 +76,18 @@ class Program:
 
 
 class Environment:
-    """The variables that expressions may name, with their types (see ``TYPES``)."""
+    """The variables that expressions may name, with their types (see ``TYPES``).
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        declared = {name: TYPES.get(kind) or cel.Type(kind) for name, kind in variables.items()}
-        self._env = cel.NewEnv(descriptor_pool=pool(), variables=declared, extensions=list(extensions()))
+    A type is given by its name, or as the compiler's own type from `descriptors`.
+    """
+
+    def __init__(
+        self, variables: Mapping[str, Any], descriptors: descriptor_pool.DescriptorPool | None = None
+    ) -> None:
+        declared = {name: _type(kind) for name, kind in variables.items()}
+        self._env = cel.NewEnv(
+            descriptor_pool=descriptors or pool(), variables=declared, extensions=list(extensions())
+        )
 
     def compile(self, text: str) -> Program:
         """Parse and check `text`. Raises CompileError."""
@@ -89,6 +97,12 @@ class Environment:
             return Program(text, self._env.compile(_rewritten(text)))
         except RuntimeError as error:
             raise CompileError(_roots_first(_plain(str(error)))) from None
+
+
+def _type(kind: Any) -> Any:
+    if not isinstance(kind, str):
+        return kind
+    return TYPES.get(kind) or cel.Type(kind)
 
 
 def _rewritten(text: str) -> str:

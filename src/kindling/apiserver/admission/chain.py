@@ -17,6 +17,7 @@ from .quota import ResourceQuota
 from .service_accounts import ServiceAccounts
 from .storage import ClaimResize, DefaultStorageClass, StorageProtection
 from .tolerations import DefaultTolerations
+from .type_checking import TypeChecking
 from .validating_policies import ValidatingPolicies
 from .webhook_client import WebhookClient
 from .webhooks import MutatingWebhooks, Reinvocation, ValidatingWebhooks
@@ -53,6 +54,7 @@ class Chain:
 def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None = None) -> Chain:
     """The chain of a whole server. `client` is shared with conversion webhooks where given."""
     calls = client or WebhookClient(environment.resolve_service)
+    TypeChecking(environment)
     webhooks = MutatingWebhooks(environment, calls)
     plugins: list[Plugin] = [
         NamespaceLifecycle(environment.objects),

@@ -9,26 +9,13 @@ from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
+from kubecore.expressions.typed import cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
 
-_RESERVED = frozenset(
-    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"}
-    | {"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
-)
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"([0-9.]+)(ms|us|µs|ns|h|m|s)")
 _TYPED_FORMATS = frozenset({"date", "date-time", "duration", "byte"})
-
-
-def cel_name(name: str) -> str:
-    """A property's name as expressions write it: ``__namespace__`` for reserved words, ``a__dash__b``."""
-    if name in _RESERVED:
-        return f"__{name}__"
-    escaped = name.replace("__", "__underscores__")
-    for char, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
-        escaped = escaped.replace(char, word)
-    return escaped
 
 
 def has_typed_values(schema: Schema) -> bool:

@@ -11,6 +11,7 @@ import orjson
 
 from kubecore.expressions import CompileError, Environment, EvaluationError, Program
 from kubecore.expressions.program import OUT_OF_BUDGET
+from kubecore.expressions.typed import check_types
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
@@ -229,11 +230,14 @@ def _check_rule(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[Fi
         )
     if optional_old and "oldSelf" not in text:
         yield invalid(path.child("optionalOldSelf"), True, "may not be set if oldSelf is not used in rule")
-    yield from _compiles(text, optional_old, "bool", _shown(raw), path.child("rule"), "cel expression")
+    yield from _compiles(
+        text, schema, optional_old, "bool", _shown(raw), path.child("rule"), "cel expression"
+    )
     expression = str(raw.get("messageExpression") or "")
     if expression:
         yield from _compiles(
             expression,
+            schema,
             optional_old,
             "string",
             _shown(raw),
@@ -242,13 +246,25 @@ def _check_rule(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[Fi
         )
 
 
+def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
+    """What the types of the schema have against a rule; former values that may be absent are not typed."""
+    others = {"oldSelf": "dyn"} if optional_old else {}
+    typed = {"self": schema} if optional_old else {"self": schema, "oldSelf": schema}
+    if optional_old:
+        text = text.replace("oldSelf", "optional.of(oldSelf)")
+    return check_types(text, typed, others)
+
+
 def _compiles(
-    text: str, optional_old: bool, wanted: str, shown: Verbatim, path: FieldPath, what: str
+    text: str, schema: Schema, optional_old: bool, wanted: str, shown: Verbatim, path: FieldPath, what: str
 ) -> Iterator[FieldError]:
     try:
         program = _compile(text, optional_old)
+        problem = _type_problem(text, schema, optional_old)
     except CompileError as error:
-        yield invalid(path, shown, f"compilation failed: {error}")
+        problem = str(error)
+    if problem:
+        yield invalid(path, shown, f"compilation failed: {problem}")
         return
     if program.return_type not in (wanted, "dyn"):
         yield invalid(path, shown, f"{what} must evaluate to a {wanted}")

@@ -8,7 +8,9 @@ import pytest
 from tests.support.admission import Cluster
 
 from kindling.apiserver.admission.mutating_policies import MutatingPolicies
+from kindling.apiserver.admission.type_checking import expression_warnings
 from kindling.apiserver.admission.validating_policies import ValidatingPolicies
+from kindling.apiserver.kinds import builtin_definitions
 from kindling.apiserver.kinds.admissionregistration import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.errors import StatusError
@@ -185,3 +187,25 @@ async def test_a_variable_without_value_matters_only_where_it_is_needed() -> Non
         "expression 'variables.value == 'v'' resulted in error: "
         'composited variable "value" fails to evaluate: no such key: k'
     )
+
+
+def test_expressions_that_cannot_fit_the_named_kinds_are_told() -> None:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["*"], "resources": ["deployments"]}
+    validations = [
+        {"expression": "object.spec.replicas > '1'"},
+        {"expression": "object.spec.nothing == 1"},
+        {"expression": "object.spec.template.spec.containers.all(c, c.image != '') && request.name != ''"},
+    ]
+    checked = {"spec": {"matchConstraints": {"resourceRules": [rule]}, "validations": validations}}
+    kind = "apps/v1, Kind=Deployment: ERROR: <input>:1:"
+    assert list(expression_warnings(checked, builtin_definitions())) == [
+        {
+            "fieldRef": "spec.validations[0].expression",
+            "warning": f"{kind}22: found no matching overload for '_>_' applied to '(int, string)'\n"
+            f" | object.spec.replicas > '1'\n | {'.' * 21}^\n",
+        },
+        {
+            "fieldRef": "spec.validations[1].expression",
+            "warning": f"{kind}12: undefined field 'nothing'\n | object.spec.nothing == 1\n | {'.' * 11}^\n",
+        },
+    ]

@@ -119,3 +119,17 @@ def test_schemas_keep_the_zeros_that_say_something() -> None:
     doc = crd(versions=[version(schema={"openAPIV3Schema": schema})])
     definition().strategy.default(doc)
     assert doc["spec"]["versions"][0]["schema"]["openAPIV3Schema"] == schema
+
+
+def test_rules_must_fit_the_schema() -> None:
+    properties = {"n": {"type": "integer"}}
+    for text, complaint in (
+        ("self.n > 'x'", "found no matching overload for '_>_' applied to '(int, string)'"),
+        ("self.none == 1", "undefined field 'none'"),
+    ):
+        schema = {**OBJECT, "properties": properties, "x-kubernetes-validations": [{"rule": text}]}
+        (message,) = messages(crd(versions=[version(schema={"openAPIV3Schema": schema})]))
+        assert complaint in message
+    rules = [{"rule": "self.n >= oldSelf.n"}, {"rule": "oldSelf.hasValue()", "optionalOldSelf": True}]
+    schema = {**OBJECT, "properties": properties, "x-kubernetes-validations": rules}
+    assert messages(crd(versions=[version(schema={"openAPIV3Schema": schema})])) == []

@@ -1,0 +1,60 @@
+"""Expressions are checked against schemas before they run."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubecore.expressions.typed import check_types
+from kubecore.schema import custom_resource_schema
+
+STRING = {"type": "string"}
+ITEM = {"type": "object", "properties": {"k": STRING}}
+SCHEMA = custom_resource_schema(
+    {
+        "type": "object",
+        "properties": {
+            "n": {"type": "integer"},
+            "namespace": STRING,
+            "fooBar": {"type": "object", "additionalProperties": STRING},
+            "foo_bar": {"type": "object", "additionalProperties": STRING},
+            "list": {"type": "array", "items": ITEM},
+            "nested": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "until": {"type": "string", "format": "date-time"},
+            "port": {"x-kubernetes-int-or-string": True},
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        },
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "self.n > 1",
+        "self.__namespace__ == 'x'",
+        "self.fooBar['a'] == self.foo_bar['a']",
+        "self.list.all(x, x.k != '')",
+        "self.nested[0][0] == 1",
+        "self.until > timestamp('2020-01-01T00:00:00Z')",
+        "self.port == 80 || self.port == 'http'",
+        "self.open.anything.goes == 1",
+        "self.metadata.name == 'x'",
+        "has(self.n) && self == oldSelf",
+        "self.?list[?0].?k.orValue('') == ''",
+    ],
+)
+def test_what_the_schema_allows_passes(text: str) -> None:
+    assert check_types(text, {"self": SCHEMA, "oldSelf": SCHEMA}, {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("self.none == 1", "ERROR: <input>:1:5: undefined field 'none'\n | self.none == 1\n | ....^"),
+        ("self.list.all(x, x.z == 1)", "undefined field 'z'"),
+        ("self.n == 'x'", "found no matching overload for '_==_' applied to '(int, string)'"),
+        ("other == 1", "undeclared reference to 'other'"),
+    ],
+)
+def test_what_can_never_work_is_told(text: str, complaint: str) -> None:
+    assert complaint in check_types(text, {"self": SCHEMA}, {})
