@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from kindling.node.images import host_image
 from kindling.node.images.manager import normalize
 from kindling.node.pods.environment import Sources, referenced
 from kindling.node.pods.fields import NodeFacts
 from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
 from kubecore.errors import StatusError
@@ -100,10 +102,15 @@ class ApiBackend:
         except RuntimeFailure as error:
             raise ContentProblem(f'failed to pull image "{reference}": {error}') from error
         await _ctr("images", "mount", name, str(target))
+        programs = target / "usr"
+        if host_image.is_host_image(name) and programs.is_dir():
+            # As volume the host image shows the machine's programs, too: other images borrow tools from it.
+            mounts.bind("/usr", programs, read_only=True)
 
     async def unmount_image(self, target: Path) -> None:
         """Unmount and forget the view that `mount_image` made."""
         if target.is_mount():
+            mounts.unmount(target / "usr")
             await _ctr("images", "unmount", "--rm", str(target))
 
     async def _fetch(self, resource: ResourceType, namespace: str, names: set[str]) -> dict[str, JsonObject]:
