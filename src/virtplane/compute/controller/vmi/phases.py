@@ -114,11 +114,11 @@ def _advance_unprocessed(vmi: JsonObject, around: Surroundings) -> None:
     known = vmi["status"]["conditions"]
     _set_data_volumes_ready(known, around.storage)
     temporary = [pod for pod in around.pods if pods.is_temporary(pod)]
-    if meta.is_being_deleted(vmi) or around.storage.failed_data_volume:
-        set_phase(vmi, "Failed")
-    elif around.pod is not None:
+    if around.pod is not None:
         conditions.drop(known, "Provisioning")
         set_phase(vmi, "Scheduling")
+    elif meta.is_being_deleted(vmi) or around.storage.failed_data_volume:
+        set_phase(vmi, "Failed")
     elif is_receiver(vmi) and TARGET_NODE_LABEL not in meta.labels(vmi):
         set_phase(vmi, "WaitingForSync")
     elif any(get_str(pod, "status", "phase") == "Failed" for pod in temporary):
