@@ -32,6 +32,12 @@ class Verdict:
 
 
 REACHED = Verdict(True, "CompletionsReached", "Reached expected number of succeeded pods")
+POLICY_REACHED_REASON = "SuccessPolicy"
+FAILED_INDEXES = Verdict(False, "FailedIndexes", "Job has failed indexes")
+MANY_FAILED_INDEXES = Verdict(
+    False, "MaxFailedIndexesExceeded", "Job has exceeded the specified maximal number of failed indexes"
+)
+FAILURES_KEY = "batch.kubernetes.io/job-index-failure-count"
 BACKOFF_EXCEEDED = Verdict(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")
 DEADLINE_EXCEEDED = Verdict(False, "DeadlineExceeded", "Job was active longer than specified deadline")
 
@@ -213,6 +219,62 @@ def wanted_active(job: JsonObject, succeeded: int, active: int) -> int:
     return max(0, min(parallelism, int(completions) - succeeded))
 
 
+def limits_indexes(job: JsonObject) -> bool:
+    """Whether each number has its own number of tries."""
+    return is_indexed(job) and get_object(job, "spec").get("backoffLimitPerIndex") is not None
+
+
+def index_failures(pod: JsonObject) -> int:
+    """How often this pod's number failed before it."""
+    text = meta.annotations(pod).get(FAILURES_KEY, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def failures_of(index: int, pods: Iterable[JsonObject]) -> int:
+    """How often a number failed so far, as its pods remember."""
+    return max(
+        (
+            index_failures(pod) + 1
+            for pod in pods
+            if index_of(pod) == index and get_str(pod, "status", "phase") == "Failed"
+        ),
+        default=0,
+    )
+
+
+def failed_indexes(job: JsonObject, failed: Iterable[JsonObject]) -> set[int]:
+    """The numbers that are out of tries: those known before, and those of pods that failed now."""
+    result = parse_indexes(get_str(job, "status", "failedIndexes"))
+    limit = get_int(job, "spec", "backoffLimitPerIndex")
+    for pod in failed:
+        index = index_of(pod)
+        out_of_tries = index_failures(pod) >= limit or failure_action(job, pod) == "FailIndex"
+        if index is not None and out_of_tries:
+            result.add(index)
+    return result
+
+
+def success_policy_verdict(job: JsonObject, done: set[int]) -> Verdict | None:
+    """The end that the success policy asks for, given the numbers that are done."""
+    for position, rule in enumerate(get_list(job, "spec", "successPolicy", "rules")):
+        chosen = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
+        counted = done if chosen is None else done & chosen
+        needed = rule.get("succeededCount", len(chosen) if chosen is not None else 0)
+        if needed and len(counted) >= needed:
+            message = f"Matched rules at index {position}"
+            return Verdict(True, POLICY_REACHED_REASON, message)
+    return None
+
+
+def indexes_verdict(job: JsonObject, done: set[int], failed: set[int]) -> Verdict | None:
+    """The end of a job whose numbers have their own tries: all are done or failed, or too many failed."""
+    maximum = get_object(job, "spec").get("maxFailedIndexes")
+    if maximum is not None and len(failed) > maximum:
+        return MANY_FAILED_INDEXES
+    total = get_int(job, "spec", "completions", default=1)
+    return FAILED_INDEXES if failed and len(done | failed) >= total else None
+
+
 def free_indexes(job: JsonObject, done: set[int], active: Iterable[JsonObject], wanted: int) -> list[int]:
     """The lowest numbers that are neither done nor being worked on."""
     taken = done | {index for pod in active if (index := index_of(pod)) is not None}
@@ -244,14 +306,16 @@ def _finished_at(pod: JsonObject, now: datetime) -> datetime:
     return max(known, default=now)
 
 
-def pod(job: JsonObject, index: int | None) -> JsonObject:
-    """A new pod of the job."""
+def pod(job: JsonObject, index: int | None, failures: int = 0) -> JsonObject:
+    """A new pod of the job; `failures` is how often its number failed before."""
     made = pod_facts.from_template(get_object(job, "spec", "template"), job, JOBS)
     made["metadata"]["finalizers"] = [*made["metadata"].get("finalizers", []), TRACKING_FINALIZER]
     if index is None:
         return made
     metadata = made["metadata"]
     metadata["annotations"] = {**metadata.get("annotations", {}), INDEX_KEY: str(index)}
+    if limits_indexes(job):
+        metadata["annotations"][FAILURES_KEY] = str(failures)
     metadata["labels"] = {**metadata["labels"], INDEX_KEY: str(index)}
     metadata["generateName"] = f"{meta.name(job)}-{index}-"
     made["spec"].setdefault("hostname", f"{meta.name(job)}-{index}")

@@ -77,6 +77,7 @@ class JobController:
         status = job["status"]
         succeeded, failed = get_int(status, "succeeded"), get_int(status, "failed")
         decided = job_plan.pending_verdict(job) or job_plan.policy_verdict(job, counted.failed)
+        decided = decided or self._indexed_verdict(job)
         decided = decided or job_plan.verdict(job, succeeded, failed, pods, now)
         active = counted.active
         wait: float | None = None
@@ -103,7 +104,7 @@ class JobController:
         fresh_succeeded = [meta.uid(pod) for pod in counted.succeeded if meta.uid(pod) not in done]
         fresh_failed = [meta.uid(pod) for pod in counted.failed if meta.uid(pod) not in done]
         if job_plan.is_indexed(job):
-            self._note_indexes(job, counted.succeeded)
+            self._note_indexes(job, counted)
         if fresh_succeeded or fresh_failed:
             noted = {
                 "succeeded": [*noted.get("succeeded", []), *fresh_succeeded],
@@ -123,11 +124,24 @@ class JobController:
         status["uncountedTerminatedPods"] = {}
         return job
 
-    def _note_indexes(self, job: JsonObject, succeeded: list[JsonObject]) -> None:
+    def _note_indexes(self, job: JsonObject, counted: job_plan.Count) -> None:
         done = job_plan.parse_indexes(get_str(job, "status", "completedIndexes"))
-        done |= {index for pod in succeeded if (index := job_plan.index_of(pod)) is not None}
+        done |= {index for pod in counted.succeeded if (index := job_plan.index_of(pod)) is not None}
         if done:
             job["status"]["completedIndexes"] = job_plan.format_indexes(done)
+        if job_plan.limits_indexes(job):
+            failed = job_plan.failed_indexes(job, counted.failed)
+            job["status"]["failedIndexes"] = job_plan.format_indexes(failed)
+
+    def _indexed_verdict(self, job: JsonObject) -> job_plan.Verdict | None:
+        if not job_plan.is_indexed(job):
+            return None
+        done = job_plan.parse_indexes(get_str(job, "status", "completedIndexes"))
+        decided = job_plan.success_policy_verdict(job, done)
+        if decided is None and job_plan.limits_indexes(job):
+            failed = job_plan.parse_indexes(get_str(job, "status", "failedIndexes"))
+            decided = job_plan.indexes_verdict(job, done, failed)
+        return decided
 
     async def _adjust(
         self,
@@ -138,7 +152,8 @@ class JobController:
         ends: tuple[int, int],
     ) -> float | None:
         """Start or stop pods; gives how long to wait where failures ask for a pause."""
-        wanted = job_plan.wanted_active(job, ends[0], len(counted.active))
+        given_up = job_plan.parse_indexes(get_str(job, "status", "failedIndexes"))
+        wanted = job_plan.wanted_active(job, ends[0] + len(given_up), len(counted.active))
         waits = get_str(job, "spec", "podReplacementPolicy") == "Failed"
         missing = wanted - len(counted.active) - (counted.terminating if waits else 0)
         now = self._environment.clock()
@@ -153,18 +168,18 @@ class JobController:
         pause = job_plan.backoff_seconds(job, ends[1], pods, now)
         if pause > 0:
             return pause
-        indexes: list[int | None] = [None] * missing
+        fresh = [job_plan.pod(job, None) for _ in range(missing)]
         if job_plan.is_indexed(job):
-            done = job_plan.parse_indexes(get_str(job, "status", "completedIndexes"))
-            indexes = list(job_plan.free_indexes(job, done, counted.active, missing))
-        counted.active = counted.active + await self._create(key, job, indexes)
+            done = job_plan.parse_indexes(get_str(job, "status", "completedIndexes")) | given_up
+            free = job_plan.free_indexes(job, done, counted.active, missing)
+            fresh = [job_plan.pod(job, index, job_plan.failures_of(index, pods)) for index in free]
+        counted.active = counted.active + await self._create(key, job, fresh)
         return None
 
-    async def _create(self, key: Key, job: JsonObject, indexes: list[int | None]) -> list[JsonObject]:
-        self._pods.expectations.expect_creations(key, len(indexes))
+    async def _create(self, key: Key, job: JsonObject, fresh: list[JsonObject]) -> list[JsonObject]:
+        self._pods.expectations.expect_creations(key, len(fresh))
         results = await asyncio.gather(
-            *(self._client.create(PODS, job_plan.pod(job, index)) for index in indexes),
-            return_exceptions=True,
+            *(self._client.create(PODS, pod) for pod in fresh), return_exceptions=True
         )
         created: list[JsonObject] = []
         problem: BaseException | None = None

@@ -15,6 +15,7 @@ from kindling.controllers import (
     endpoint_mirroring,
     endpoint_slices,
     endpoints,
+    ephemeral_volumes,
     node_lifecycle,
     pod_garbage,
     resource_quotas,
@@ -337,6 +338,16 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Any, mode: str, r
     annotations = cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"].get("annotations", {})
     asked = annotations.get("volume.kubernetes.io/storage-provisioner") == "csi.example.com"
     assert asked == (mode == "Immediate")
+
+
+async def test_an_ephemeral_volume_has_a_claim_that_its_pod_owns(cluster: Any) -> None:
+    template = {"metadata": {"labels": {"l": "m"}}, "spec": claim()["spec"]}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
+    cluster.api.put(PODS, pod(volumes=[scratch]))
+    async with cluster.running(ephemeral_volumes.set_up):
+        (found,) = cluster.api.list(PERSISTENT_VOLUME_CLAIMS)
+    assert (found["metadata"]["name"], found["metadata"]["labels"]) == ("p-scratch", {"l": "m"})
+    assert found["metadata"]["ownerReferences"][0]["kind"] == "Pod"
 
 
 async def test_a_claim_in_use_is_kept_until_its_pod_is_gone(cluster: Any) -> None:

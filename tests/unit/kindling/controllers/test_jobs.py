@@ -11,7 +11,7 @@ import pytest
 from kindling.controllers import cron_jobs, finished_jobs, job_plan, jobs
 from kindling.controllers.cron_jobs import BadSchedule, last_due, seconds_to_next
 from kubecore.json import JsonObject
-from kubecore.resources import CRON_JOBS, EVENTS, JOBS
+from kubecore.resources import CRON_JOBS, EVENTS, JOBS, PODS
 
 pytestmark = pytest.mark.looptime
 
@@ -108,6 +108,32 @@ async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Any
     assert (status["completedIndexes"], status["succeeded"]) == ("0-2", 3)
 
 
+async def test_each_number_may_have_its_own_tries(cluster: Any) -> None:
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    cluster.api.put(JOBS, job(**spec, backoffLimit=2**31 - 1))
+    async with cluster.running(jobs.set_up):
+        for _ in range(2):
+            for pod in active(cluster):
+                phase = "Failed" if job_plan.index_of(pod) == 0 else "Succeeded"
+                cluster.finish(pod, phase)
+            await asyncio.sleep(30)
+    status = cluster.api.get(JOBS, "j", "lab")["status"]
+    assert (status["completedIndexes"], status["failedIndexes"]) == ("1", "0")
+    assert conditions(cluster)["Failed"] == ("True", "FailedIndexes")
+
+
+async def test_a_success_policy_may_end_the_job_early(cluster: Any) -> None:
+    policy = {"rules": [{"succeededIndexes": "0"}]}
+    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "successPolicy": policy}
+    cluster.api.put(JOBS, job(**spec))
+    async with cluster.running(jobs.set_up):
+        leader = next(pod for pod in cluster.pods() if job_plan.index_of(pod) == 0)
+        cluster.finish(leader, "Succeeded")
+        await asyncio.sleep(5)
+    assert conditions(cluster)["SuccessCriteriaMet"] == ("True", "SuccessPolicy")
+    assert conditions(cluster)["Complete"] == ("True", "SuccessPolicy")
+
+
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Any) -> None:
     cluster.api.put(JOBS, job(suspend=True))
     async with cluster.running(jobs.set_up):
@@ -136,8 +162,6 @@ async def test_a_failure_policy_may_end_the_job_at_once(cluster: Any) -> None:
     async with cluster.running(jobs.set_up):
         (pod,) = cluster.pods()
         ended = {"name": "c", "state": {"terminated": {"exitCode": 42}}}
-        from kubecore.resources import PODS
-
         cluster.api.put(PODS, {**pod, "status": {"phase": "Failed", "containerStatuses": [ended]}})
         await asyncio.sleep(2)
     assert conditions(cluster)["Failed"] == ("True", "PodFailurePolicy")
