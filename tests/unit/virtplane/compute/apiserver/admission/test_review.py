@@ -1,0 +1,249 @@
+"""The webhooks on requests of our own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubecore.json import JsonObject
+from kubecore.patch import apply_json_patch
+from kubecore.resources import ResourceType
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission import Response, review
+
+COMPONENT = "system:serviceaccount:kubevirt:kubevirt-controller"
+HANDLER = "system:serviceaccount:kubevirt:kubevirt-handler"
+
+
+class Objects:
+    """Lookups over a few objects."""
+
+    def __init__(self, *entries: tuple[str, JsonObject]) -> None:
+        self._entries = entries
+
+    async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
+        found = [
+            d for plural, d in self._entries if plural == resource.plural and d["metadata"]["name"] == name
+        ]
+        return found[0] if found else None
+
+    async def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:
+        return [document for plural, document in self._entries if plural == resource.plural]
+
+
+def config(*gates: str, **configuration: object) -> ClusterConfig:
+    configuration.setdefault("developerConfiguration", {"featureGates": list(gates)})
+    return ClusterConfig({"status": {"phase": "Deployed"}, "spec": {"configuration": configuration}})
+
+
+async def ask(
+    path: str,
+    new: JsonObject,
+    old: JsonObject | None = None,
+    *,
+    user: str = "somebody",
+    lookups: Objects | None = None,
+    settings: ClusterConfig | None = None,
+    extra: dict[str, Any] | None = None,
+) -> Response:
+    request = {
+        "operation": "UPDATE" if old else "CREATE",
+        "namespace": "ns",
+        "object": new,
+        "oldObject": old or {},
+        "userInfo": {"username": user, "extra": extra or {}},
+    }
+    return await review(path, request, settings or config(), lookups or Objects())
+
+
+def instance(**spec: Any) -> JsonObject:
+    domain = {"devices": {}, "memory": {"guest": "128Mi"}, **spec.pop("domain", {})}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "v"},
+        "spec": {"domain": domain, **spec},
+    }
+
+
+def machine(**spec: Any) -> JsonObject:
+    template = {"spec": instance()["spec"]}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "v"},
+        "spec": {"runStrategy": "Halted", "template": template, **spec},
+    }
+
+
+async def test_an_unknown_path_is_refused() -> None:
+    answer = await ask("/nothing", instance())
+    assert not answer.allowed
+    assert answer.status and answer.status["code"] == 404
+
+
+async def test_more_than_ten_problems_are_counted() -> None:
+    disks = [{"name": f"d{index}", "disk": {}} for index in range(12)]
+    answer = await ask(
+        "/virtualmachineinstances-validate-create",
+        instance(architecture="amd64", domain={"devices": {"disks": disks}}),
+    )
+    assert answer.status
+    assert len(answer.status["details"]["causes"]) == 10
+    assert answer.status["message"].endswith(", and 2 more validation errors")
+
+
+async def test_only_components_change_the_spec_of_an_instance() -> None:
+    old, new = instance(), instance(terminationGracePeriodSeconds=5)
+    path = "/virtualmachineinstances-validate-update"
+    refused = await ask(path, new, old)
+    assert refused.status and refused.status["message"] == "update of VMI object is restricted"
+    assert (await ask(path, new, old, user=COMPONENT)).allowed
+
+
+async def test_a_users_change_of_the_status_is_undone() -> None:
+    old = {**instance(), "status": {"phase": "Running"}}
+    new = {**instance(), "status": {"phase": "Failed"}}
+    answer = await ask("/virtualmachineinstances-mutate", new, old)
+    assert apply_json_patch(new, list(answer.patches))["status"] == {"phase": "Running"}
+    assert not (await ask("/virtualmachineinstances-mutate", new, old, user=COMPONENT)).patches
+
+
+async def test_a_node_changes_the_instances_that_it_runs() -> None:
+    old = {**instance(), "status": {"nodeName": "n1"}}
+    path = "/virtualmachineinstances-validate-update"
+    own = {"authentication.kubernetes.io/node-name": ["n1"]}
+    other = {"authentication.kubernetes.io/node-name": ["n2"]}
+    assert (await ask(path, old, old, user=HANDLER, extra=own)).allowed
+    assert not (await ask(path, old, old, user=HANDLER, extra=other)).allowed
+    assert not (await ask(path, old, old, user=HANDLER)).allowed
+
+
+async def test_memory_headroom_is_given_to_large_guests() -> None:
+    answer = await ask("/virtualmachineinstances-mutate", instance(domain={"memory": {"guest": "2Gi"}}))
+    spec = apply_json_patch(instance(), list(answer.patches))["spec"]
+    assert spec["domain"]["memory"]["maxGuest"] == "8Gi"
+
+
+async def test_a_machine_that_is_going_is_let_go() -> None:
+    going = machine(runStrategy="Nonsense")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert (await ask("/virtualmachines-validate", going, going)).allowed
+
+
+async def test_what_an_instance_type_gives_may_not_be_set() -> None:
+    lookups = Objects(
+        (
+            "virtualmachineclusterinstancetypes",
+            {"metadata": {"name": "small"}, "spec": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}},
+        )
+    )
+    answer = await ask("/virtualmachines-validate", machine(instancetype={"name": "small"}), lookups=lookups)
+    assert answer.status
+    assert answer.status["details"]["causes"][0]["field"] == "spec.template.spec.domain.memory.guest"
+
+
+async def test_a_preference_can_require_more_than_there_is() -> None:
+    lookups = Objects(
+        (
+            "virtualmachineclusterpreferences",
+            {"metadata": {"name": "big"}, "spec": {"requirements": {"memory": {"guest": "4Gi"}}}},
+        )
+    )
+    answer = await ask("/virtualmachines-validate", machine(preference={"name": "big"}), lookups=lookups)
+    assert answer.status
+    assert answer.status["message"] == (
+        "failure checking preference requirements: insufficient Memory resources of 128Mi"
+        " provided by VirtualMachine, preference requires 4Gi"
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "allowed"), [("Always", True), ("Sometimes", False), ("WaitAsReceiver", True)]
+)
+async def test_run_strategies_are_known(strategy: str, allowed: bool) -> None:
+    assert (await ask("/virtualmachines-validate", machine(runStrategy=strategy))).allowed is allowed
+
+
+async def test_running_is_warned_of() -> None:
+    both = machine()
+    del both["spec"]["runStrategy"]
+    both["spec"]["running"] = True
+    answer = await ask("/virtualmachines-validate", both)
+    assert answer.allowed
+    assert answer.warnings == ("spec.running is deprecated, please use spec.runStrategy instead.",)
+
+
+async def test_fields_without_effect_are_warned_of_unless_a_component_writes() -> None:
+    wanted = instance(architecture="amd64", domain={"ioThreadsPolicy": "auto"})
+    path = "/virtualmachineinstances-validate-create"
+    assert "spec.domain.ioThreadsPolicy" in (await ask(path, wanted)).warnings[0]
+    assert not (await ask(path, wanted, user=COMPONENT)).warnings
+
+
+async def test_a_migration_needs_an_instance_that_can_move() -> None:
+    migration = {
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m"},
+        "spec": {"vmiName": "v"},
+    }
+    path = "/migration-validate-create"
+    missing = await ask(path, migration)
+    assert missing.status and missing.status["message"] == 'the VMI "ns/v" does not exist'
+    condition = {"type": "LiveMigratable", "status": "False", "reason": "R", "message": "m"}
+    stuck = ("virtualmachineinstances", {**instance(), "status": {"conditions": [condition]}})
+    answer = await ask(path, migration, lookups=Objects(stuck))
+    assert answer.status and answer.status["message"] == "Cannot migrate VMI, Reason: R, Message: m"
+    assert (await ask(path, migration, lookups=Objects(("virtualmachineinstances", instance())))).allowed
+
+
+async def test_a_migration_gets_its_label_and_finalizer() -> None:
+    migration = {"metadata": {"name": "m"}, "spec": {"vmiName": "v"}}
+    answer = await ask("/migration-mutate-create", migration)
+    metadata = apply_json_patch(migration, list(answer.patches))["metadata"]
+    assert metadata["labels"] == {"kubevirt.io/vmi-name": "v"}
+    assert metadata["finalizers"] == ["kubevirt.io/migrationJobFinalize"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"source": {"kind": "VirtualMachine"}}, "missing apiGroup"),
+        ({"source": {"apiGroup": "apps", "kind": "VirtualMachine"}}, "invalid apiGroup"),
+        ({"source": {"apiGroup": "kubevirt.io", "kind": "Pod"}}, "invalid kind"),
+        ({"failureDeadline": "soon"}, 'time: invalid duration "soon"'),
+    ],
+)
+async def test_a_snapshot_is_of_a_machine(spec: JsonObject, message: str) -> None:
+    answer = await ask("/virtualmachinesnapshots-validate", {"metadata": {"name": "s"}, "spec": spec})
+    assert answer.status and answer.status["message"] == message
+
+
+async def test_clones_without_a_target_get_one() -> None:
+    clone = {"metadata": {"name": "c"}, "spec": {"source": {"kind": "VirtualMachine", "name": "a"}}}
+    answer = await ask("/vm-clone-mutate-create", clone)
+    target = apply_json_patch(clone, list(answer.patches))["spec"]["target"]
+    assert target["name"].startswith("clone-a-")
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0, "maxUnavailable must be greater than 0"),
+        ("50", "maxUnavailable percentage must end with %"),
+        ("150%", "maxUnavailable percentage value 150 must be between 1 and 100"),
+    ],
+)
+async def test_a_pool_says_how_many_may_be_missing(value: object, message: str) -> None:
+    pool = {
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "p"},
+        "spec": {
+            "selector": {"matchLabels": {"a": "b"}},
+            "virtualMachineTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": machine()["spec"]},
+            "maxUnavailable": value,
+        },
+    }
+    answer = await ask("/virtualmachinepool-validate", pool)
+    assert answer.status and answer.status["message"] == message
