@@ -39,6 +39,8 @@ class Impersonator:
 
     def impersonate(self, request: web.BaseRequest, user: UserInfo, info: RequestInfo) -> UserInfo:
         """The effective user. Raises StatusError (400, 403)."""
+        if not any(key[:12].lower() == b"impersonate-" for key, _ in request.raw_headers):
+            return user
         headers = request.headers
         name = headers.get("Impersonate-User", "")
         groups = tuple(headers.getall("Impersonate-Group", []))
@@ -48,8 +50,6 @@ class Impersonator:
             if key.lower().startswith(_EXTRA):
                 part = unquote(key[len(_EXTRA) :]).lower()
                 extra[part] = (*extra.get(part, ()), value)
-        if not (name or groups or uid or extra):
-            return user
         if not name:
             raise errors.bad_request(
                 f"requested {_go_user(uid, groups, extra)} without impersonating a user name"

@@ -27,6 +27,14 @@ Published = Callable[[str, str, str], ResourceDefinition]
 """(group, version, kind) -> a definition with schema and OpenAPI, to be completed here."""
 
 
+class _ReviewStrategy(GenericStrategy):
+    """Reviews always have a spec and a status, which nobody owns as such."""
+
+    def blank(self) -> JsonObject:
+        """The containers alone."""
+        return {"metadata": {}, "spec": {}, "status": {}}
+
+
 class Reviews:
     """Makes the definitions of all review kinds."""
 
@@ -65,7 +73,7 @@ class Reviews:
                 ResourceDefinition(
                     ResourceType(group, "v1", plural, kind, namespaced),
                     schemas.schema(name),
-                    GenericStrategy(),
+                    _ReviewStrategy(),
                     verbs=("create",),
                     virtual=virtual,
                     openapi=schemas.published(name),

@@ -76,15 +76,21 @@ def warning_header(text: str) -> tuple[str, str]:
     return "Warning", f"299 - {fields.go_quote(text)}"
 
 
-def to_response(answer: Answer, *, accepts_gzip: bool, extra: list[tuple[str, str]]) -> web.Response:
+def is_worth_compressing(answer: Answer) -> bool:
+    """Whether an answer is big enough to be sent compressed."""
+    return len(answer.body) >= _GZIP_THRESHOLD_BYTES
+
+
+def compress(answer: Answer) -> None:
+    """Compress the body; takes a while, and does not hold the interpreter meanwhile."""
+    answer.body = gzip.compress(answer.body, _GZIP_LEVEL, mtime=0)
+    answer.headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+
+
+def to_response(answer: Answer, *, extra: list[tuple[str, str]]) -> web.Response:
     """The aiohttp response of an answer."""
     headers: CIMultiDict[str] = CIMultiDict(extra)
     for name, value in answer.headers:
         headers.add(name, value)
     headers["Content-Type"] = answer.content_type
-    body = answer.body
-    if accepts_gzip and len(body) >= _GZIP_THRESHOLD_BYTES:
-        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
-        headers["Content-Encoding"] = "gzip"
-        headers["Vary"] = "Accept-Encoding"
-    return web.Response(status=answer.status, body=body, headers=headers)
+    return web.Response(status=answer.status, body=answer.body, headers=headers)

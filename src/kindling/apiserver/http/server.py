@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from kubecore.objects.selectors import SelectorError, parse_field_selector
 from ..auth.authentication import Authenticator
 from ..registry.admission import AuthorizationQuery
 from ..registry.context import UserInfo
+from ..registry.identifiers import new_uuid
 from ..storage.journal import StorageError
 from . import answers, media
 from .answers import Answer
@@ -62,7 +62,7 @@ class RequestServer:
         started = time.monotonic()
         raw_path = request.rel_url.raw_path
         info = parse(request.method, raw_path)
-        audit_id = request.headers.get("Audit-ID") or str(uuid.uuid4())
+        audit_id = request.headers.get("Audit-ID") or new_uuid()
         call = Call(request, info, UserInfo(""), request.query, Media(), audit_id=audit_id)
         response = await self._respond(call)
         seconds = time.monotonic() - started
@@ -88,7 +88,10 @@ class RequestServer:
         extra = [("Audit-Id", call.audit_id), ("Cache-Control", "no-cache, private")]
         extra += [answers.warning_header(text) for text in call.warnings]
         accepts_gzip = "gzip" in call.request.headers.get("Accept-Encoding", "")
-        return answers.to_response(answer, accepts_gzip=accepts_gzip, extra=extra)
+        if accepts_gzip and answers.is_worth_compressing(answer):
+            # Big lists take tens of milliseconds, which other clients should not wait for.
+            await asyncio.to_thread(answers.compress, answer)
+        return answers.to_response(answer, extra=extra)
 
     @staticmethod
     def _error_type(call: Call) -> str:

@@ -253,7 +253,7 @@ class AggregatedApis:
 
 def _unavailable(call: Call) -> web.StreamResponse:
     answer = answers.text_answer(503, "service unavailable\n")
-    return answers.to_response(answer, accepts_gzip=False, extra=[("Audit-Id", call.audit_id)])
+    return answers.to_response(answer, extra=[("Audit-Id", call.audit_id)])
 
 
 def with_condition(obj: JsonObject, condition: JsonObject) -> JsonObject | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import orjson
 
@@ -17,6 +18,7 @@ def header(definition: ResourceDefinition) -> bytes:
     return _header(definition.resource.kind, definition.resource.api_version)
 
 
+@cache
 def _header(kind: str, api_version: str) -> bytes:
     return b'{"kind":%b,"apiVersion":%b,' % (orjson.dumps(kind), orjson.dumps(api_version))
 

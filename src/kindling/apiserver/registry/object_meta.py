@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import uuid
+import random
 from typing import Any
 
 from kubecore.json import JsonObject
@@ -11,6 +10,7 @@ from kubecore.objects import meta_validation
 from kubecore.objects.fields import FieldError
 
 from .definition import ResourceDefinition, Strategy
+from .identifiers import new_uuid
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH = 5
@@ -19,7 +19,7 @@ _MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
 
 def generated_name(base: str) -> str:
     """`base` (cut to fit a label) and five random characters."""
-    suffix = "".join(secrets.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
+    suffix = "".join(random.choice(_SUFFIX_ALPHABET) for _ in range(_SUFFIX_LENGTH))
     return base[:_MAX_GENERATED_BASE] + suffix
 
 
@@ -31,7 +31,7 @@ def wipe_system_fields(metadata: JsonObject) -> None:
 
 def fill_system_fields(metadata: JsonObject, now: str) -> None:
     """Give a new object its identity."""
-    metadata["uid"] = str(uuid.uuid4())
+    metadata["uid"] = new_uuid()
     metadata["creationTimestamp"] = now
 
 

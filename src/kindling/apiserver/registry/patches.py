@@ -9,6 +9,7 @@ import yaml
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.fields import go_quote
 from kubecore.patch import (
     JsonPatchError,
     apply_json_patch,
@@ -20,9 +21,11 @@ from kubecore.patch import (
 )
 from kubecore.patch.strategic import invalid_patch
 
+from ..kinds.schemas import builtin_schemas
 from . import decoding, managed
 from .context import RequestContext
 from .definition import ResourceDefinition
+from .go_types import type_error
 from .writes import Change, Target
 
 _UNMARSHAL = re.compile(r"cannot unmarshal (\w+)(?: \S+)? into .* of type (\S+)$")
@@ -66,7 +69,7 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         new = patched_document(patch_type, raw, current, definition)
         new.setdefault("kind", definition.resource.kind)
         new.setdefault("apiVersion", definition.resource.api_version)
-        problem = decoding.wrong_type(definition, new)
+        problem = decoding.wrong_type(definition, new) or _foreign_kind(definition, new)
         if problem:
             raise _not_restorable(patch_type, raw, new, problem)
         check_identity(ctx, new)
@@ -78,6 +81,23 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         return new
 
     return apply
+
+
+def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
+    """What is wrong with a patch that makes another kind of the object; empty when it does not."""
+    resource = definition.resource
+    kind, api_version = str(new["kind"]), str(new["apiVersion"])
+    if (kind, api_version) == (resource.kind, resource.api_version):
+        return ""
+    group, _, version = api_version.rpartition("/")
+    try:
+        schema = builtin_schemas().kind(group, version, kind)
+    except KeyError:
+        return f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}"
+    internal = resource.group.partition(".")[0] or "core"
+    return type_error(new, schema) or (
+        f"converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
+    )
 
 
 def _not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:

@@ -55,6 +55,8 @@ class Registry:
 
     async def values(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[bytes]:
         """Encodings in the definition's version, each with the definition's header."""
+        if definition.converter is None and definition.refresh is None:
+            return [item.value for item in items]
         head, since = encoding.header(definition), definition.fresh_since
 
         def is_ready(item: Item) -> bool:

@@ -228,7 +228,7 @@ async def _update_once(
     new = await change(deep_copy(old))
     metadata: JsonObject = new.setdefault("metadata", {})
     # Refused here before admission is asked, as a precondition.
-    if metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
+    if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
         raise _wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
     if object_meta.deduplicate_owners(metadata):
         ctx.warn(_DUPLICATE_OWNERS)
