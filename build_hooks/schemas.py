@@ -19,7 +19,7 @@ class SchemasHook(BuildHookInterface[Any]):
         source = Path(self.root) / "src"
         sys.path.insert(0, str(source))
         try:
-            from kindling.apiserver.kinds.schemas import write  # noqa: PLC0415 - importable only now
+            from kindling.apiserver.kinds.definitions import write  # noqa: PLC0415 - importable only now
 
             target = write()
         finally:

@@ -1,19 +1,4 @@
-"""Schemas of the built-in kinds, taken from a published package and kept in one compressed file.
-
-The Kubernetes OpenAPI definitions come from the PyPI package ``kubernetes-validate``, which carries every
-recent release (some 100 MB). Users need one of them: ``python -m kindling.apiserver.kinds.schemas`` writes
-it next to this module (package data of a wheel; generated, not committed). In a checkout whose environment
-has the package, the file is made when it is first needed.
-
-The package marks every optional field as nullable and pins apiVersion and kind, for the sake of JSON Schema
-validators; both are undone here so that the definitions read like those a Kubernetes API server publishes.
-What the definitions lack: the ``default: {}`` markers of OpenAPI v3, and internal kinds (Table, WatchEvent of
-other groups). Which zero values survive on the wire is not in them either: see ``wire``.
-
-File format: zlib over one JSON header line, then the JSON of all definitions, first without descriptions
-(for use), then with them (for publishing). The header gives offsets, so that definitions are parsed one by
-one when somebody asks for them.
-"""
+"""Views of the built-in kinds' schemas, parsed from the file of definitions when somebody asks for them."""
 
 from __future__ import annotations
 
@@ -21,7 +6,6 @@ import sys
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,106 +13,9 @@ import orjson
 from kubecore.json import JsonObject
 from kubecore.schema.model import Schema, SchemaSet
 
-KUBERNETES_RELEASE = "1.36"
-"""The release whose definitions are served."""
+from .definitions import DATA_FILE, FORMAT, KUBERNETES_RELEASE, PREFIX, SchemasMissing, main, write
 
-DATA_FILE = Path(__file__).with_name("definitions.bin")
-_FORMAT = 2
-_PREFIX = "#/components/schemas/"
-
-
-class SchemasMissing(Exception):
-    """The data file is absent and the package to make it from is not installed."""
-
-
-def source_directory() -> Path:
-    """The directory of the release's definitions in the installed package. Raises SchemasMissing."""
-    try:
-        import kubernetes_validate  # type: ignore[import-untyped]  # noqa: PLC0415 - only where the file is made
-    except ImportError as error:
-        raise SchemasMissing(
-            f"{DATA_FILE} does not exist. Install the package kubernetes-validate and run: "
-            f"{sys.executable} -m kindling.apiserver.kinds.schemas"
-        ) from error
-    root = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema"
-    return root / f"v{KUBERNETES_RELEASE}.0-local"
-
-
-def convert(node: Any, *, descriptions: bool) -> Any:
-    """A definition of the package as Kubernetes publishes it (OpenAPI v3)."""
-    if isinstance(node, list):
-        return [convert(item, descriptions=descriptions) for item in node]
-    if not isinstance(node, dict):
-        return node
-    converted: JsonObject = {}
-    for key, value in node.items():
-        if key == "description":
-            if isinstance(value, str) and not descriptions:
-                continue
-            converted[key] = value if isinstance(value, str) else convert(value, descriptions=descriptions)
-        elif key == "type" and isinstance(value, list):
-            converted[key] = next(item for item in value if item != "null")
-        elif key == "$ref":
-            converted[key] = _PREFIX + value.rsplit("/", 1)[-1]
-        elif key == "properties":
-            converted[key] = {
-                name: convert(_without_pin(name, child), descriptions=descriptions)
-                for name, child in value.items()
-            }
-        else:
-            converted[key] = convert(value, descriptions=descriptions)
-    return converted
-
-
-def _without_pin(name: str, child: JsonObject) -> JsonObject:
-    if name in ("apiVersion", "kind") and "enum" in child:
-        return {key: value for key, value in child.items() if key != "enum"}
-    return child
-
-
-def build(definitions: Mapping[str, JsonObject]) -> bytes:
-    """The content of the data file for the package's `definitions`."""
-    index: dict[str, list[int]] = {}
-    kinds: dict[str, str] = {}
-    plain: list[bytes] = []
-    described: list[bytes] = []
-    offset = 0
-    converted = {name: _special(name, convert(raw, descriptions=True)) for name, raw in definitions.items()}
-    for name, raw in converted.items():
-        for kind in raw.get("x-kubernetes-group-version-kind") or ():
-            kinds.setdefault(f"{kind['group']}/{kind['version']}/{kind['kind']}", name)
-        encoded = orjson.dumps(convert(raw, descriptions=False))
-        plain.append(encoded)
-        index[name] = [offset, len(encoded)]
-        offset += len(encoded)
-    for name, raw in converted.items():
-        encoded = orjson.dumps(raw)
-        described.append(encoded)
-        index[name] += [offset, len(encoded)]
-        offset += len(encoded)
-    header = orjson.dumps({"format": _FORMAT, "release": KUBERNETES_RELEASE, "index": index, "kinds": kinds})
-    return zlib.compress(b"\n".join((header, b"".join(plain + described))), 6)
-
-
-def _special(name: str, raw: JsonObject) -> JsonObject:
-    """Scalar unions, written as Kubernetes' OpenAPI v3 documents do."""
-    if name.endswith(".IntOrString"):
-        return {"oneOf": [{"type": "integer"}, {"type": "string"}], "format": "int-or-string"}
-    if name.endswith(".Quantity"):
-        return {
-            "oneOf": [{"type": "string"}, {"type": "number"}],
-            **{k: raw[k] for k in raw if k == "description"},
-        }
-    return raw
-
-
-def write(target: Path = DATA_FILE) -> Path:
-    """Make the data file. Raises SchemasMissing, OSError."""
-    source = orjson.loads((source_directory() / "_definitions.json").read_bytes())["$defs"]
-    partial = target.with_suffix(".partial")
-    partial.write_bytes(build(source))
-    partial.replace(target)
-    return target
+__all__ = ["BuiltinSchemas", "PublishedDefinitions", "SchemasMissing", "builtin_schemas"]
 
 
 class _LazyDefinitions(dict[str, JsonObject]):
@@ -185,7 +72,7 @@ class BuiltinSchemas(SchemaSet):
         super().__init__({})
         header, _, body = zlib.decompress(content).partition(b"\n")
         parsed = orjson.loads(header)
-        if parsed["format"] != _FORMAT or parsed["release"] != KUBERNETES_RELEASE:
+        if parsed["format"] != FORMAT or parsed["release"] != KUBERNETES_RELEASE:
             raise SchemasMissing(f"{DATA_FILE} is of another release; remove it and make it again")
         self._index: dict[str, list[int]] = parsed["index"]
         self._kinds: dict[str, str] = parsed["kinds"]
@@ -196,7 +83,7 @@ class BuiltinSchemas(SchemaSet):
         """The one shared view of the definition called `name`, which knows its name (KeyError when none)."""
         found = self._schemas.get(name)
         if found is None:
-            found = self._schemas[name] = Schema({"$ref": _PREFIX + name}, self)
+            found = self._schemas[name] = Schema({"$ref": PREFIX + name}, self)
         return found
 
     def name_of(self, group: str, version: str, kind: str) -> str:
@@ -256,12 +143,6 @@ def builtin_schemas() -> BuiltinSchemas:
     except SchemasMissing:
         write()
         return BuiltinSchemas(DATA_FILE.read_bytes())
-
-
-def main() -> int:
-    """Write the data file and say where it is."""
-    sys.stdout.write(f"{write()}\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import time
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kindling.apiserver.kinds import schemas
-from kindling.apiserver.kinds.schemas import BuiltinSchemas, SchemasMissing, builtin_schemas, convert
+from kindling.apiserver.kinds import definitions, schemas
+from kindling.apiserver.kinds.definitions import SchemasMissing, convert
+from kindling.apiserver.kinds.schemas import BuiltinSchemas, builtin_schemas
 
 SOURCE = {
     "io.k8s.api.core.v1.Thing": {
@@ -33,7 +36,7 @@ SOURCE = {
 
 @pytest.fixture
 def small() -> BuiltinSchemas:
-    return BuiltinSchemas(schemas.build(SOURCE))
+    return BuiltinSchemas(definitions.build(SOURCE))
 
 
 def test_nullable_types_become_plain_ones(small: BuiltinSchemas) -> None:
@@ -84,19 +87,15 @@ def test_unknown_kinds_are_key_errors(small: BuiltinSchemas) -> None:
         small.kind("", "v1", "Nothing")
 
 
-def test_data_of_another_release_is_refused() -> None:
-    content = schemas.build(SOURCE)
-    original = schemas.KUBERNETES_RELEASE
-    try:
-        schemas.KUBERNETES_RELEASE = "9.99"  # type: ignore[misc]
-        with pytest.raises(SchemasMissing, match="another release"):
-            BuiltinSchemas(content)
-    finally:
-        schemas.KUBERNETES_RELEASE = original  # type: ignore[misc]
+def test_data_of_another_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = definitions.build(SOURCE)
+    monkeypatch.setattr(schemas, "KUBERNETES_RELEASE", "9.99")
+    with pytest.raises(SchemasMissing, match="another release"):
+        BuiltinSchemas(content)
 
 
 def test_writing_makes_a_file_that_can_be_read_and_leaves_no_partial_one(tmp_path: Path) -> None:
-    target = schemas.write(tmp_path / "definitions.bin")
+    target = definitions.write(tmp_path / "definitions.bin")
     assert [entry.name for entry in tmp_path.iterdir()] == ["definitions.bin"]
     assert "io.k8s.api.core.v1.Pod" in BuiltinSchemas(target.read_bytes())
 
@@ -110,7 +109,7 @@ def test_merge_keys_and_list_types_of_real_kinds_are_there() -> None:
 
 
 def test_the_file_is_read_in_a_moment() -> None:
-    content = schemas.DATA_FILE.read_bytes()
+    content = definitions.DATA_FILE.read_bytes()
     started = time.perf_counter()
     BuiltinSchemas(content).kind("apps", "v1", "Deployment")
     assert time.perf_counter() - started < 0.5
@@ -120,3 +119,25 @@ def test_the_file_is_read_in_a_moment() -> None:
 def test_conversion_leaves_values_that_are_no_schemas(node: Any) -> None:
     converted = convert(node, descriptions=True)
     assert converted == ([1, {"type": "string"}] if isinstance(node, list) else node)
+
+
+def test_a_wheel_of_the_package_is_as_good_as_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / "kubernetes_validate.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        folder = f"kubernetes_validate/kubernetes-json-schema/v{definitions.KUBERNETES_RELEASE}.0-local"
+        archive.writestr(f"{folder}/_definitions.json", json.dumps({"$defs": SOURCE}))
+    target = tmp_path / "definitions.bin"
+    written = definitions.write(target, source=definitions.wheel_definitions(wheel))
+    assert "io.k8s.api.core.v1.Thing" in BuiltinSchemas(written.read_bytes())
+    monkeypatch.setattr(definitions, "write", lambda *_, **__: target)
+    assert definitions.main(["--wheel", str(wheel)]) == 0
+    assert capsys.readouterr().out.strip() == str(target)
+
+
+def test_a_wheel_that_is_none_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.whl"
+    broken.write_bytes(b"no zip")
+    assert definitions.main(["--wheel", str(broken)]) == 1
+    assert "cannot be made" in capsys.readouterr().err
