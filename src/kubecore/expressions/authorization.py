@@ -1,4 +1,8 @@
-"""``authorizer``: asking whether the user of a request (or a service account) may do something."""
+"""``authorizer``: asking whether the user of a request (or a service account) may do something.
+
+Selectors of a check are not passed on: the answer is about the whole collection, which is never wider than
+what Kubernetes would allow.
+"""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ from .versions import schema_of, served_versions, storage_version
 
 _CREATING_FORBIDDEN = "create not allowed while custom resource definition is terminating"
 _MAX_INT32 = 2**31 - 1
+_OWN_FINALIZERS = ("orphan", "foregroundDeletion")
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """In the order in which discovery names them for custom resources."""
 
@@ -102,6 +103,16 @@ class CustomStrategy(GenericStrategy):
             elif value > _MAX_INT32:
                 found.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
         return found
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """New finalizers should say whose they are."""
+        known = {*_OWN_FINALIZERS, *meta.finalizers(old or {})}
+        return [
+            f'metadata.finalizers: "{finalizer}": prefer a domain-qualified finalizer name to avoid '
+            "accidental conflicts with other finalizer writers"
+            for finalizer in meta.finalizers(obj)
+            if "/" not in finalizer and finalizer not in known
+        ]
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The values of ``selectableFields``."""
