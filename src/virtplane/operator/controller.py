@@ -26,6 +26,7 @@ from virtplane.api.durations import parse_duration
 from virtplane.operator import certificates, status
 from virtplane.operator.apply import RESOURCE_OF_KIND, Applier
 from virtplane.operator.removal import Remover
+from virtplane.operator.strategy.customize import BadCustomization, customizer
 from virtplane.operator.strategy.installation import Installation, installation, mark_managed
 from virtplane.operator.strategy.parameters import Layout, Parameters
 
@@ -92,11 +93,11 @@ class KubeVirtController:
         kubevirt = await self._prepare(kubevirt)
         try:
             return await self._install(kubevirt)
+        except BadCustomization as error:
+            await self._report_failure(kubevirt, str(error))
+            return DONE
         except errors.StatusError as error:
-            failed = status.failed_status(
-                get_object(kubevirt, "status"), "DeploymentFailed", str(error), times.now_rfc3339()
-            )
-            await self._write_status(kubevirt, failed)
+            await self._report_failure(kubevirt, str(error))
             raise
 
     # Steps.
@@ -129,6 +130,7 @@ class KubeVirtController:
         self._config = effective(kubevirt, self._config)
         plan = await self._certificates(kubevirt)
         wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
+        self._applier.customize = customizer(get_object(kubevirt, "spec"))
         await self._applier.apply_all(wanted.foundation)
         written = await self._applier.apply_all(wanted.components)
         if written or not self._are_components_ready(wanted):
@@ -214,6 +216,11 @@ class KubeVirtController:
             times.now_rfc3339(),
         )
         await self._write_status(kubevirt, reported)
+
+    async def _report_failure(self, kubevirt: JsonObject, message: str) -> None:
+        current = get_object(kubevirt, "status")
+        failed = status.failed_status(current, reasons.DEPLOYMENT_FAILED, message, times.now_rfc3339())
+        await self._write_status(kubevirt, failed)
 
     async def _report_existing(self, kubevirt: JsonObject) -> None:
         reported = status.failed_status(

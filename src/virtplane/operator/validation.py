@@ -20,6 +20,26 @@ from virtplane.compute.apiserver.admission.response import (
     Cause,
     Response,
 )
+from virtplane.compute.apiserver.admission.unsupported import unsupported_warnings
+
+NOT_ACTED_UPON = (
+    "configuration.autoCPULimitNamespaceLabelSelector",
+    "configuration.confidentialCompute",
+    "configuration.hypervisors",
+    "configuration.ksmConfiguration",
+    "configuration.mediatedDevicesConfiguration",
+    "configuration.seccompConfiguration",
+    "configuration.tlsConfiguration",
+    "configuration.virtTemplateDeployment",
+    "customizeComponents.flags",
+    "imageRegistry",
+    "imageTag",
+    "monitorAccount",
+    "monitorNamespace",
+    "serviceMonitorNamespace",
+    "synchronizationPort",
+)
+"""Settings that are accepted, because users have them, but that nothing acts upon yet."""
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 _ROTATION = "spec.certificateRotationStrategy.selfSigned"
@@ -99,7 +119,10 @@ def review_update(new: JsonObject, old: JsonObject) -> Response:
     ]
     if causes:
         return Response.refuse(causes, limit=0)
-    return Response.allow(list(_warnings(configuration, old_configuration)))
+    warnings = list(_warnings(configuration, old_configuration))
+    known = set(unsupported_warnings("spec", old_spec, NOT_ACTED_UPON))
+    warnings += [text for text in unsupported_warnings("spec", spec, NOT_ACTED_UPON) if text not in known]
+    return Response.allow(warnings)
 
 
 class _Gates:

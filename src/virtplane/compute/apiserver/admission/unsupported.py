@@ -5,7 +5,7 @@ Whoever sets one is warned when the object is written. An entry goes as soon as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kubecore.json import JsonObject
@@ -57,11 +57,11 @@ NOT_ACTED_UPON: tuple[str, ...] = (
 """Paths within the spec of an instance."""
 
 
-def unsupported_warnings(path: str, spec: JsonObject) -> list[str]:
+def unsupported_warnings(path: str, spec: JsonObject, patterns: Sequence[str] = NOT_ACTED_UPON) -> list[str]:
     """One warning for each field of `spec`, which lies under `path`, that has no effect."""
     return [
         f"{found} is accepted, but has no effect in this version"
-        for pattern in NOT_ACTED_UPON
+        for pattern in patterns
         for found in _found(path, spec, pattern.split("."))
     ]
 

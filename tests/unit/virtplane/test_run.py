@@ -1,0 +1,45 @@
+"""The command line of components."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubecore.client import ClientConfig
+from virtplane.operator.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.run import client_factory, parse
+
+
+def test_components_and_defaults_are_read() -> None:
+    options = parse(["virt-operator,virt-api", "--namespace", "here", "--layout", "compact"])
+    assert options.components == ("virt-operator", "virt-api")
+    assert options.namespace == "here"
+    assert options.health_port == 8445
+    assert parse(["virt-handler"]).health_port == 8185
+
+
+def test_unknown_components_end_with_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse(["virt-nothing"])
+    assert end.value.code == 2
+    assert "no such component: virt-nothing" in capsys.readouterr().err
+
+
+async def test_components_beside_the_first_act_under_their_own_accounts() -> None:
+    options = parse(["virt-operator,virt-api", "--namespace", "ns"])
+    make = client_factory(options, ClientConfig(server="https://server.test"))
+    own, other = make("virt-operator"), make("virt-api")
+    assert own.config.impersonate is None
+    assert other.config.impersonate is not None
+    assert other.config.impersonate.user == "system:serviceaccount:ns:kubevirt-apiserver"
+    await own.close()
+    await other.close()
+
+
+@pytest.mark.parametrize("name", sorted(COMPONENTS))
+def test_every_component_can_be_loaded_and_knows_its_name(name: str) -> None:
+    assert load_component(name).name == name
+
+
+def test_loading_an_unknown_component_says_which_there_are() -> None:
+    with pytest.raises(UnknownComponent, match="virt-handler"):
+        load_component("nothing")
