@@ -294,6 +294,9 @@ class ApiServer:
         task = asyncio.create_task(guarded(), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        if asyncio.iscoroutine(work):
+            # Cancelled before its first step it would never have been awaited.
+            task.add_done_callback(lambda _: work.close())
 
 
 class GuardedChain:

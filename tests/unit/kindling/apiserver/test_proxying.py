@@ -1,0 +1,184 @@
+"""Requests passed on: logs and exec through a node, upgrades as raw bytes, aggregated groups."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+from aiohttp import web
+from tests.support.apiserver import (
+    ADMIN_TOKEN,
+    RunningServer,
+    generic_definition,
+    running_server,
+    sample_definitions,
+)
+
+from kindling.apiserver.kinds import apiregistration
+from kindling.apiserver.registry.definition import Subresource
+from kubecore import resources
+
+_STREAMS = {
+    name: Subresource(name, "Pod", ("create", "get"), connect=True) for name in ("log", "exec", "proxy")
+}
+
+
+@asynccontextmanager
+async def upstream(app: web.Application) -> AsyncIterator[int]:
+    """An HTTPS server on a free port."""
+    authority = trustme.CA()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    not_after = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    authority.issue_cert("127.0.0.1", not_after=not_after).configure_cert(context)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    await site.start()
+    try:
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def definitions() -> list[Any]:
+    return [
+        *sample_definitions(),
+        generic_definition(resources.NODES),
+        generic_definition(resources.PODS, subresources=_STREAMS),
+        generic_definition(resources.SERVICES),
+        generic_definition(resources.ENDPOINTS),
+        generic_definition(resources.ENDPOINT_SLICES),
+        *apiregistration.definitions(),
+    ]
+
+
+async def add_pod(running: RunningServer, port: int) -> None:
+    objects = running.server.objects
+    endpoint = {"kubeletEndpoint": {"Port": port}}
+    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    await objects.create(resources.NODES, {"metadata": {"name": "n"}})
+
+    def status(node: dict[str, Any]) -> dict[str, Any]:
+        node["status"] = {"addresses": addresses, "daemonEndpoints": endpoint}
+        return node
+
+    await objects.modify(resources.NODES, None, "n", status)
+    spec = {"nodeName": "n", "containers": [{"name": "main"}]}
+    await objects.create(resources.PODS, {"metadata": {"name": "p", "namespace": "default"}, "spec": spec})
+
+
+def session(running: RunningServer) -> aiohttp.ClientSession:
+    context = ssl.create_default_context(cadata=running.ca_data.decode())
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=context), headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}
+    )
+
+
+async def test_logs_come_from_the_node_without_the_clients_credentials(tmp_path: Path) -> None:
+    seen: list[web.Request] = []
+
+    async def logs(request: web.Request) -> web.Response:
+        seen.append(request)
+        return web.Response(text="line\n")
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/default/p/main", logs)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        async with session(running) as client:
+            url = f"{running.url}/api/v1/namespaces/default/pods/p/log?tailLines=5"
+            async with client.get(url) as answer:
+                assert (answer.status, await answer.text()) == (200, "line\n")
+    assert seen[0].query["tailLines"] == "5"
+    assert "Authorization" not in seen[0].headers
+
+
+async def test_a_websocket_is_tunnelled_to_the_node_byte_for_byte(tmp_path: Path) -> None:
+    async def echo(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+        await socket.prepare(request)
+        await socket.send_str("&".join(request.query.getall("command")) + f" tty={request.query['tty']}")
+        async for message in socket:
+            await socket.send_bytes(message.data)
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/exec/default/p/main", echo)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        async with session(running) as client:
+            url = f"{running.url}/api/v1/namespaces/default/pods/p/exec?command=ls&command=-l&tty=true"
+            async with client.ws_connect(url, protocols=("v5.channel.k8s.io",)) as socket:
+                assert socket.protocol == "v5.channel.k8s.io"
+                assert (await socket.receive_str()) == "ls&-l tty=1"
+                await socket.send_bytes(b"x" * 300_000)
+                assert len(await socket.receive_bytes()) == 300_000
+
+
+async def test_exec_without_an_upgrade_is_refused(tmp_path: Path) -> None:
+    async with running_server(tmp_path, definitions()) as running:
+        await add_pod(running, 1)
+        async with session(running) as client:
+            url = f"{running.url}/api/v1/namespaces/default/pods/p/exec?command=ls"
+            async with client.post(url) as answer:
+                assert answer.status == 400
+                assert (await answer.json())["message"] == "Upgrade request required"
+
+
+async def test_an_aggregated_group_is_served_by_its_service_in_the_callers_name(tmp_path: Path) -> None:
+    seen: list[web.Request] = []
+
+    async def things(request: web.Request) -> web.Response:
+        seen.append(request)
+        return web.json_response({"kind": "ThingList", "resources": []})
+
+    app = web.Application()
+    app.router.add_get("/apis/things.example.com/v1{rest:.*}", things)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        objects = running.server.objects
+        metadata = {"name": "things", "namespace": "default"}
+        await objects.create(
+            resources.SERVICES, {"metadata": dict(metadata), "spec": {"ports": [{"port": 443}]}}
+        )
+        subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": port}]}]
+        await objects.create(resources.ENDPOINTS, {"metadata": dict(metadata), "subsets": subsets})
+        spec = {
+            "group": "things.example.com",
+            "version": "v1",
+            "service": {"namespace": "default", "name": "things", "port": 443},
+            "insecureSkipTLSVerify": True,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 10,
+        }
+        name = "v1.things.example.com"
+        await objects.create(resources.API_SERVICES, {"metadata": {"name": name}, "spec": spec})
+        async with session(running) as client, running.client() as api:
+            async for event in api.watch(resources.API_SERVICES, resource_version="0"):
+                conditions = (event.object.get("status") or {}).get("conditions") or [{}]
+                if event.object["metadata"]["name"] == name and conditions[0].get("status") == "True":
+                    break
+            async with client.get(f"{running.url}/apis/things.example.com/v1/things?x=1") as answer:
+                assert answer.status == 200
+            async with client.get(f"{running.url}/apis") as answer:
+                groups = [group["name"] for group in (await answer.json())["groups"]]
+    assert "things.example.com" in groups
+    assert seen[-1].query["x"] == "1"
+    assert seen[-1].headers["X-Remote-User"] == "admin"
+    assert seen[-1].headers.getall("X-Remote-Group") == ["system:masters", "system:authenticated"]
+
+
+@pytest.mark.parametrize(("path", "status"), [("/nothing", 404), ("/version", 200), ("/metrics", 200)])
+async def test_paths_outside_resources_answer(tmp_path: Path, path: str, status: int) -> None:
+    async with (
+        running_server(tmp_path, sample_definitions()) as running,
+        session(running) as client,
+        client.get(running.url + path) as answer,
+    ):
+        assert answer.status == status
