@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from kindling.controllers import (
     cluster_roles,
     cron_jobs,
@@ -134,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sign = token_secrets.signer(options.sa_key.read_bytes()) if options.sa_key else None
     with contextlib.suppress(asyncio.CancelledError):
         work = run(config, root_ca=authority, sign_token=sign, health_port=options.health_port)
-        asyncio.run(_until_signal(work))
+        uvloop.run(_until_signal(work))
     return 0
 
 

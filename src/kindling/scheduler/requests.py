@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeAlias
 
 from kubecore.json import JsonObject, get_list, get_object
@@ -16,11 +17,22 @@ PODS_RESOURCE = "pods"
 
 def parse_amounts(quantities: Mapping[str, object]) -> Amounts:
     """Quantities as amounts."""
-    result: Amounts = {}
-    for name, text in quantities.items():
-        quantity = Quantity.parse(text)  # type: ignore[arg-type]
-        result[name] = quantity.milli_value if name == "cpu" else quantity.value
-    return result
+    return {name: _amount(str(text), name == "cpu") for name, text in quantities.items()}
+
+
+@lru_cache(maxsize=4096)
+def _amount(text: str, in_thousandths: bool) -> int:
+    quantity = Quantity.parse(text)
+    return quantity.milli_value if in_thousandths else quantity.value
+
+
+DEFAULTS: Mapping[str, int] = {"cpu": 100, "memory": 200 * 1024 * 1024}
+"""What a pod that asks for nothing is taken to use when nodes are compared, so that such pods spread too."""
+
+
+def at_least_defaults(amounts: Mapping[str, int]) -> Amounts:
+    """cpu and memory of a pod, with the defaults where it asks for nothing."""
+    return {name: amounts.get(name) or default for name, default in DEFAULTS.items()}
 
 
 def add(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:

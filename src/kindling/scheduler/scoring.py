@@ -16,10 +16,6 @@ POD_AFFINITY_WEIGHT = 2
 FIT_WEIGHT = 1
 BALANCE_WEIGHT = 1
 
-DEFAULT_CPU = 100
-DEFAULT_MEMORY = 200 * 1024 * 1024
-"""What a container that asks for nothing is taken to need, so that such pods spread too."""
-
 
 def least_allocated(pod_needs: Mapping[str, int], info: NodeInfo) -> float:
     """More points for more free room, averaged over cpu and memory."""
@@ -38,16 +34,13 @@ def balanced(pod_needs: Mapping[str, int], info: NodeInfo) -> float:
 
 
 def _usage(pod_needs: Mapping[str, int], info: NodeInfo) -> list[tuple[int, int]]:
-    defaults = {"cpu": DEFAULT_CPU, "memory": DEFAULT_MEMORY}
-    result = []
-    for name, default in defaults.items():
-        capacity = info.allocatable.get(name, 0)
-        if capacity > 0:
-            placed = info.requested.get(name, 0) + sum(
-                default for pod in info.pods if not requests.of_pod(pod).get(name)
-            )
-            result.append((capacity, placed + (pod_needs.get(name) or default)))
-    return result
+    """Capacity and use of cpu and memory with the pod on the node."""
+    needs = requests.at_least_defaults(pod_needs)
+    return [
+        (info.allocatable[name], info.in_use.get(name, 0) + needs[name])
+        for name in needs
+        if info.allocatable.get(name, 0) > 0
+    ]
 
 
 def _mean(values: Sequence[float]) -> float:

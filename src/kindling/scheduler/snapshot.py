@@ -17,6 +17,8 @@ class NodeInfo:
     node: JsonObject
     pods: list[JsonObject] = field(default_factory=list)
     requested: requests.Amounts = field(default_factory=dict)
+    in_use: requests.Amounts = field(default_factory=dict)
+    """cpu and memory, with defaults for pods that ask for nothing."""
     ports: list[requests.HostPort] = field(default_factory=list)
     allocatable: requests.Amounts = field(default_factory=dict)
 
@@ -43,7 +45,9 @@ class NodeInfo:
     def add(self, pod: JsonObject) -> None:
         """Count a pod."""
         self.pods.append(pod)
-        self.requested = requests.add(self.requested, requests.of_pod(pod))
+        needs = requests.of_pod(pod)
+        self.requested = requests.add(self.requested, needs)
+        self.in_use = requests.add(self.in_use, requests.at_least_defaults(needs))
         self.ports += requests.host_ports(pod)
 
 
