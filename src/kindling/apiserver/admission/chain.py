@@ -14,21 +14,21 @@ from .namespaces import NamespaceLifecycle
 from .pod_security.plugin import PodSecurity
 from .priority import Priority
 from .quota import ResourceQuota
+from .reinvocation import Reinvocation
 from .service_accounts import ServiceAccounts
 from .storage import ClaimResize, DefaultStorageClass, StorageProtection
 from .tolerations import DefaultTolerations
 from .type_checking import TypeChecking
 from .validating_policies import ValidatingPolicies
 from .webhook_client import WebhookClient
-from .webhooks import MutatingWebhooks, Reinvocation, ValidatingWebhooks
+from .webhooks import MutatingWebhooks, ValidatingWebhooks
 
 
 class Chain:
     """See AdmissionChain. Mutating plugins run again when a later one changed what they had seen."""
 
-    def __init__(self, plugins: Sequence[Plugin], webhooks: MutatingWebhooks | None) -> None:
+    def __init__(self, plugins: Sequence[Plugin]) -> None:
         self._plugins = plugins
-        self._webhooks = webhooks
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """See AdmissionChain."""
@@ -40,8 +40,8 @@ class Chain:
 
     async def _mutate_once(self, attributes: AdmissionAttributes, reinvocation: Reinvocation) -> None:
         for plugin in self._plugins:
-            if plugin is self._webhooks and self._webhooks is not None:
-                await self._webhooks.mutate_round(attributes, reinvocation)
+            if isinstance(plugin, (MutatingWebhooks, MutatingPolicies)):
+                await plugin.mutate_round(attributes, reinvocation)
             else:
                 await plugin.mutate(attributes)
 
@@ -55,7 +55,6 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
     """The chain of a whole server. `client` is shared with conversion webhooks where given."""
     calls = client or WebhookClient(environment.resolve_service)
     TypeChecking(environment)
-    webhooks = MutatingWebhooks(environment, calls)
     plugins: list[Plugin] = [
         NamespaceLifecycle(environment.objects),
         LimitRanger(environment.objects),
@@ -68,9 +67,9 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
         ClaimResize(environment.objects),
         DefaultIngressClass(environment.objects),
         MutatingPolicies(environment),
-        webhooks,
+        MutatingWebhooks(environment, calls),
         ValidatingPolicies(environment),
         ValidatingWebhooks(environment, calls),
         ResourceQuota(environment.objects),
     ]
-    return Chain(plugins, webhooks)
+    return Chain(plugins)

@@ -16,6 +16,7 @@ from .base import PluginBase, refuse
 from .conditions import ConditionError
 from .matching import is_exempt
 from .policies import Binding, ParameterError, Policy, PolicyEngine, Scope
+from .reinvocation import Reinvocation
 
 
 class MutationError(Exception):
@@ -28,6 +29,7 @@ class _MutatingPolicy(Policy):
     def __init__(self, raw: JsonObject) -> None:
         super().__init__(raw)
         self.mutations = get_list(raw, "spec", "mutations")
+        self.reinvoked_if_needed = get_str(raw, "spec", "reinvocationPolicy") == "IfNeeded"
 
     def mutate(
         self, mutation: JsonObject, obj: JsonObject, schema: Schema | None, scope: Scope
@@ -78,12 +80,18 @@ class MutatingPolicies(PluginBase):
         )
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
+        """One round without a second."""
+        await self.mutate_round(attributes, Reinvocation())
+
+    async def mutate_round(self, attributes: AdmissionAttributes, reinvocation: Reinvocation) -> None:
         """Policies and bindings in the order of their names, each seeing the changes of those before."""
         if is_exempt(attributes) or attributes.object is None:
             return
         for policy, binding, _ in list(self._engine.matching(attributes)):
-            if not isinstance(policy, _MutatingPolicy):
+            key = f"policy {policy.name} by {binding.name}"
+            if not isinstance(policy, _MutatingPolicy) or not reinvocation.is_due(key):
                 continue
+            before = attributes.object
             try:
                 self._apply(attributes, policy, binding)
             except (ParameterError, ConditionError, EvaluationError, MutationError) as error:
@@ -93,6 +101,10 @@ class MutatingPolicies(PluginBase):
                     attributes,
                     f"policy '{policy.name}' with binding '{binding.name}' denied request: {error}",
                 ) from error
+            if attributes.object is not before:
+                reinvocation.changed(key, attributes.object)
+            if policy.reinvoked_if_needed:
+                reinvocation.note(key, attributes.object)
 
     def _apply(self, attributes: AdmissionAttributes, policy: _MutatingPolicy, binding: Binding) -> None:
         definition = attributes.definition

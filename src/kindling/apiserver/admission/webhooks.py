@@ -7,7 +7,6 @@ import base64
 import binascii
 import logging
 import uuid
-from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -25,6 +24,7 @@ from .base import PluginBase, refuse
 from .conditions import ConditionError, MatchConditions
 from .configurations import Configurations
 from .matching import ResourceMatcher, is_exempt
+from .reinvocation import Reinvocation
 from .webhook_client import WebhookCallError, WebhookClient
 
 _LOG = logging.getLogger(__name__)
@@ -57,37 +57,6 @@ class Webhook:
 def _compile(configuration: JsonObject) -> list[Webhook]:
     name = get_str(configuration, "metadata", "name")
     return [Webhook(name, raw) for raw in get_list(configuration, "webhooks")]
-
-
-@dataclass(slots=True)
-class Reinvocation:
-    """Which mutating webhooks have to run again because the object changed after they saw it."""
-
-    is_second_round: bool = False
-    seen: dict[str, bytes] = field(default_factory=dict)
-    """What each webhook that asks for it left behind."""
-    waiting: set[str] = field(default_factory=set)
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether a second round is due."""
-        return bool(self.waiting) and not self.is_second_round
-
-    def note(self, webhook: Webhook, obj: JsonObject | None) -> None:
-        """`webhook` ran, and `obj` is what it left."""
-        if webhook.reinvoked_if_needed:
-            self.seen[webhook.key] = _fingerprint(obj)
-
-    def changed(self, by: Webhook | None, obj: JsonObject | None) -> None:
-        """The object changed; all who ran before (except `by`) want to see it again."""
-        now = _fingerprint(obj)
-        for key, then in self.seen.items():
-            if (by is None or key != by.key) and then != now:
-                self.waiting.add(key)
-
-
-def _fingerprint(obj: JsonObject | None) -> bytes:
-    return orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
 
 
 class _Dispatcher(PluginBase):
@@ -219,9 +188,9 @@ class MutatingWebhooks(_Dispatcher):
         if is_exempt(attributes):
             return
         if reinvocation.is_second_round:
-            reinvocation.changed(None, attributes.object)
+            reinvocation.changed("", attributes.object)
         for webhook in self._webhooks():
-            if reinvocation.is_second_round and webhook.key not in reinvocation.waiting:
+            if not reinvocation.is_due(webhook.key):
                 continue
             shown = await self._wanted(webhook, attributes)
             if shown is None:
@@ -237,8 +206,9 @@ class MutatingWebhooks(_Dispatcher):
             if response.get("allowed") is not True:
                 raise denial(webhook.name, response)
             if await self._patch(attributes, shown, sent, response):
-                reinvocation.changed(webhook, attributes.object)
-            reinvocation.note(webhook, attributes.object)
+                reinvocation.changed(webhook.key, attributes.object)
+            if webhook.reinvoked_if_needed:
+                reinvocation.note(webhook.key, attributes.object)
 
     async def _patch(
         self,

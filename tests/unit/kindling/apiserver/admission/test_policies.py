@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.support.admission import Cluster
 
+from kindling.apiserver.admission.chain import Chain
 from kindling.apiserver.admission.mutating_policies import MutatingPolicies
 from kindling.apiserver.admission.type_checking import expression_warnings
 from kindling.apiserver.admission.validating_policies import ValidatingPolicies
@@ -158,6 +159,28 @@ async def test_a_mutating_policy_applies_configurations_and_patches() -> None:
     made = request.object or {}
     assert made["metadata"]["labels"] == {"stamped": "yes"}
     assert made["data"] == {"k": "v", "made": "yes"}
+
+
+@pytest.mark.parametrize(("wish", "expected"), [("Never", "1"), ("IfNeeded", "11")])
+async def test_a_mutating_policy_runs_again_only_if_it_asks_for_it(wish: str, expected: str) -> None:
+    text = "[JSONPatch{op: 'add', path: '/data/n', value: object.data.?n.orValue('') + '1'}]"
+    mutations = [{"patchType": "JSONPatch", "jsonPatch": {"expression": text}}]
+    made = policy(mutations=mutations, reinvocationPolicy=wish)
+    setup = Setup(made, binding(), mutating=True)
+
+    other = text.replace("/data/n", "/data/other").replace("?n", "?none")
+    later = policy(mutations=[{"patchType": "JSONPatch", "jsonPatch": {"expression": other}}])
+    setup.cluster.objects.put(MUTATING_POLICIES, {**later, "metadata": {"name": "q"}})
+    second = {**binding(policyName="q"), "metadata": {"name": "c"}}
+    setup.cluster.objects.put(MUTATING_POLICY_BINDINGS, second)
+    request = setup.request({"k": "v"})
+    await Chain([setup.mutating]).mutate(request)
+    assert request_data(request)["n"] == expected
+
+
+def request_data(request: AdmissionAttributes) -> JsonObject:
+    data: JsonObject = (request.object or {})["data"]
+    return data
 
 
 async def test_a_mutation_that_fails_refuses_unless_failures_are_ignored() -> None:
