@@ -530,6 +530,8 @@ class ResourceApi:
         group = subresource.group or (definition.resource.group if not subresource.version else "")
         version = subresource.version or definition.resource.version
         api_version = f"{group}/{version}" if group else version
+        if subresource.older_versions:
+            _accept_older_version(document, subresource, api_version)
         bodies.check_kind(document, api_version, subresource.kind)
         if subresource.schema is not None:
             decoding.prune_body(subresource.schema, document)
@@ -611,3 +613,19 @@ def _settle_namespace(definition: ResourceDefinition, ctx: RequestContext, obj: 
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     metadata["namespace"] = ctx.namespace
+
+
+def _accept_older_version(document: JsonObject, subresource: Subresource, api_version: str) -> None:
+    """Read the body of an action in one of its older versions as the present one (400 for unknown ones)."""
+    sent = str(document.get("apiVersion") or "")
+    group, _, version = sent.rpartition("/")
+    if not sent or sent == api_version:
+        return
+    if group == subresource.group and version in subresource.older_versions:
+        document["apiVersion"] = api_version
+        return
+    kind = subresource.kind
+    raise errors.bad_request(
+        f'{kind} in version "{version}" cannot be handled as a {kind}: '
+        f'no kind "{kind}" is registered for version "{sent}" in scheme "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
+    )

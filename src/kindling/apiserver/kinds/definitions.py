@@ -2,9 +2,9 @@
 
 The Kubernetes OpenAPI definitions come from the PyPI package ``kubernetes-validate``, which carries every
 recent release (some 100 MB). Users need one of them: ``python -m kindling.apiserver.kinds.definitions``
-writes it next to this module, downloading the package for the moment where it is not installed (generated, not
-committed; package data of a wheel, see ``build_hooks/schemas.py``). In a checkout whose environment has the
-package, the file is also made when it is first needed.
+writes it next to this module, downloading the package for the moment where it is not installed. The file is
+generated and not committed, and package data of a wheel (see ``build_hooks/schemas.py``). In a checkout whose
+environment has the package, it is also made when it is first needed.
 
 The package marks every optional field as nullable and pins apiVersion and kind, for the sake of JSON Schema
 validators; both are undone here so that the definitions read like those a Kubernetes API server publishes.

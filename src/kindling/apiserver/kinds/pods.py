@@ -253,6 +253,7 @@ def definitions() -> list[ResourceDefinition]:
             version="v1",
             action=evict,
             schema=action_schema("policy", "v1", "Eviction"),
+            older_versions=("v1beta1",),
         ),
         Subresource("exec", "PodExecOptions", _CONNECT, connect=True),
         Subresource("log", "Pod", ("get",), connect=True),

@@ -294,6 +294,8 @@ class Subresource:
     """log, exec, attach, portforward, proxy: streamed by the server's proxying."""
     schema: Schema | None = None
     """Schema of `kind` where it is not the resource's own (body of an action)."""
+    older_versions: tuple[str, ...] = ()
+    """Versions of the body's group that an action takes as well; they must differ in name only."""
 
 
 def status_subresource(kind: str, strategy: Strategy) -> Subresource:

@@ -54,8 +54,9 @@ there is none). Called again when somebody else wrote in between. Raises StatusE
 def invalid(
     definition: ResourceDefinition, name: str, problems: list[fields.FieldError]
 ) -> errors.StatusError:
-    """422 for this kind."""
-    return errors.invalid(definition.resource.kind, definition.resource.group, name, problems)
+    """422 for this kind, in the group in which its objects are kept (events have two)."""
+    group = definition.storage_version.rpartition("/")[0]
+    return errors.invalid(definition.resource.kind, group, name, problems)
 
 
 def options_document(ctx: RequestContext, kind: str) -> JsonObject:
