@@ -10,7 +10,7 @@ from kindling.apiserver.crds import validation
 from kindling.apiserver.crds.strategy import definition
 from kubecore.json import deep_copy
 
-OBJECT = {"type": "object"}
+OBJECT: dict[str, Any] = {"type": "object"}
 
 
 def crd(**changes: Any) -> dict[str, Any]:
@@ -130,6 +130,9 @@ def test_rules_must_fit_the_schema() -> None:
         schema = {**OBJECT, "properties": properties, "x-kubernetes-validations": [{"rule": text}]}
         (message,) = messages(crd(versions=[version(schema={"openAPIV3Schema": schema})]))
         assert complaint in message
-    rules = [{"rule": "self.n >= oldSelf.n"}, {"rule": "oldSelf.hasValue()", "optionalOldSelf": True}]
+    rules: list[dict[str, Any]] = [
+        {"rule": "self.n >= oldSelf.n"},
+        {"rule": "oldSelf.hasValue()", "optionalOldSelf": True},
+    ]
     schema = {**OBJECT, "properties": properties, "x-kubernetes-validations": rules}
     assert messages(crd(versions=[version(schema={"openAPIV3Schema": schema})])) == []
