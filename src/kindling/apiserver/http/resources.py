@@ -625,7 +625,8 @@ def _accept_older_version(document: JsonObject, subresource: Subresource, api_ve
         document["apiVersion"] = api_version
         return
     kind = subresource.kind
+    scheme = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
     raise errors.bad_request(
         f'{kind} in version "{version}" cannot be handled as a {kind}: '
-        f'no kind "{kind}" is registered for version "{sent}" in scheme "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"'
+        f'no kind "{kind}" is registered for version "{sent}" in scheme "{scheme}"'
     )
