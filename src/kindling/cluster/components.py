@@ -48,11 +48,13 @@ def run_node(instance: Instance, name: str) -> None:
 def run_controllers(instance: Instance) -> None:
     """Controllers, scheduler, services' proxy and resolver. Returns when told to stop."""
     from kindling.controllers import main as controllers  # noqa: PLC0415
+    from kindling.controllers import token_secrets  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
     from kindling.node.main import until_signalled  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
     config = kubeconfigs.client_config(instance, "controllers")
+    sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
     places = [ProxyPlace("host", None, instance.gateway)]
     places += [ProxyPlace(node.name, node.namespaces / "net", node.address) for node in instance.nodes()]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
@@ -68,7 +70,7 @@ def run_controllers(instance: Instance) -> None:
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(controllers.run(config), name="controllers")
+            group.create_task(controllers.run(config, sign_token=sign), name="controllers")
             group.create_task(network.run(), name="services")
 
     asyncio.run(until_signalled(run))

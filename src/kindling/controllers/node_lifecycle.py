@@ -73,11 +73,14 @@ def silent_conditions(node: JsonObject, now: datetime) -> list[JsonObject]:
 def taints(node: JsonObject, now: datetime) -> list[JsonObject]:
     """The taints the node should have: its own, and those that its conditions and cordon call for."""
     ready = meta.get_condition(node, "Ready")
-    status = ready.get("status") if ready else "Unknown"
+    current = get_list(node, "spec", "taints")
     wanted: list[tuple[str, str]] = []
-    if status == "False":
+    if ready is None:
+        # Nobody has spoken for the node yet: what it was given when it was registered stays.
+        wanted += [(t["key"], t["effect"]) for t in current if t["key"] in (NOT_READY, UNREACHABLE)]
+    elif ready.get("status") == "False":
         wanted += [(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]
-    elif status != "True":
+    elif ready.get("status") != "True":
         wanted += [(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]
     wanted += [
         (key, "NoSchedule") for name, key in _CONDITION_TAINTS.items() if meta.is_condition_true(node, name)
@@ -85,7 +88,6 @@ def taints(node: JsonObject, now: datetime) -> list[JsonObject]:
     if get_bool(node, "spec", "unschedulable"):
         wanted.append((UNSCHEDULABLE, "NoSchedule"))
     managed = {NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_CONDITION_TAINTS.values()}
-    current = get_list(node, "spec", "taints")
     kept = [
         taint for taint in current if taint["key"] not in managed or (taint["key"], taint["effect"]) in wanted
     ]

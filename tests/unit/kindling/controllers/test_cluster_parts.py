@@ -132,6 +132,9 @@ def test_taints_follow_conditions_and_cordons_and_leave_others_alone() -> None:
         ("node.kubernetes.io/disk-pressure", "NoSchedule"),
         ("node.kubernetes.io/unschedulable", "NoSchedule"),
     ]
+    given = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    new: JsonObject = {"metadata": {"name": "n"}, "spec": {"taints": [given]}}
+    assert taints(new, NOW) == new["spec"]["taints"]
     recovered = {**node(), "spec": {"taints": taints(found, NOW)}}
     assert taints(recovered, NOW) == [own]
 
