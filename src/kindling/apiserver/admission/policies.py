@@ -16,7 +16,7 @@ from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import NAMESPACES
 
 from . import conditions
-from .conditions import ConditionError, MatchConditions
+from .conditions import MatchConditions
 from .configurations import Configurations
 from .matching import ResourceMatcher
 
@@ -215,6 +215,3 @@ class PolicyEngine:
 
 def _group_version_kind(kind: JsonObject) -> str:
     return f"{kind.get('apiVersion')}, Kind={kind.get('kind')}"
-
-
-__all__ = ["Binding", "ConditionError", "ParameterError", "Policy", "PolicyEngine", "Scope"]

@@ -20,7 +20,7 @@ from kindling.apiserver.registry.definition import (
 from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.objects.fields import FieldError, invalid
 from kubecore.resources import ResourceType
 from kubecore.schema import (
     Schema,
@@ -276,6 +276,3 @@ def _deprecation(crd: JsonObject, version: JsonObject) -> str:
         return ""
     group, kind = get_str(crd, "spec", "group"), get_str(crd, "spec", "names", "kind")
     return str(version.get("deprecationWarning") or f"{group}/{version['name']} {kind} is deprecated")
-
-
-__all__ = ["CustomStrategy", "FieldPath", "openapi_name", "resource_definitions"]

@@ -20,7 +20,7 @@ from kubecore.schema.structural import check_structural
 
 from ..admission.client_config import validate_client_config
 from . import rules
-from .versions import all_versions, each_setting, internal_form, storage_version
+from .versions import all_versions, each_setting, internal_form
 
 API_APPROVED = "api-approved.kubernetes.io"
 _SPEC = FieldPath("spec")
@@ -318,6 +318,3 @@ def _stored_versions(crd: JsonObject) -> Iterator[FieldError]:
         name = str(version.get("name"))
         if version.get("storage") and name not in stored:
             yield invalid(path, stored, f"must have the storage version {name}")
-
-
-__all__ = ["API_APPROVED", "storage_version", "validate", "validate_update"]
