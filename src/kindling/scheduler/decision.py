@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kindling.scheduler.filters import Filters, Refusal
+from kindling.scheduler.preemption import Preemption, find
 from kindling.scheduler.scoring import scores
 from kindling.scheduler.snapshot import NodeInfo, Snapshot
 from kindling.scheduler.volume_rules import Binding
@@ -26,9 +27,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """The pod can go nowhere at present; `message` is what users read."""
+    """The pod can go nowhere at present; `message` is what users read.
+
+    With `preemption`, room can be made for it.
+    """
 
     message: str
+    preemption: Preemption | None = None
 
 
 def decide(
@@ -50,7 +55,9 @@ def decide(
         else:
             refusals.append(refusal)
     if not possible:
-        return Unschedulable(explain(refusals))
+        hopeful = [info for info, refusal in zip(snapshot.nodes, refusals, strict=True) if refusal.may_clear]
+        preemption = find(pod, snapshot, hopeful)
+        return Unschedulable(explain(refusals, with_hopes=preemption is None), preemption)
     points = scores(pod, possible, snapshot)
     best = max(points)
     winners = [info for info, value in zip(possible, points, strict=True) if value == best]
@@ -58,10 +65,15 @@ def decide(
     return Placement(chosen.name, filters.volumes.binding(chosen) or Binding())
 
 
-def explain(refusals: Sequence[Refusal]) -> str:
-    """The message over the refusals of all nodes: each reason with the number of nodes that give it."""
+def explain(refusals: Sequence[Refusal], *, with_hopes: bool = True) -> str:
+    """The message over the refusals of all nodes: each reason with the number of nodes that give it.
+
+    `with_hopes` adds why no room could be made.
+    """
     reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
     parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
+    if not with_hopes:
+        return f"0/{len(refusals)} nodes are available: {', '.join(parts)}."
     hopes = Counter(NO_VICTIMS if refusal.may_clear else NOT_HELPFUL for refusal in refusals)
     return _message(len(refusals), ", ".join(parts), hopes)
 

@@ -9,6 +9,7 @@ import random
 from kindling.scheduler import snapshot as snapshots
 from kindling.scheduler import volume_rules
 from kindling.scheduler.decision import Placement, Unschedulable, decide
+from kindling.scheduler.preemption import Preemption
 from kindling.scheduler.queue import SchedulingQueue, Waiting
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
@@ -106,6 +107,8 @@ class Scheduler:
         result = decide(pod, self._snapshot(), random.choice)
         if isinstance(result, Unschedulable):
             self._queue.failed(key, asyncio.get_running_loop().time())
+            if result.preemption is not None:
+                await self._make_room(pod, result.preemption)
             await self._report_failure(pod, result.message)
             return
         self._queue.take(key)
@@ -208,6 +211,34 @@ class Scheduler:
         if name in provisioned and selected is not None and selected != node:
             raise VolumesNotBound(f'the driver of claim "{name}" asks for another node')
         return False
+
+    async def _make_room(self, pod: JsonObject, preemption: Preemption) -> None:
+        """Delete the victims; the pod is tried again when they are gone."""
+        for victim in preemption.victims:
+            if meta.is_being_deleted(victim):
+                continue
+            message = f"Preempted by pod {meta.uid(pod)} on node {preemption.node}"
+            self._recorder.event(victim, "Normal", "Preempted", message)
+            condition = {
+                "type": "DisruptionTarget",
+                "status": "True",
+                "reason": "PreemptionByScheduler",
+                "message": f"{NAME}: preempting to accommodate a higher priority pod",
+                "lastTransitionTime": now_rfc3339(),
+            }
+            namespace, name = meta.key(victim)
+            try:
+                await self._client.patch(
+                    PODS,
+                    name,
+                    {"status": {"conditions": [condition]}},
+                    namespace,
+                    type="strategic",
+                    subresource="status",
+                )
+                await self._client.delete(PODS, name, namespace, uid=meta.uid(victim))
+            except (StatusError, ConnectionFailed) as error:
+                logger.warning("cannot preempt %s/%s: %s", namespace, name, error)
 
     async def _report_failure(self, pod: JsonObject, message: str) -> None:
         self._recorder.event(pod, "Warning", "FailedScheduling", message)

@@ -216,6 +216,35 @@ def test_reasons_are_counted_and_sorted() -> None:
     )
 
 
+def preempted(wanted: JsonObject, *placed: JsonObject, nodes: int = 1) -> tuple[str, set[str]]:
+    result = decide(wanted, take([node(f"n{number + 1}") for number in range(nodes)], placed))
+    assert isinstance(result, Unschedulable) and result.preemption is not None
+    assert result.message == f"0/{nodes} nodes are available: {nodes} Insufficient cpu."
+    return result.preemption.node, {victim["metadata"]["name"] for victim in result.preemption.victims}
+
+
+def test_less_important_pods_make_room_and_no_more_than_needed() -> None:
+    wanted = pod(requests={"cpu": "2"}, priority=1000)
+    placed = [
+        pod(name, on="n1", requests={"cpu": "2"}, priority=level) for name, level in (("a", 1), ("b", 5))
+    ]
+    assert preempted(wanted, *placed) == ("n1", {"a"})
+
+
+def test_room_is_made_where_the_least_is_lost() -> None:
+    wanted = pod(requests={"cpu": "4"}, priority=1000)
+    dear = pod("dear", on="n1", requests={"cpu": "4"}, priority=500)
+    cheap = [pod(name, on="n2", requests={"cpu": "2"}, priority=1) for name in ("x", "y")]
+    assert preempted(wanted, dear, *cheap, nodes=2) == ("n2", {"x", "y"})
+
+
+def test_equals_stay_and_polite_pods_wait() -> None:
+    equal = pod("q", on="n1", requests={"cpu": "4"}, priority=7)
+    assert NO_VICTIMS in reason(pod(requests={"cpu": "1"}, priority=7), node(), pods=(equal,))
+    polite = pod(requests={"cpu": "1"}, priority=1000, preemptionPolicy="Never")
+    assert NO_VICTIMS in reason(polite, node(), pods=(equal,))
+
+
 def test_the_emptier_node_is_better() -> None:
     busy = pod("q", on="n1", requests={"cpu": "3", "memory": "4Gi"})
     assert place(pod(), node(), node("n2"), pods=(busy,)) == "n2"

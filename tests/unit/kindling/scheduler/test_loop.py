@@ -97,6 +97,19 @@ async def test_important_pods_go_first() -> None:
     assert (node_of(api, "important"), node_of(api, "plain")) == ("n1", "")
 
 
+async def test_an_important_pod_takes_the_place_of_another() -> None:
+    api = MemoryApi()
+    api.put(NODES, node())
+    api.put(PODS, pod("plain"))
+    async with scheduling(api):
+        await asyncio.sleep(1)
+        api.put(PODS, pod("important", priority=1000))
+        await asyncio.sleep(15)
+    assert api.get(PODS, "plain", "lab") is None
+    assert node_of(api, "important") == "n1"
+    assert any(event["reason"] == "Preempted" for event in api.list(EVENTS))
+
+
 async def test_gated_and_foreign_pods_are_left_alone() -> None:
     api = MemoryApi()
     api.put(NODES, node(cpu="8"))
