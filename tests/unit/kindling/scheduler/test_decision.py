@@ -229,6 +229,8 @@ def test_less_important_pods_make_room_and_no_more_than_needed() -> None:
         pod(name, on="n1", requests={"cpu": "2"}, priority=level) for name, level in (("a", 1), ("b", 5))
     ]
     assert preempted(wanted, *placed) == ("n1", {"a"})
+    placed[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert NO_VICTIMS in reason(wanted, node(), pods=tuple(placed))
 
 
 def test_room_is_made_where_the_least_is_lost() -> None:
