@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import orjson
+
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields, times
@@ -169,7 +171,9 @@ class Reviews:
         shown = {key: value for key, value in review["metadata"].items() if key != "managedFields"}
         order = ("manager", "operation", "apiVersion", "time", "fieldsType", "fieldsV1")
         entries = review["metadata"].get("managedFields") or ()
-        shown["managedFields"] = [{key: entry[key] for key in order if key in entry} for entry in entries]
+        shown["managedFields"] = [
+            {key: _sorted(entry[key]) for key in order if key in entry} for entry in entries
+        ]
         return [fields.invalid("metadata", shown, "must be empty")]
 
     @staticmethod
@@ -219,6 +223,11 @@ class Reviews:
         review["spec"] = {}
         review["status"] = status
         return review
+
+
+def _sorted(value: Any) -> Any:
+    """The value with the keys of all objects in order."""
+    return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
 
 
 def _selector_errors(resource: JsonObject) -> list[FieldError]:
