@@ -18,7 +18,8 @@ from kubecore.objects.fields import (
     required,
 )
 
-from .checks import amount, counts, messages, one_of, port, port_or_name, quantity, required_text
+from .checks import messages, one_of, port, required_text
+from .resource_validation import validate_resources
 from .volume_sources import field_reference, local_path, resource_reference
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
@@ -35,7 +36,6 @@ ENV_FIELDS = (
     "status.podIPs",
 )
 HOST_PORT = "must match `containerPort` when `hostNetwork` is true"
-_STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 def validate_container(
@@ -74,97 +74,6 @@ def _validate_restart_policy(container: JsonObject, path: FieldPath, kind: str) 
     if kind == "ephemeral":
         return [forbidden(path.child("restartPolicy"), "cannot be set for an Ephemeral Container")]
     return one_of(path.child("restartPolicy"), policy, ("Always", "Never", "OnFailure"))
-
-
-def validate_lifecycle_and_probes(
-    container: JsonObject, path: FieldPath, pod: Mapping[str, Any]
-) -> list[FieldError]:
-    """Hooks and probes of regular containers and sidecars."""
-    found: list[FieldError] = []
-    lifecycle = get_object(container, "lifecycle")
-    for hook in ("postStart", "preStop"):
-        handler = lifecycle.get(hook)
-        if isinstance(handler, dict):
-            found += _validate_handler(handler, path.child("lifecycle", hook), pod, hook=True)
-    for field in ("livenessProbe", "readinessProbe", "startupProbe"):
-        probe = container.get(field)
-        if isinstance(probe, dict):
-            found += validate_probe(probe, path.child(field), pod, field)
-    return found
-
-
-def validate_probe(
-    probe: JsonObject, path: FieldPath, pod: Mapping[str, Any], field: str
-) -> list[FieldError]:
-    """A liveness, readiness or startup probe."""
-    found = _validate_handler(probe, path, pod, hook=False)
-    fields = (
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    )
-    found += counts(probe, path, *fields)
-    period = probe.get("terminationGracePeriodSeconds")
-    if period is not None:
-        if field == "readinessProbe":
-            text = "must not be set for readinessProbes"
-            found.append(invalid(path.child("terminationGracePeriodSeconds"), period, text))
-        elif period <= 0:
-            text = "must be greater than 0"
-            found.append(invalid(path.child("terminationGracePeriodSeconds"), period, text))
-    threshold = probe.get("successThreshold", 1)
-    if field != "readinessProbe" and threshold != 1:
-        found.append(invalid(path.child("successThreshold"), threshold, "must be 1"))
-    return found
-
-
-def _validate_handler(
-    handler: JsonObject, path: FieldPath, pod: Mapping[str, Any], *, hook: bool
-) -> list[FieldError]:
-    kinds = ("exec", "httpGet", "tcpSocket", "sleep" if hook else "grpc")
-    found: list[FieldError] = []
-    count = 0
-    for kind in kinds:
-        action = handler.get(kind)
-        if not isinstance(action, dict):
-            continue
-        at = path.child(kind)
-        if count:
-            found.append(forbidden(at, "may not specify more than 1 handler type"))
-            continue
-        count += 1
-        found += _validate_action(kind, action, at, pod)
-    if not count:
-        found.append(required(path, "must specify a handler type"))
-    return found
-
-
-def _validate_action(
-    kind: str, action: JsonObject, path: FieldPath, pod: Mapping[str, Any]
-) -> list[FieldError]:
-    match kind:
-        case "exec":
-            return required_text(path.child("command"), action.get("command"))
-        case "httpGet":
-            found = required_text(path.child("path"), action.get("path"))
-            found += port_or_name(path.child("port"), action.get("port", 0))
-            found += one_of(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS"))
-            for header in get_list(action, "httpHeaders"):
-                found += messages(
-                    path.child("httpHeaders"), header.get("name", ""), names.is_http_header_name
-                )
-            return found
-        case "tcpSocket":
-            return port_or_name(path.child("port"), action.get("port", 0))
-        case "grpc":
-            return port(path.child("port"), action.get("port", 0))
-    seconds, grace = action.get("seconds", 0), pod.get("terminationGracePeriodSeconds") or 0
-    if not 0 <= seconds <= grace:
-        text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-        return [invalid(path, seconds, text)]
-    return []
 
 
 def _validate_ports(ports: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
@@ -367,59 +276,6 @@ def _validate_devices(
         seen_names.add(name)
         seen_paths.add(target)
     return found
-
-
-def resource_name_problems(name: str) -> list[str]:
-    """What is wrong with the name of a container's resource."""
-    problems = names.is_qualified_name(name)
-    if problems:
-        return problems
-    if "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
-        return ["must be a standard resource for containers"]
-    return []
-
-
-def validate_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
-    """Requests and limits of a container."""
-    found: list[FieldError] = []
-    limits, requests = get_object(resources, "limits"), get_object(resources, "requests")
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        for name, value in sorted(amounts.items()):
-            at = path.child(field).key(name)
-            found += _validate_resource_name(name, path.child(field))
-            found += quantity(at, value)
-            found += _validate_extended(name, value, at)
-            if field == "requests" and name in limits:
-                found += _validate_against_limit(name, value, limits[name], path.child("requests"))
-            elif field == "requests" and not _may_overcommit(name):
-                found.append(
-                    required(path.child("limits"), "Limit must be set for non overcommitable resources")
-                )
-    return found
-
-
-def _validate_resource_name(name: str, path: FieldPath) -> list[FieldError]:
-    return [invalid(path, name, problem) for problem in resource_name_problems(name)]
-
-
-def _validate_extended(name: str, value: Any, path: FieldPath) -> list[FieldError]:
-    if _may_overcommit(name) or name.startswith("hugepages-"):
-        return []
-    return [] if amount(value).milli_value % 1000 == 0 else [invalid(path, str(value), "must be an integer")]
-
-
-def _may_overcommit(name: str) -> bool:
-    native = "/" not in name or "kubernetes.io/" in name
-    return native and not name.startswith("hugepages-")
-
-
-def _validate_against_limit(name: str, value: Any, limit: Any, path: FieldPath) -> list[FieldError]:
-    wanted, most = amount(value), amount(limit)
-    if wanted != most and not _may_overcommit(name):
-        return [invalid(path, str(value), f"must be equal to {name} limit of {limit}")]
-    if wanted > most:
-        return [invalid(path, str(value), f"must be less than or equal to {name} limit of {limit}")]
-    return []
 
 
 def _validate_resize_policy(container: JsonObject, path: FieldPath) -> list[FieldError]:

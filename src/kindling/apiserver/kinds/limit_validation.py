@@ -9,7 +9,7 @@ from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
 
 from .checks import amount, messages, quantity
-from .container_validation import resource_name_problems
+from .resource_validation import resource_name_problems
 
 _SPEC = FieldPath("spec")
 SCOPES = (

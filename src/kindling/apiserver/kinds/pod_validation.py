@@ -28,11 +28,11 @@ from .container_validation import (
     host_port_conflicts,
     validate_apparmor,
     validate_container,
-    validate_lifecycle_and_probes,
-    validate_resources,
     validate_seccomp,
 )
 from .placement import validate_affinity, validate_spread_constraints, validate_tolerations
+from .probe_validation import validate_lifecycle_and_probes
+from .resource_validation import validate_resources
 from .volume_sources import validate_pod_volumes
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
