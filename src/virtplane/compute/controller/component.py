@@ -10,12 +10,16 @@ from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
+from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
+from virtplane.compute.controller.nodes import NodeController
 from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
+from virtplane.compute.controller.snapshot.restores import RestoreController
+from virtplane.compute.controller.snapshot.snapshots import SnapshotController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
 
@@ -68,12 +72,18 @@ def add_controllers(cluster: Cluster) -> None:
     for part in (
         EvacuationController,
         MigrationController,
+        NodeController,
         PoolController,
         ReplicaSetController,
         VmController,
         VmiController,
     ):
         cluster.manager.add(part(cluster).controller)
+    if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
+        snapshots = SnapshotController(cluster)
+        cluster.manager.add(snapshots.controller)
+        cluster.manager.add(snapshots.content_controller)
+        cluster.manager.add(RestoreController(cluster).controller)
 
 
 def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:

@@ -1,0 +1,94 @@
+"""Watches the node agents: nodes whose agent is silent take no new guests, and lost guests are told so."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kubecore import resources
+from kubecore.errors import StatusError, is_not_found
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta, times
+from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from virtplane.api import resources as kinds
+from virtplane.compute.controller import pods
+from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.vmi.phases import is_final
+
+HEARTBEAT = "kubevirt.io/heartbeat"
+SCHEDULABLE = "kubevirt.io/schedulable"
+SILENCE_SECONDS = 300.0
+_LOOK_SECONDS = 60.0
+_REASON = "NodeUnresponsive"
+
+
+def is_unresponsive(node: JsonObject | None, now: datetime) -> bool:
+    """Whether the node is gone or its agent silent for too long. Nodes without agent do not count."""
+    if node is None:
+        return True
+    beat = meta.annotations(node).get(HEARTBEAT)
+    if not beat:
+        return False
+    try:
+        return (now - times.parse_time(beat)).total_seconds() > SILENCE_SECONDS
+    except ValueError:
+        return True
+
+
+def is_lost(vmi: JsonObject, own: list[JsonObject]) -> bool:
+    """Whether a guest cannot be running any more: no launcher of its node is left alive."""
+    if is_final(vmi) or not get_str(vmi, "status", "nodeName"):
+        return False
+    return all(pods.is_down(pod) for pod in own if not pods.is_attachment(pod))
+
+
+class NodeController:
+    """Looks at every node that runs guests once a minute, and when it changes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.controller = Controller("virt-controller-node", self._reconcile)
+        self.controller.watch(cluster.nodes)
+        self.controller.watch(cluster.vmis, _node_keys)
+        self.controller.depend(cluster.pods)
+
+    async def _reconcile(self, key: Key) -> Result:
+        name = key[1]
+        node = self._cluster.nodes.get(None, name)
+        guests = self._cluster.vmis.by_index("node", name)
+        if node is None and not guests:
+            return DONE
+        if is_unresponsive(node, times.now()):
+            if node is not None and meta.labels(node).get(SCHEDULABLE) == "true":
+                await self._close(node)
+            for vmi in guests:
+                if is_lost(vmi, self._cluster.pods_of(vmi)):
+                    await self._fail(vmi, name)
+        return RequeueAfter(_LOOK_SECONDS)
+
+    async def _close(self, node: JsonObject) -> None:
+        patch = {"metadata": {"labels": {SCHEDULABLE: "false"}}}
+        await self._cluster.client.patch(resources.NODES, meta.name(node), patch, type="merge")
+        text = "virt-handler is not responsive, marking node as unresponsive"
+        self._cluster.recorder.event(node, "Warning", _REASON, text)
+
+    async def _fail(self, vmi: JsonObject, node: str) -> None:
+        operations: list[JsonObject] = [
+            {"op": "test", "path": "/status/phase", "value": get_str(vmi, "status", "phase")},
+            {"op": "replace", "path": "/status/phase", "value": "Failed"},
+            {"op": "add", "path": "/status/reason", "value": _REASON},
+        ]
+        try:
+            await self._cluster.client.patch(
+                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), operations, meta.namespace(vmi), type="json"
+            )
+        except StatusError as error:
+            if is_not_found(error):
+                return
+            raise
+        text = f"virt-handler on node {node} is not responsive, marking VMI as failed"
+        self._cluster.recorder.event(vmi, "Warning", _REASON, text)
+
+
+def _node_keys(vmi: JsonObject) -> list[Key]:
+    node = get_str(vmi, "status", "nodeName")
+    return [("", node)] if node else []

@@ -1,0 +1,64 @@
+"""Who asks virt-api, and for what."""
+
+from __future__ import annotations
+
+import pytest
+
+from virtplane.compute.apiserver import authorization
+from virtplane.compute.apiserver.authorization import ProxySettings, User
+
+_BASE = "/apis/subresources.kubevirt.io/v1"
+_NS = f"{_BASE}/namespaces/ns"
+
+
+def test_the_front_proxy_names_the_user() -> None:
+    headers = [
+        ("X-Remote-User", "ann"),
+        ("X-Remote-Group", "a"),
+        ("X-Remote-Group", "b"),
+        ("X-Remote-Extra-Scopes", "s"),
+    ]
+    expected = User("ann", ("a", "b"), {"scopes": ("s",)})
+    assert authorization.user_of(headers, ProxySettings()) == expected
+    assert authorization.user_of([], ProxySettings()) is None
+
+
+def test_settings_come_from_the_cluster() -> None:
+    data = {
+        "requestheader-client-ca-file": "PEM",
+        "requestheader-allowed-names": '["proxy"]',
+        "requestheader-username-headers": '["X-User"]',
+    }
+    settings = ProxySettings.of({"data": data})
+    assert settings.allowed_names == {"proxy"}
+    assert settings.user_headers == ("X-User",)
+    assert settings.group_headers == ("X-Remote-Group",)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "expected"),
+    [
+        ("PUT", f"{_NS}/virtualmachines/vm/start", ("update", "virtualmachines", "vm", "start")),
+        (
+            "GET",
+            f"{_NS}/virtualmachineinstances/i/vnc/screenshot",
+            ("get", "virtualmachineinstances", "i", "vnc/screenshot"),
+        ),
+        (
+            "GET",
+            f"{_NS}/virtualmachines/vm/portforward/22/tcp",
+            ("get", "virtualmachines", "vm", "portforward"),
+        ),
+        ("PUT", f"{_NS}/expand-vm-spec", ("update", "expand-vm-spec", None, None)),
+    ],
+)
+def test_a_path_asks_for_a_right(method: str, path: str, expected: tuple[str | None, ...]) -> None:
+    found = authorization.attributes(method, path) or {}
+    assert (found["verb"], found["resource"], found.get("name"), found.get("subresource")) == expected
+
+
+def test_discovery_is_open_and_the_rest_is_not() -> None:
+    assert authorization.is_open(f"{_BASE}/version")
+    assert authorization.is_open("/openapi/v3/apis/subresources.kubevirt.io/v1")
+    assert not authorization.is_open(f"{_NS}/virtualmachines/vm/start")
+    assert authorization.attributes("GET", "/apis/subresources.kubevirt.io") is None
