@@ -11,6 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.api import resources as kinds
+from virtplane.compute.controller.clone.reconciler import CloneController
 from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
@@ -84,6 +85,7 @@ def add_controllers(cluster: Cluster) -> None:
         cluster.manager.add(snapshots.controller)
         cluster.manager.add(snapshots.content_controller)
         cluster.manager.add(RestoreController(cluster).controller)
+        cluster.manager.add(CloneController(cluster).controller)
 
 
 def _watch_kinds(cluster: Cluster) -> Callable[[], Awaitable[None]]:

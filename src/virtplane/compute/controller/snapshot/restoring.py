@@ -37,7 +37,7 @@ class RestoredVolume:
 
 def restore_uid(restore: JsonObject) -> str:
     """The mark of this restore on its target."""
-    return f"restore-{meta.uid(restore)}"
+    return f"{meta.name(restore)}-{meta.uid(restore)}"
 
 
 def target_name(restore: JsonObject) -> str:
@@ -150,9 +150,8 @@ def new_target(restore: JsonObject, content: JsonObject, spec: JsonObject) -> Js
             metadata[key] = dict(found)
     annotations = metadata.setdefault("annotations", {})
     for key in list(annotations):
-        if key.endswith("observed-api-version"):
+        if key.endswith("observed-api-version") or key == LAST_RESTORE:
             del annotations[key]
-    annotations[LAST_RESTORE] = restore_uid(restore)
     vm: JsonObject = {
         "apiVersion": kinds.VIRTUAL_MACHINES.api_version,
         "kind": "VirtualMachine",
@@ -160,7 +159,10 @@ def new_target(restore: JsonObject, content: JsonObject, spec: JsonObject) -> Js
         "spec": off,
     }
     patches = [orjson.loads(text) for text in get_list(restore, "spec", "patches")]
-    return apply_json_patch(vm, patches) if patches else vm
+    if patches:
+        vm = apply_json_patch(vm, patches)
+    meta.set_annotation(vm, LAST_RESTORE, restore_uid(restore))
+    return vm
 
 
 def updated_target(restore: JsonObject, vm: JsonObject, spec: JsonObject) -> JsonObject:

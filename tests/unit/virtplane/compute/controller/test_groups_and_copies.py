@@ -1,0 +1,150 @@
+"""Replica sets, pools, migrations and clones: their pure decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.clone import decisions as cloning
+from virtplane.compute.controller.migration import phases, policies
+from virtplane.compute.controller.migration.phases import Around
+from virtplane.compute.controller.pool import decisions as pooling
+from virtplane.compute.controller.replicaset import decisions as replicas
+
+
+def _vmi(name: str, phase: str = "Running", **metadata: Any) -> JsonObject:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": name, **metadata},
+        "status": {"phase": phase},
+    }
+
+
+def test_a_replica_set_makes_what_is_missing_and_replaces_what_has_ended() -> None:
+    wanted = {"metadata": {"name": "rs"}, "spec": {"replicas": 3}}
+    step = replicas.next_step(wanted, [_vmi("a"), _vmi("b", "Failed")])
+    assert (step.create, [meta.name(item) for item in step.delete]) == (2, ["b"])
+
+
+def test_a_replica_set_gives_up_guests_that_do_not_run_yet_first() -> None:
+    wanted = {"metadata": {"name": "rs"}, "spec": {"replicas": 1}}
+    step = replicas.next_step(wanted, [_vmi("a"), _vmi("b", "Scheduling")])
+    assert [meta.name(item) for item in step.delete] == ["b"]
+
+
+def test_a_paused_replica_set_does_nothing() -> None:
+    assert replicas.next_step({"spec": {"replicas": 3, "paused": True}}, []) == replicas.Step()
+
+
+def _pool(replica_count: int, **spec: Any) -> JsonObject:
+    template = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {}}}}}
+    body = {"replicas": replica_count, "virtualMachineTemplate": template, **spec}
+    return {"metadata": {"name": "pool", "namespace": "ns", "uid": "p", "generation": 1}, "spec": body}
+
+
+def test_a_pool_takes_the_lowest_free_numbers() -> None:
+    pool = _pool(3)
+    vm = pooling.new_machine(pool, 1)
+    assert pooling.next_step(pool, [vm], {}).create == (0, 2)
+
+
+def test_a_pool_shrinks_in_the_order_that_was_asked_for() -> None:
+    policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+    pool = _pool(1, scaleInStrategy=policy)
+    vms = [pooling.new_machine(pool, number) for number in (0, 1, 2)]
+    names = [meta.name(vm) for vm in pooling.next_step(pool, vms, {}).delete]
+    assert names == ["pool-2", "pool-1"]
+
+
+def test_only_a_changed_template_makes_vms_of_a_pool_outdated() -> None:
+    pool = _pool(1)
+    vm = pooling.new_machine(pool, 0)
+    revision = {"pool-1": {"data": pool["spec"]}}
+    pool["metadata"]["generation"] = 2
+    assert pooling.next_step(pool, [vm], revision).update == ()
+    changed = _pool(1, virtualMachineTemplate={"spec": {"runStrategy": "Halted", "template": {}}})
+    changed["metadata"]["generation"] = 2
+    assert pooling.next_step(changed, [vm], revision).update == (vm,)
+
+
+def _migration(phase: str = "", **metadata: Any) -> JsonObject:
+    finalizers = [phases.FINALIZER]
+    status = {"phase": phase} if phase else {}
+    return {"metadata": {"name": "mig", "uid": "m", "finalizers": finalizers, **metadata}, "status": status}
+
+
+def _target(running: bool = False) -> JsonObject:
+    state = {"running": {}} if running else {}
+    status = {"phase": "Running", "containerStatuses": [{"name": "compute", "state": state}]}
+    return {"metadata": {"name": "t"}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "target", "expected"),
+    [
+        ("", {}, None, "Pending"),
+        ("Pending", {}, None, "Pending"),
+        ("Pending", {}, _target(), "Scheduling"),
+        ("Scheduling", {}, _target(running=True), "Scheduled"),
+        ("Scheduling", {}, None, "Failed"),
+        ("Scheduled", {"migrationUid": "m", "targetNode": "n"}, _target(), "PreparingTarget"),
+        ("PreparingTarget", {"migrationUid": "m", "targetNode": "n"}, _target(), "PreparingTarget"),
+        ("TargetReady", {"migrationUid": "m", "startTimestamp": "x"}, _target(), "Running"),
+        ("Running", {"migrationUid": "m", "completed": True}, _target(), "Succeeded"),
+        ("Running", {"migrationUid": "m", "failed": True, "completed": True}, _target(), "Failed"),
+        ("Running", {"migrationUid": "other"}, _target(), "Failed"),
+        ("Running", {}, _target(), "Failed"),
+    ],
+)
+def test_a_migration_goes_step_by_step(phase: str, state: JsonObject, target: Any, expected: str) -> None:
+    vmi = _vmi("vmi")
+    if state:
+        vmi["status"]["migrationState"] = state
+    result = phases.next_state(_migration(phase), Around(vmi, target))
+    assert phases.phase_of(result.migration) == expected
+
+
+def test_a_finished_migration_lets_go_of_its_object() -> None:
+    vmi = _vmi("vmi")
+    vmi["status"]["migrationState"] = {"migrationUid": "m", "completed": True}
+    result = phases.next_state(_migration("Running"), Around(vmi, _target()))
+    assert meta.finalizers(result.migration) == []
+    assert result.migration["status"]["migrationState"]["completed"] is True
+    assert result.event == ("Normal", "SuccessfulMigration", "Source node reported migration succeeded")
+
+
+def _policy(name: str, vmi: JsonObject, namespace: JsonObject, **spec: Any) -> JsonObject:
+    selectors = {"virtualMachineInstanceSelector": vmi, "namespaceSelector": namespace}
+    return {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+
+
+def test_the_policy_that_names_most_wins_and_overrides_the_installation() -> None:
+    found = [
+        _policy("a", {"x": "1"}, {}),
+        _policy("b", {"x": "1", "y": "2"}, {}, allowPostCopy=True),
+        _policy("c", {"x": "1", "z": "3"}, {}),
+    ]
+    chosen = policies.matching_policy(found, {"x": "1", "y": "2"}, {})
+    assert policies.policy_name(chosen) == "b"
+    settings = policies.configuration(ClusterConfig(None), chosen)
+    assert settings["allowPostCopy"] and settings["allowWorkloadDisruption"]
+    assert settings["bandwidthPerMigration"] == "0"
+
+
+def test_a_clone_keeps_the_labels_that_filters_want() -> None:
+    labels = {"keep": "1", "drop": "2", "a/b": "3"}
+    assert cloning.filtered(labels, ["*", "!drop"]) == {"keep": "1", "a/b": "3"}
+    assert cloning.filtered(labels, ["a/*"]) == {"a/b": "3"}
+
+
+def test_a_clone_gets_an_identity_of_its_own() -> None:
+    firmware = {"uuid": "u", "serial": "s"}
+    devices = {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}
+    source = {"spec": {"template": {"spec": {"domain": {"firmware": firmware, "devices": devices}}}}}
+    clone: JsonObject = {"metadata": {"uid": "c"}, "spec": {"newSMBiosSerial": "new"}}
+    operations = {item["path"].rpartition("/")[2]: item for item in cloning.patches(clone, source)}
+    assert operations["uuid"]["op"] == operations["macAddress"]["op"] == "remove"
+    assert operations["serial"]["value"] == "new"
