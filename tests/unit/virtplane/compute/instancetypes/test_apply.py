@@ -1,0 +1,124 @@
+"""Instance types and preferences put into an instance's spec."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.compute.instancetypes.apply import Conflicts, apply
+from virtplane.compute.instancetypes.conflicts import conflicts
+from virtplane.compute.instancetypes.requirements import unmet_requirement
+from virtplane.compute.instancetypes.topology import TopologyError, topology
+
+SMALL: JsonObject = {"cpu": {"guest": 4}, "memory": {"guest": "2Gi"}}
+
+
+def applied(
+    spec: JsonObject, instancetype: JsonObject | None = None, preference: JsonObject | None = None
+) -> JsonObject:
+    spec.setdefault("domain", {})
+    apply(spec, {}, instancetype, preference)
+    domain: JsonObject = spec["domain"]
+    return domain
+
+
+def test_an_instance_type_gives_cpus_and_memory() -> None:
+    domain = applied({}, SMALL)
+    assert domain["cpu"] == {"sockets": 4, "cores": 1, "threads": 1}
+    assert domain["memory"] == {"guest": "2Gi"}
+
+
+def test_overcommitment_lowers_the_request() -> None:
+    domain = applied({}, {"cpu": {"guest": 1}, "memory": {"guest": "2Gi", "overcommitPercent": 50}})
+    assert domain["resources"]["requests"]["memory"] == "1Gi"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "count", "expected"),
+    [
+        ("cores", 4, (1, 4, 1)),
+        ("threads", 4, (1, 1, 4)),
+        ("any", 4, (4, 1, 1)),
+        ("preferCores", 2, (1, 2, 1)),
+        ("spread", 4, (2, 2, 1)),
+        ("cores", 1, (1, 1, 1)),
+    ],
+)
+def test_virtual_cpus_are_laid_out_as_preferred(
+    wanted: str, count: int, expected: tuple[int, int, int]
+) -> None:
+    found = topology(count, {"cpu": {"preferredCPUTopology": wanted}})
+    assert (found["sockets"], found["cores"], found["threads"]) == expected
+
+
+def test_cpus_that_cannot_be_spread_are_told() -> None:
+    preference = {"cpu": {"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}}}
+    with pytest.raises(TopologyError, match="4 vCPUs provided by the instance type are not divisible"):
+        topology(4, preference)
+
+
+@pytest.mark.parametrize(
+    ("domain", "field"),
+    [
+        ({"cpu": {"cores": 2}}, "domain.cpu.cores"),
+        ({"memory": {"guest": "1Gi"}}, "domain.memory.guest"),
+        ({"resources": {"requests": {"cpu": "1"}}}, "domain.resources.requests.cpu"),
+        ({"resources": {"limits": {"memory": "1Gi"}}}, "domain.resources.limits.memory"),
+    ],
+)
+def test_what_the_instance_type_gives_conflicts_with_what_is_set(domain: JsonObject, field: str) -> None:
+    assert conflicts({"domain": domain}, {}, SMALL) == [f"spec.template.spec.{field}"]
+    with pytest.raises(Conflicts):
+        applied({"domain": domain}, SMALL)
+
+
+def test_differing_annotations_conflict() -> None:
+    wanted = {**SMALL, "annotations": {"a": "1"}}
+    assert conflicts({}, {"a": "2"}, wanted) == ["annotations.a"]
+    assert conflicts({}, {"a": "1"}, wanted) == []
+
+
+def test_a_preference_fills_what_is_open_and_leaves_the_rest() -> None:
+    devices: JsonObject = {
+        "disks": [{"name": "a", "disk": {}}, {"name": "b", "disk": {"bus": "sata"}}],
+        "interfaces": [{"name": "default", "bridge": {}}],
+    }
+    preference = {
+        "devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "e1000e", "preferredRng": {}}
+    }
+    domain = applied({"domain": {"devices": devices}}, None, preference)
+    assert [disk["disk"]["bus"] for disk in domain["devices"]["disks"]] == ["virtio", "sata"]
+    assert domain["devices"]["interfaces"][0]["model"] == "e1000e"
+    assert domain["devices"]["rng"] == {}
+
+
+def test_firmware_is_taken_over_where_none_is_chosen() -> None:
+    preference = {"firmware": {"preferredEfi": {"secureBoot": True}}}
+    assert applied({}, None, preference)["firmware"]["bootloader"] == {"efi": {"secureBoot": True}}
+    chosen: dict[str, Any] = {"domain": {"firmware": {"bootloader": {"bios": {}}}}}
+    assert applied(chosen, None, preference)["firmware"]["bootloader"] == {"bios": {}}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "lacking"),
+    [
+        ({"cpu": {"guest": 2}}, ""),
+        ({"cpu": {"guest": 8}}, "insufficient CPU resources of 4 vCPU provided by instance type"),
+        ({"memory": {"guest": "4Gi"}}, "insufficient Memory resources of 2Gi provided by instance type"),
+        ({"architecture": "arm64"}, "preference requires architecture arm64 but amd64 is being requested"),
+    ],
+)
+def test_requirements_are_measured_against_the_instance_type(requirements: JsonObject, lacking: str) -> None:
+    found = unmet_requirement({"architecture": "amd64"}, SMALL, {"requirements": requirements})
+    assert found.startswith(lacking) if lacking else found == ""
+
+
+def test_requirements_are_measured_against_the_machine_without_an_instance_type() -> None:
+    spec = {"domain": {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}}
+    found = unmet_requirement(spec, None, {"requirements": {"cpu": {"guest": 2}}})
+    assert found == (
+        "insufficient CPU resources of 1 vCPU provided by VirtualMachine,"
+        " preference requires 2 vCPU provided as sockets"
+    )
