@@ -47,7 +47,8 @@ class Remover:
         if not await self._definitions_gone(definitions):
             return False
         for document in reversed(others):
-            await self._applier.delete(document)
+            if document["kind"] != resources.PRIORITY_CLASSES.kind:  # the operator's own pods need it
+                await self._applier.delete(document)
         selector = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
         for resource in (resources.SECRETS, resources.CONFIG_MAPS):
             for document in (await self._client.list(resource, namespace, label_selector=selector))["items"]:
