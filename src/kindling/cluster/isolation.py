@@ -28,7 +28,6 @@ set -e
 awk '{ for (i = 7; i < NF; i++) if ($i == "-" && $(i + 1) == "nsfs") print $5 }' /proc/self/mountinfo |
   while read -r point; do umount -l "$point" || true; done
 hostname "$NODE_NAME"
-mount --make-rshared /
 mount -t tmpfs -o mode=755,nosuid,nodev kindling-run /run
 mkdir -p /run/lock /run/containerd /run/netns
 mkdir -p "$NODE_DIR/kubelet" "$NODE_DIR/pod-logs" "$NODE_DIR/container-logs" "$NODE_DIR/cni"
@@ -36,6 +35,8 @@ mount --bind "$NODE_DIR/kubelet" /var/lib/kubelet
 mount --bind "$NODE_DIR/pod-logs" /var/log/pods
 mount --bind "$NODE_DIR/container-logs" /var/log/containers
 mount --bind "$NODE_DIR/cni" /var/lib/cni
+# Only now, so that the directories above do not become peers of the places they come from: every mount of a
+# pod's volume would appear in both.
 mount --make-rshared /
 ip link set lo up
 """

@@ -91,6 +91,9 @@ class ApiBackend:
     async def mount_image(self, reference: str, policy: str, target: Path) -> None:
         """Mount an image's files, pulling it by `policy`."""
         name = normalize(reference)
+        if host_image.is_host_image(reference):
+            await asyncio.to_thread(host_image.mount_tree, target)
+            return
         try:
             present = await self._runtime.image_status(name)
             if policy == "Always" or (present is None and policy != "Never"):
@@ -102,15 +105,12 @@ class ApiBackend:
         except RuntimeFailure as error:
             raise ContentProblem(f'failed to pull image "{reference}": {error}') from error
         await _ctr("images", "mount", name, str(target))
-        programs = target / "usr"
-        if host_image.is_host_image(name) and programs.is_dir():
-            # As volume the host image shows the machine's programs, too: other images borrow tools from it.
-            mounts.bind("/usr", programs, read_only=True)
+        # A single layer is a bind of the runtime's own directory; mounts must not spread there.
+        mounts.make_private(target)
 
     async def unmount_image(self, target: Path) -> None:
         """Unmount and forget the view that `mount_image` made."""
-        if target.is_mount():
-            mounts.unmount(target / "usr")
+        if mounts.is_mounted(target):
             await _ctr("images", "unmount", "--rm", str(target))
 
     async def _fetch(self, resource: ResourceType, namespace: str, names: set[str]) -> dict[str, JsonObject]:

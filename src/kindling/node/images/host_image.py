@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from kindling.node.volumes import mounts as node_mounts
+
 REPOSITORY = "kindling.local/host"
 
 _ETC = (
@@ -61,6 +63,28 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
         if not any(path.is_relative_to(outer) for outer in kept):
             kept.append(path)
     return kept
+
+
+def mount_tree(target: Path) -> None:
+    """Build at `target` what a volume of the host image shows: the same files that its containers see.
+
+    Raises OSError. Doing it twice changes nothing.
+    """
+    for path in bind_paths():
+        inside = target / path.relative_to("/")
+        if node_mounts.is_mounted(inside):
+            continue
+        if path.is_dir():
+            inside.mkdir(parents=True, exist_ok=True)
+        else:
+            inside.parent.mkdir(parents=True, exist_ok=True)
+            inside.touch()
+        node_mounts.bind(str(path), inside, read_only=True)
+        node_mounts.make_private(inside)
+    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+        link, here = Path("/") / name, target / name
+        if link.is_symlink() and not here.is_symlink():
+            here.symlink_to(link.readlink())
 
 
 def mounts(taken: Collection[str]) -> list[dict[str, Any]]:

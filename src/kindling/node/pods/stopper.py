@@ -43,10 +43,17 @@ class PodStopper:
             if is_restartable(item)
         ]
         running = [item for item in observed.all_containers() if item.state is not ContainerState.EXITED]
-        async with asyncio.TaskGroup() as group:
-            for item in running:
-                if item.name not in sidecars:
-                    group.create_task(self._stop_one(pod, item, grace_seconds, message))
+        stopped = await asyncio.gather(
+            *(
+                self._stop_one(pod, item, grace_seconds, message)
+                for item in running
+                if item.name not in sidecars
+            ),
+            return_exceptions=True,
+        )
+        for outcome in stopped:
+            if isinstance(outcome, BaseException):
+                raise outcome
         for name in sidecars:
             for item in running:
                 if item.name == name:

@@ -168,7 +168,7 @@ class VolumeManager:
             return await self._persistent(pod, uid, volume)
         if "image" in volume:
             target = identity.volume_directory(uid, "image", name)
-            if not target.is_mount():
+            if not mounts.is_mounted(target):
                 target.mkdir(parents=True, exist_ok=True)
                 source = volume["image"]
                 await self._backend.mount_image(
@@ -188,7 +188,7 @@ class VolumeManager:
         files = content.payload(volume, materials)
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(0o777)
-        if plugin != "configmap" and not target.is_mount():
+        if plugin != "configmap" and not mounts.is_mounted(target):
             # Secrets and tokens stay in memory.
             mounts.mount("tmpfs", target, "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, "mode=777")
         write_payload(target, files, ownership.fs_group(pod))
@@ -218,7 +218,7 @@ class VolumeManager:
         if "local" in spec:
             target = identity.volume_directory(uid, plugin, get_str(persistent, "metadata", "name"))
             target.mkdir(parents=True, exist_ok=True)
-            if not target.is_mount():
+            if not mounts.is_mounted(target):
                 mounts.bind(str(path), target)
             ownership.apply(pod, target)
             return Prepared(target, read_only)
@@ -233,7 +233,7 @@ def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
     if not target.exists():
         target.mkdir(parents=True)
         target.chmod(0o777)
-    if medium == "Memory" and not target.is_mount():
+    if medium == "Memory" and not mounts.is_mounted(target):
         limit = get_object(volume, "emptyDir").get("sizeLimit")
         size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
         mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")

@@ -12,6 +12,7 @@ MS_NODEV = 4
 MS_REMOUNT = 32
 MS_BIND = 4096
 MS_REC = 16384
+MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
 
@@ -39,6 +40,20 @@ def unmount(target: Path) -> None:
     """Detach whatever is mounted at `target`, layer by layer; nothing there is fine."""
     while _libc.umount2(str(target).encode(), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         pass
+
+
+def is_mounted(target: Path) -> bool:
+    """Whether something is mounted exactly at `target`.
+
+    Unlike `Path.is_mount` this also sees bind mounts of the same file system; not seeing one and mounting
+    again would double the mounts of all peers each time.
+    """
+    return target in mount_points_below(target)
+
+
+def make_private(target: Path) -> None:
+    """Keep mounts at `target` from spreading and others from coming in. Raises OSError."""
+    mount("none", target, flags=MS_PRIVATE)
 
 
 def mount_points_below(directory: Path) -> list[Path]:
