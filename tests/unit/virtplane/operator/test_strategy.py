@@ -74,6 +74,7 @@ def test_roles_stay_apart_from_the_clusters_when_asked() -> None:
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "false"
 
 
+@pytest.mark.feature("INS-45")
 def test_common_instance_types_can_be_left_out() -> None:
     assert rendered().content
     spec = {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}
@@ -126,6 +127,7 @@ def test_every_component_acts_under_an_account_that_is_installed() -> None:
     assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
 
 
+@pytest.mark.feature("INS-49", "INS-51")
 @pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")
 @pytest.mark.parametrize("name", ["admin", "view", "default"])
 def test_roles_equal_the_recorded_ones(name: str) -> None:

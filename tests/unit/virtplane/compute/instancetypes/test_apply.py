@@ -24,6 +24,7 @@ def applied(
     return domain
 
 
+@pytest.mark.feature("VMC-21")
 def test_an_instance_type_gives_cpus_and_memory() -> None:
     domain = applied({}, SMALL)
     assert domain["cpu"] == {"sockets": 4, "cores": 1, "threads": 1}
