@@ -66,6 +66,7 @@ class PodWorker:
         self._session = PodSession(pod)
         self._step: asyncio.Task[float | None] | None = None
         self._failures = 0
+        self._mount_failures = 0
         self._gone = False
         self._ended = False
         self._eviction = ("", "")
@@ -212,8 +213,9 @@ class PodWorker:
             self._session.prepared = await self._services.volumes.prepare(self.pod)
         except VolumeProblem as problem:
             self._event("Warning", "FailedMount", problem.event_message)
-            self._failures += 1
-            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 5)))
+            self._mount_failures += 1
+            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
+        self._mount_failures = 0
         try:
             await self._services.starter.create_sandbox(self._session, plan.attempt)
         except RuntimeFailure as error:
