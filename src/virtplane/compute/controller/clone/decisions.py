@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 
 import orjson
 
@@ -133,15 +133,26 @@ def _set(path: str, present: object, value: object) -> list[JsonObject]:
 
 
 def filtered(entries: Mapping[str, str], filters: Sequence[str]) -> dict[str, str]:
-    """Entries whose keys some filter wants and none that begins with ``!`` refuses."""
+    """Entries whose keys some filter wants and none that begins with ``!`` refuses.
+
+    Filters are regular expressions that match anywhere in the key; a lone ``*`` wants all.
+    """
     wanted = [item for item in filters if not item.startswith("!")]
     refused = [item[1:] for item in filters if item.startswith("!")]
     return {
         key: value
         for key, value in entries.items()
-        if any(fnmatchcase(key, item) for item in wanted)
-        and not any(fnmatchcase(key, item) for item in refused)
+        if any(_matches(item, key) for item in wanted) and not any(_matches(item, key) for item in refused)
     }
+
+
+def _matches(pattern: str, key: str) -> bool:
+    if pattern == "*":
+        return True
+    try:
+        return re.search(pattern, key) is not None
+    except re.error:
+        return False
 
 
 def set_phase(status: JsonObject, phase: str) -> None:

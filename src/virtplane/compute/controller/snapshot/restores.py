@@ -241,7 +241,9 @@ class RestoreController:
 def _set_owner(restore: JsonObject, vm: JsonObject) -> None:
     if any(get_str(item, "uid") == meta.uid(vm) for item in get_list(restore, "metadata", "ownerReferences")):
         return
-    owner = meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)
+    # A restore that a clone made is controlled by the clone already.
+    refer = meta.new_owner_ref if meta.controller_of(restore) else meta.new_controller_ref
+    owner = refer(vm, kinds.VIRTUAL_MACHINES)
     restore["metadata"]["ownerReferences"] = [*meta.owner_references(restore), owner]
 
 
