@@ -22,7 +22,7 @@ def render_devices(vmi: JsonObject, context: DomainContext) -> list[Element]:
     devices = get_object(vmi, "spec", "domain", "devices")
     elements = _controllers(vmi, devices)
     elements += _serial_console(vmi, devices, context)
-    elements.append(_guest_agent())
+    elements.append(_guest_agent(vmi))
     elements += _inputs(devices)
     elements += _graphics(vmi, devices)
     elements += _tpm(devices)
@@ -70,9 +70,11 @@ def _serial_console(vmi: JsonObject, devices: JsonObject, context: DomainContext
     return [serial, console]
 
 
-def _guest_agent() -> Element:
+def _guest_agent(vmi: JsonObject) -> Element:
+    # libvirt's own choice of a path would be longer than a socket's address may be.
+    source = element("source", {"mode": "bind", "path": f"{socket_directory(vmi)}/guest-agent"})
     target = element("target", {"type": "virtio", "name": GUEST_AGENT_CHANNEL})
-    return element("channel", {"type": "unix"}, target)
+    return element("channel", {"type": "unix"}, source, target)
 
 
 def _inputs(devices: JsonObject) -> list[Element]:

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import libvirt
 import libvirtaio
 
+from virtplane.compute.handler.sockets import reachable
+
 _Result = TypeVar("_Result")
 
 _STATES = {
@@ -83,8 +85,11 @@ class Hypervisor:
     @classmethod
     async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
         """Connect to the daemon behind the socket `path`. Raises HypervisorError."""
-        uri = f"qemu+unix:///session?socket={path}"
-        connection = await _call("open", libvirt.open, uri)
+        try:
+            with reachable(path) as address:
+                connection = await _call("open", libvirt.open, f"qemu+unix:///session?socket={address}")
+        except FileNotFoundError as error:
+            raise HypervisorError("open", libvirt.libvirtError(str(error))) from error
         self = cls(connection, on_change)
         connection.registerCloseCallback(self._closed, None)
         for event, callback in (

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from virtplane.compute.handler.sockets import reachable
+
 _ANSWER_SECONDS = 10.0
 
 
@@ -99,7 +101,8 @@ async def connect(
     Raises LauncherNotReady while there is no socket, LauncherGone when nobody listens on it any more.
     """
     try:
-        reader, writer = await asyncio.open_unix_connection(str(path))
+        with reachable(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address)
     except FileNotFoundError as error:
         raise LauncherNotReady(str(path)) from error
     except ConnectionRefusedError as error:

@@ -19,6 +19,7 @@ from virtplane.compute.handler.decisions import has_acpi
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.sockets import reachable
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +176,8 @@ async def _thaw_later(hypervisor: Hypervisor, name: str, seconds: float) -> None
 async def _stream(request: web.Request, path: Path) -> web.StreamResponse:
     """Carry bytes between a websocket and one of QEMU's sockets until either side ends."""
     try:
-        reader, writer = await asyncio.open_unix_connection(str(path))
+        with reachable(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address)
     except OSError as error:
         raise web.HTTPInternalServerError(text=f"{path.name}: {error.strerror}") from error
     socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)

@@ -42,8 +42,8 @@ class Settings:
 
     @property
     def home_directory(self) -> Path:
-        """Home, configuration and data of the libvirt daemon."""
-        return self.private_directory / "libvirt-home"
+        """Home, configuration and data of the libvirt daemon; short, for libvirt puts sockets below it."""
+        return self.private_directory
 
     @property
     def cache_directory(self) -> Path:

@@ -91,7 +91,10 @@ class Heartbeat:
 
     async def _beat(self, *, schedulable: bool) -> None:
         now = now_rfc3339()
-        metadata = {"labels": labels(schedulable=schedulable, machines=self._machines), "annotations": {HEARTBEAT: now}}
+        metadata = {
+            "labels": labels(schedulable=schedulable, machines=self._machines),
+            "annotations": {HEARTBEAT: now},
+        }
         node = await self._client.patch(NODES, self._node_name, {"metadata": metadata}, type="strategic")
         if self._condition_differs(node):
             status = {"status": {"conditions": [condition(self._verdict, now)]}}
