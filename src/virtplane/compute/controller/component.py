@@ -16,6 +16,7 @@ from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
+from virtplane.compute.controller.migration.updates import UpdateController
 from virtplane.compute.controller.nodes import NodeController
 from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
@@ -76,6 +77,7 @@ def add_controllers(cluster: Cluster) -> None:
         NodeController,
         PoolController,
         ReplicaSetController,
+        UpdateController,
         VmController,
         VmiController,
     ):

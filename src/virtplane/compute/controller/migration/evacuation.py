@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects import meta
-from kubecore.runtime import DONE, Controller, Key, Result
+from kubecore.objects import meta, times
+from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.migration import phases
+from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _ANNOTATION = "kubevirt.io/evacuationMigration"
@@ -71,8 +71,13 @@ class EvacuationController:
         settings = self._cluster.settings()
         taint = get_str(settings.migrations, "nodeDrainTaintKey")
         drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
+        wait = 0.0
         for vmi in self._cluster.vmis.by_index("node", node_name):
             if not is_candidate(vmi, settings.eviction_strategy, drained=drained) or self._is_migrating(vmi):
+                continue
+            remaining = backoff.remaining_seconds(self._migrations(vmi), times.now())
+            if remaining > 0:
+                wait = min(wait or remaining, remaining)
                 continue
             try:
                 created = await self._cluster.client.create(_KIND, evacuation(vmi))
@@ -82,11 +87,13 @@ class EvacuationController:
                 continue
             text = f"Created Migration {meta.name(created)}"
             self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
-        return DONE
+        return RequeueAfter(wait) if wait else DONE
+
+    def _migrations(self, vmi: JsonObject) -> list[JsonObject]:
+        return self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
 
     def _is_migrating(self, vmi: JsonObject) -> bool:
-        found = self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
-        return any(not phases.is_finished(item) for item in found)
+        return any(not phases.is_finished(item) for item in self._migrations(vmi))
 
 
 def _node_keys(vmi: JsonObject) -> list[Key]:

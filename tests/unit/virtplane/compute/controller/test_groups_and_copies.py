@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller.clone import decisions as cloning
-from virtplane.compute.controller.migration import phases, policies
+from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.replicaset import decisions as replicas
@@ -148,3 +149,29 @@ def test_a_clone_gets_an_identity_of_its_own() -> None:
     operations = {item["path"].rpartition("/")[2]: item for item in cloning.patches(clone, source)}
     assert operations["uuid"]["op"] == operations["macAddress"]["op"] == "remove"
     assert operations["serial"]["value"] == "new"
+
+
+def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too() -> None:
+    changed = _vmi("a")
+    changed["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
+    assert updates.needs_migration(changed)
+    assert updates.update_migration(changed)["spec"]["priority"] == "user-triggered"
+    old = _vmi("b")
+    old["status"]["launcherContainerImageVersion"] = "i:1"
+    assert not updates.needs_migration(old)
+    assert updates.is_outdated(old, "i:2") and not updates.is_outdated(old, "i:1")
+    assert updates.update_migration(old)["spec"]["priority"] == "system-critical"
+
+
+def test_automatic_migrations_wait_longer_after_each_failure() -> None:
+    def failed(moment: str) -> JsonObject:
+        annotations = {"kubevirt.io/evacuationMigration": "node"}
+        transitions = [{"phase": "Failed", "phaseTransitionTimestamp": moment}]
+        status = {"phase": "Failed", "phaseTransitionTimestamps": transitions}
+        return {"metadata": {"creationTimestamp": moment, "annotations": annotations}, "status": status}
+
+    now = datetime(2026, 1, 1, 0, 1, 10, tzinfo=UTC)
+    once = [failed("2026-01-01T00:01:00Z")]
+    assert backoff.remaining_seconds(once, now) == 10
+    assert backoff.remaining_seconds([failed("2026-01-01T00:00:00Z"), *once], now) == 30
+    assert backoff.remaining_seconds([], now) == 0
