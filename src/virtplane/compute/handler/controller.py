@@ -87,8 +87,8 @@ class InstanceController:
         if self._is_behind(vmi):
             return RequeueAfter(_LAUNCHER_POLL_SECONDS)
         pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
-        if not pod_uid:
-            return DONE
+        if not pod_uid and get_str(vmi, "metadata", "uid") not in self.machines:
+            return await self._report_lost(key, vmi)
         machine = self._machine(key, vmi, pod_uid)
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
@@ -105,6 +105,14 @@ class InstanceController:
                 del self.machines[other]
                 self._last_written.pop(other, None)
                 await machine.close()
+
+    async def _report_lost(self, key: Key, vmi: JsonObject) -> Result:
+        """The pod ended while nobody was here to see why (a restart of the node): the guest went with it."""
+        if decisions.is_final(vmi):
+            return DONE
+        lost = Machine(self._settings, vmi, "", lambda: self.controller.enqueue(key))
+        seen = Observation(launcher_ready=False, launcher_gone=True, domain=None)
+        return await self._report(lost, vmi, None, seen)
 
     def _is_behind(self, vmi: JsonObject) -> bool:
         """True while the cache has not caught up with our own last write."""
