@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubecore.json import JsonObject
 from virtplane.compute.controller.vm import liveupdate, restart
 
@@ -12,6 +14,7 @@ def _spec(**domain: Any) -> JsonObject:
     return {"template": {"spec": {"domain": domain}}}
 
 
+@pytest.mark.feature("VML-21")
 def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
     before = _spec(cpu={"sockets": 1, "cores": 1}, memory={"guest": "1Gi"})
     grown = _spec(cpu={"sockets": 2, "cores": 1}, memory={"guest": "2Gi"})
@@ -32,6 +35,7 @@ def _running(sockets: int, **more: Any) -> JsonObject:
     return {"spec": {"domain": {"cpu": cpu, **more}}, "status": {"phase": "Running", "conditions": []}}
 
 
+@pytest.mark.feature("VML-25")
 def test_more_sockets_become_a_guarded_patch_of_the_instance() -> None:
     update = liveupdate.live_update(_vm({"sockets": 3}), _running(1), cpu_allocation_ratio=10)
     assert [item["op"] for item in update.operations] == ["test", "replace"]

@@ -46,6 +46,7 @@ _START = [{"action": "Start"}]
         (_vm("WaitAsReceiver"), None, Decision(start=True, is_receiver=True)),
     ],
 )
+@pytest.mark.feature("VML-02", "VML-03", "VML-04", "VML-05")
 def test_a_strategy_starts_and_stops_as_users_expect(
     vm: JsonObject, vmi: JsonObject | None, expected: Decision
 ) -> None:
@@ -60,6 +61,7 @@ def test_an_unknown_strategy_is_an_error_that_names_it() -> None:
     assert strategy.decide(_vm("Sometimes"), None).error == "unknown runstrategy: Sometimes"
 
 
+@pytest.mark.feature("VML-01")
 def test_both_ways_to_say_it_at_once_are_refused() -> None:
     with pytest.raises(strategy.StrategyError):
         strategy.run_strategy({"spec": {"running": True, "runStrategy": "Always"}})
