@@ -17,7 +17,7 @@ from virtplane.cli.terminal import CommandError, report, say, step
 
 _ROOT = Path(__file__).resolve().parents[3]
 _CHECKS = (
-    ("style", ("ruff", "check", "src", "tests", "bench")),
+    ("style", ("ruff", "check", "src", "tests")),
     ("types", ("mypy",)),
     ("import contracts", ("lint-imports",)),
 )
