@@ -141,7 +141,7 @@ class Instances:
         return handle
 
     def _sev_question(self, action: str, check: Check) -> _Handler:
-        async def handle(request: web.Request) -> web.Response:
+        async def handle(request: web.Request) -> web.StreamResponse:
             gate = (await self.settings()).gate("WorkloadEncryptionSEV")
 
             def check_all(vmi: JsonObject) -> None:
