@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from virtplane.cli.terminal import CommandError, report, require_root
+from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, report, require_root
+from virtplane.programs import own_program
 
 DEFAULT_STATE = Path("/var/lib/virtplane")
 NAMESPACE = "kubevirt"
@@ -22,10 +23,16 @@ HOST_IMAGE = "kindling.local/host:latest"
 
 
 def kindling(*arguments: str, state: Path) -> int:
-    """Run kindling's command line and return its exit code."""
-    program = Path(sys.executable).with_name("kindling")
+    """Run kindling's command line and return its exit code. Raises CommandError where it is not installed."""
+    try:
+        program = own_program("kindling")
+    except FileNotFoundError as error:
+        do = "Use a checkout, or put virtplane on a cluster that you have: virtplane install"
+        raise CommandError(
+            "There is no embedded cluster here.", str(error), do, code=EXIT_UNUSABLE
+        ) from error
     command, *rest = arguments
-    return subprocess.run([str(program), command, "--state", str(state), *rest], check=False).returncode
+    return subprocess.run([program, command, "--state", str(state), *rest], check=False).returncode
 
 
 def start(state: Path, nodes: int) -> None:

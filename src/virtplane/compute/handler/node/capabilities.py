@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from lxml import etree
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
 from virtplane.compute.handler.settings import QEMU_USER
+from virtplane.programs import own_program
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ async def _probe(work: Path) -> None:
     work.parent.chmod(0o711)
     user = str(QEMU_USER)
     command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
-    command += [str(Path(sys.executable).with_name("virt-launcher")), "--name", "warm", "--uid", "warm"]
+    command += [own_program("virt-launcher"), "--name", "warm", "--uid", "warm"]
     command += ["--namespace", "warm", "--kubevirt-share-dir", str(work / "share")]
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
     process = await asyncio.create_subprocess_exec(*command)

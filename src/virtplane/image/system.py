@@ -1,0 +1,51 @@
+"""The files that make unpacked packages a system: accounts, name resolution, and folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+QEMU_USER = 107
+"""The user of guests, as in KubeVirt's images."""
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+_PASSWD = f"""\
+root:x:0:0:root:/root:/bin/sh
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+qemu:x:{QEMU_USER}:{QEMU_USER}:qemu:/:/usr/sbin/nologin
+"""
+_GROUP = f"root:x:0:\ntty:x:5:\nnogroup:x:65534:\nqemu:x:{QEMU_USER}:\n"
+_NSSWITCH = "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nservices: files\n"
+
+FILES = {"etc/passwd": _PASSWD, "etc/group": _GROUP, "etc/nsswitch.conf": _NSSWITCH}
+_FOLDERS = {
+    "dev": 0o755,
+    "etc": 0o755,
+    "mnt": 0o755,
+    "proc": 0o755,
+    "root": 0o700,
+    "run": 0o755,
+    "run/lock": 0o1777,
+    "sys": 0o755,
+    "tmp": 0o1777,
+    "var": 0o755,
+    "var/tmp": 0o1777,
+    "var/lib": 0o755,
+}
+_LINKS = {"var/run": "/run", "var/lock": "/run/lock"}
+
+
+def complete(tree: Path) -> None:
+    """Write accounts, folders and links into the unpacked system `tree`."""
+    for name, mode in _FOLDERS.items():
+        folder = tree / name
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    for name, content in FILES.items():
+        (tree / name).write_text(content)
+    for name, target in _LINKS.items():
+        link = tree / name
+        if link.is_dir() and not link.is_symlink():
+            link.rmdir()
+        if not link.is_symlink():
+            link.symlink_to(target)
