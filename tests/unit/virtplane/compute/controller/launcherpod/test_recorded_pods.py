@@ -1,6 +1,6 @@
 """The pods recorded from a real control plane, compared with what is rendered from the same instances.
 
-Set ``VIRTPLANE_RECORDED_CASES`` to the folder that holds the area folders of the recorded cases.
+Set ``VIRTPLANE_REFERENCE`` to the folder that holds ``conformance/cases-kubevirt``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 
-_FOLDER = os.environ.get("VIRTPLANE_RECORDED_CASES", "")
-_CASES = sorted(Path(_FOLDER, "launcher-pod").glob("*.json")) if _FOLDER else []
+_FOLDER = os.environ.get("VIRTPLANE_REFERENCE", "")
+_CASES = sorted(Path(_FOLDER, "conformance/cases-kubevirt/launcher-pod").glob("*.json")) if _FOLDER else []
 _IMAGES = Images(launcher="${launcher_image}", sidecar="${sidecar_image}")
 _MATCH_ANYTHING = {"{{any}}", "{{list}}", "{{managedFields}}", "{{time}}", "{{rv}}"}
 _SERVER_META = {"name", "uid", "resourceVersion", "creationTimestamp", "managedFields"}
@@ -161,7 +161,7 @@ def _volume_differences(expected: list[JsonObject], actual: list[JsonObject]) ->
     return found
 
 
-@pytest.mark.skipif(not _CASES, reason="VIRTPLANE_RECORDED_CASES names no folder with recorded cases")
+@pytest.mark.skipif(not _CASES, reason="VIRTPLANE_REFERENCE names no folder with recorded cases")
 @pytest.mark.parametrize("path", _CASES, ids=lambda path: path.stem)
 def test_the_rendered_pod_is_the_recorded_one(path: Path) -> None:
     inputs, recorded = _load(path)
