@@ -35,7 +35,6 @@ PACKAGES = (
     "dash",
     "grep",
     "libc-bin",
-    "procps",
     "sed",
     "tar",
     "tzdata",
