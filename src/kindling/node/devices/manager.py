@@ -19,8 +19,8 @@ import orjson
 from kindling.node.pods.container import DeviceGrant
 from kindling.node.pods.resources import extended_resources
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.wire import load_interface
 from kubecore.json import JsonObject, get_str
+from kubecore.wire import load_interface
 
 _log = logging.getLogger(__name__)
 

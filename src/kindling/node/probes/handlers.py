@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kindling.node.runtime.interface import Runtime, RuntimeFailure
-from kindling.node.wire.interface import build_interface
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.wire import build_interface
 
 _MAX_OUTPUT = 10 * 1024
 _HEALTH = {

@@ -18,7 +18,7 @@ from kindling.node.runtime.interface import (
     RuntimeFailure,
     Sandbox,
 )
-from kindling.node.wire import Message, load_interface, to_plain
+from kubecore.wire import Message, load_interface, to_plain
 
 _CHANNEL_OPTIONS = (
     # Go's servers refuse the path of a unix socket as an authority.

@@ -13,11 +13,11 @@ import grpc
 import grpc.aio
 
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.wire import Message, load_interface
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import CSI_NODES, NODES
+from kubecore.wire import Message, load_interface
 
 _log = logging.getLogger(__name__)
 

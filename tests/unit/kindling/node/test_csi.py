@@ -14,8 +14,8 @@ from kindling.node.pods import identity
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.csi import CsiVolumes, capability, publish_path, staging_path
 from kindling.node.volumes.csi_registry import CsiRegistry
-from kindling.node.wire import load_interface
 from kubecore.errors import StatusError
+from kubecore.wire import load_interface
 
 POD: dict[str, Any] = {"metadata": {"name": "p", "namespace": "ns", "uid": "u1"}, "spec": {"containers": []}}
 VOLUME: dict[str, Any] = {

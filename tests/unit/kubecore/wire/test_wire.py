@@ -11,7 +11,7 @@ import pytest
 
 from kindling.node.devices.manager import DeviceManager
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.wire import load_interface, to_plain
+from kubecore.wire import load_interface, to_plain
 
 
 @pytest.mark.parametrize(
