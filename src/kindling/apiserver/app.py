@@ -109,7 +109,8 @@ class ApiServer:
     def _complete(self, definitions: list[ResourceDefinition]) -> list[ResourceDefinition]:
         """The given kinds and those that are the server's own."""
         schemas = builtin_schemas()
-        requests = TokenRequests(self.tokens)
+        schema = schemas.kind("authentication.k8s.io", "v1", "TokenRequest")
+        requests = TokenRequests(self.tokens, schema)
         for definition in definitions:
             if definition.resource.plural == "serviceaccounts" and not definition.resource.group:
                 definition.subresources = {
@@ -121,7 +122,7 @@ class ApiServer:
                         group="authentication.k8s.io",
                         version="v1",
                         action=requests.create,
-                        schema=schemas.kind("authentication.k8s.io", "v1", "TokenRequest"),
+                        schema=schema,
                     ),
                 }
         own = [*self.reviews.definitions(schemas), custom_resource_definition()]
@@ -270,6 +271,8 @@ class ApiServer:
         if self._server is not None:
             self._server.close()
         if self._http is not None:
+            self._http.end_streams()
+            self._http.pre_shutdown()
             await self._http.shutdown(self.settings.shutdown_grace_seconds)
         for task in self._tasks:
             task.cancel()

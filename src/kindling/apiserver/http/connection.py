@@ -49,6 +49,10 @@ class Connection(RequestHandler):
         """Tell everybody who asked."""
         super().connection_lost(exc)
         self.writable.set()
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """Let watches and tunnels of this connection end; other requests go on."""
         for closer in list(self.closers):
             closer()
         self.closers.clear()
@@ -63,3 +67,9 @@ class HttpServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         return Connection(self, loop=self._loop, **self._options)
+
+    def end_streams(self) -> None:
+        """Let all watches and tunnels end, which would otherwise outlast any patience at a stop."""
+        for connection in self.connections:
+            if isinstance(connection, Connection):
+                connection.end_streams()
