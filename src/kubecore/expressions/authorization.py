@@ -6,38 +6,15 @@ what Kubernetes would allow.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from .declare import T, method
 from .opaque import opaque
+from .questions import ASKING, AccessQuestion
 
 _PREFIX = "kubernetes.authorization."
 _AUTHORIZER, _DECISION = opaque(f"{_PREFIX}Authorizer"), opaque(f"{_PREFIX}Decision")
 _PATH, _GROUP, _RESOURCE = (opaque(_PREFIX + name) for name in ("PathCheck", "GroupCheck", "ResourceCheck"))
-
-
-@dataclass(frozen=True, slots=True)
-class AccessQuestion:
-    """What an expression asks. `account` is ``namespace/name`` of a service account, empty for the user."""
-
-    verb: str
-    account: str = ""
-    path: str = ""
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-
-
-Authorize = Callable[[AccessQuestion], tuple[bool, str]]
-"""(allowed, reason)."""
-
-ASKING: ContextVar[Authorize] = ContextVar("authorize")
-"""Who answers during the evaluation at hand."""
 
 
 def authorizer() -> Any:

@@ -1,21 +1,20 @@
 """Compiling and evaluating expressions.
 
 Evaluation is bounded: the interpreter gives up after a fixed number of loop steps, and expressions longer
-than ``MAX_EXPRESSION_BYTES`` are refused, so that no rule can stall the server.
+than ``MAX_EXPRESSION_BYTES`` are refused, so that no rule can stall the server. The interpreter is loaded
+with the first environment, because it takes 20 MiB that a server without rules need not have.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cel_expr_python import cel
-from google.protobuf import descriptor_pool
+from .questions import ASKING, Authorize
 
-from .authorization import ASKING, Authorize
-from .library import extensions
-from .opaque import pool
+if TYPE_CHECKING:
+    from google.protobuf import descriptor_pool
 
 MAX_EXPRESSION_BYTES = 64 * 1024
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
@@ -25,20 +24,6 @@ _UNDECLARED = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)'(.*?)\n \| (.*)\n \| \.*\^"
 )
 _VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
-
-TYPES: Mapping[str, Any] = {
-    "bool": cel.Type.BOOL,
-    "bytes": cel.Type.BYTES,
-    "double": cel.Type.DOUBLE,
-    "duration": cel.Type.DURATION,
-    "dyn": cel.Type.DYN,
-    "int": cel.Type.INT,
-    "list": cel.Type.List(cel.Type.DYN),
-    "map": cel.Type.Map(cel.Type.STRING, cel.Type.DYN),
-    "string": cel.Type.STRING,
-    "timestamp": cel.Type.TIMESTAMP,
-}
-"""Types of variables by name; other names are those of opaque types."""
 
 
 class CompileError(ValueError):
@@ -52,9 +37,10 @@ class EvaluationError(ValueError):
 class Program:
     """A compiled expression."""
 
-    def __init__(self, text: str, compiled: Any) -> None:
+    def __init__(self, text: str, compiled: Any, error_type: Any) -> None:
         self.text = text
         self._compiled = compiled
+        self._error_type = error_type
         self.return_type = _type_name(compiled.return_type().name())
 
     def evaluate(self, values: Mapping[str, Any], authorize: Authorize | None = None) -> Any:
@@ -70,13 +56,13 @@ class Program:
         finally:
             if token is not None:
                 ASKING.reset(token)
-        if result.type() == cel.Type.ERROR:
+        if result.type() == self._error_type:
             raise EvaluationError(_runtime_words(str(result.plain_value())))
         return result.plain_value()
 
 
 class Environment:
-    """The variables that expressions may name, with their types (see ``TYPES``).
+    """The variables that expressions may name, with their types (see ``engine.TYPES``).
 
     A type is given by its name, or as the compiler's own type from `descriptors`.
     """
@@ -84,25 +70,19 @@ class Environment:
     def __init__(
         self, variables: Mapping[str, Any], descriptors: descriptor_pool.DescriptorPool | None = None
     ) -> None:
-        declared = {name: _type(kind) for name, kind in variables.items()}
-        self._env = cel.NewEnv(
-            descriptor_pool=descriptors or pool(), variables=declared, extensions=list(extensions())
-        )
+        from . import engine  # noqa: PLC0415 (see above: loaded when first needed)
+
+        self._env = engine.new_environment(variables, descriptors)
+        self._error_type = engine.ERROR
 
     def compile(self, text: str) -> Program:
         """Parse and check `text`. Raises CompileError."""
         if len(text.encode()) > MAX_EXPRESSION_BYTES:
             raise CompileError(f"expression is longer than {MAX_EXPRESSION_BYTES} bytes")
         try:
-            return Program(text, self._env.compile(_rewritten(text)))
+            return Program(text, self._env.compile(_rewritten(text)), self._error_type)
         except RuntimeError as error:
             raise CompileError(_roots_first(_plain(str(error)))) from None
-
-
-def _type(kind: Any) -> Any:
-    if not isinstance(kind, str):
-        return kind
-    return TYPES.get(kind) or cel.Type(kind)
 
 
 def _rewritten(text: str) -> str:

@@ -22,6 +22,7 @@ from google.protobuf import (
 
 from kubecore.schema import Schema
 
+from .escaping import cel_name
 from .opaque import descriptor_files
 from .program import CompileError, Environment
 
@@ -39,21 +40,7 @@ _FORMATS = {
 }
 _ANYTHING = ".google.protobuf.Value"
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
-_RESERVED = frozenset(
-    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"}
-    | {"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
-)
 _STRUCT = re.compile(r"undefined field '([^']*)' not found in struct '[^']*'")
-
-
-def cel_name(name: str) -> str:
-    """A property's name as expressions write it: ``__namespace__`` for reserved words, ``a__dash__b``."""
-    if name in _RESERVED:
-        return f"__{name}__"
-    escaped = name.replace("__", "__underscores__")
-    for char, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
-        escaped = escaped.replace(char, word)
-    return escaped
 
 
 def check_types(
@@ -65,7 +52,7 @@ def check_types(
 ) -> str:
     """What the compiler has against `text`, where the variables in `schemas` are of these types.
 
-    `others` are variables of plain types (see ``program.TYPES``). Names of fields are as ``cel_name`` writes
+    `others` are variables of plain types (see ``engine.TYPES``). Names of fields are as ``cel_name`` writes
     them, unless `escape_names` is off. The answer is empty when all is well.
     """
     builder = _Builder(escape_names=escape_names)

@@ -15,6 +15,7 @@ from .pod_security.plugin import PodSecurity
 from .priority import Priority
 from .quota import ResourceQuota
 from .reinvocation import Reinvocation
+from .runtime_class import RuntimeClass
 from .service_accounts import ServiceAccounts
 from .storage import ClaimResize, DefaultStorageClass, StorageProtection
 from .tolerations import DefaultTolerations
@@ -62,6 +63,7 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
         PodSecurity(environment.objects),
         Priority(environment.objects),
         DefaultTolerations(),
+        RuntimeClass(environment.objects),
         DefaultStorageClass(environment.objects),
         StorageProtection(),
         ClaimResize(environment.objects),

@@ -13,7 +13,7 @@ from kindling.apiserver.registry.admission import (
 )
 from kindling.apiserver.registry.context import UserInfo
 from kubecore.expressions import CompileError, Environment, EvaluationError, Program
-from kubecore.expressions.authorization import AccessQuestion, Authorize, authorizer, resource_check
+from kubecore.expressions.questions import AccessQuestion, Authorize
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 
@@ -43,6 +43,10 @@ class MatchConditions:
         self._raw = list(raw)
         self._more = more
         self._programs: list[tuple[str, Program | CompileError]] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._raw)
 
     def hold(self, variables: Mapping[str, Any], authorize: Authorize) -> bool:
         """Whether all are true. Raises ConditionError when one has no value and none is false."""
@@ -124,6 +128,8 @@ def request_variables(
     old: JsonObject | None,
 ) -> dict[str, Any]:
     """The variables every expression about a request sees."""
+    from kubecore.expressions.authorization import authorizer, resource_check  # noqa: PLC0415 (loads the interpreter)
+
     ctx, asked = attributes.ctx, attributes.definition.resource
     request = review_request(attributes, "", shown, None, None)
     for field in ("object", "oldObject", "uid"):

@@ -10,7 +10,7 @@ from typing import Any
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.expressions import CompileError, EvaluationError, Program
-from kubecore.expressions.authorization import Authorize
+from kubecore.expressions.questions import Authorize
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import NAMESPACES

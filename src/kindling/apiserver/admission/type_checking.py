@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from kindling.apiserver.registry.admission import AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.errors import StatusError, is_conflict, is_not_found
-from kubecore.expressions.typed import check_types
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.resources import VALIDATING_ADMISSION_POLICIES
@@ -77,6 +76,8 @@ def expression_warnings(
 def _warning(text: str, definition: ResourceDefinition) -> str:
     if definition.schema is None:
         return ""
+    from kubecore.expressions.typed import check_types  # noqa: PLC0415 (loads the interpreter)
+
     schemas = {"object": definition.schema, "oldObject": definition.schema}
     problem = check_types(text, schemas, _UNTYPED)
     resource = definition.resource

@@ -75,20 +75,24 @@ class _Dispatcher(PluginBase):
         match = webhook.matcher.match(attributes, self._environment.definitions(), self._environment.objects)
         if match is None:
             return None
+        if webhook.conditions and not self._conditions_hold(webhook, attributes):
+            return None
+        if attributes.ctx.dry_run and webhook.has_side_effects:
+            raise errors.bad_request(f'admission webhook "{webhook.name}" does not support dry run')
+        return match.definition
+
+    def _conditions_hold(self, webhook: Webhook, attributes: AdmissionAttributes) -> bool:
+        """Whether the webhook is to be asked; refuses the request where that cannot be said."""
         variables = conditions.request_variables(
             attributes, attributes.definition.resource, attributes.object, attributes.old_object
         )
         try:
             ask = conditions.authorization(attributes, self._environment)
-            if not webhook.conditions.hold(variables, ask):
-                return None
+            return webhook.conditions.hold(variables, ask)
         except ConditionError as error:
             if webhook.ignores_failure:
-                return None
+                return False
             raise refuse(attributes, str(error)) from error
-        if attributes.ctx.dry_run and webhook.has_side_effects:
-            raise errors.bad_request(f'admission webhook "{webhook.name}" does not support dry run')
-        return match.definition
 
     async def _ask(
         self, webhook: Webhook, attributes: AdmissionAttributes, shown: ResourceDefinition

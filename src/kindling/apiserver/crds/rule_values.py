@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from kubecore.expressions.typed import cel_name
+from kubecore.expressions.escaping import cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
 

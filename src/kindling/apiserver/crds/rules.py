@@ -11,7 +11,6 @@ import orjson
 
 from kubecore.expressions import CompileError, Environment, EvaluationError, Program
 from kubecore.expressions.program import OUT_OF_BUDGET
-from kubecore.expressions.typed import check_types
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
@@ -252,6 +251,8 @@ def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
     typed = {"self": schema} if optional_old else {"self": schema, "oldSelf": schema}
     if optional_old:
         text = text.replace("oldSelf", "optional.of(oldSelf)")
+    from kubecore.expressions.typed import check_types  # noqa: PLC0415 (loads the interpreter)
+
     return check_types(text, typed, others)
 
 

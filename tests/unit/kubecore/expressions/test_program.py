@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from kubecore.expressions import CompileError, Environment, EvaluationError
-from kubecore.expressions.authorization import AccessQuestion, authorizer
+from kubecore.expressions.authorization import authorizer
 from kubecore.expressions.literals import plain_maps
 from kubecore.expressions.program import OUT_OF_BUDGET
+from kubecore.expressions.questions import AccessQuestion
 
 
 @pytest.fixture(scope="module")

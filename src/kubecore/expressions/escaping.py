@@ -1,0 +1,18 @@
+"""How expressions write the names of properties that are no identifiers of the language."""
+
+from __future__ import annotations
+
+_RESERVED = frozenset(
+    {"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if"}
+    | {"import", "let", "loop", "package", "namespace", "return", "var", "void", "while"}
+)
+
+
+def cel_name(name: str) -> str:
+    """A property's name as expressions write it: ``__namespace__`` for reserved words, ``a__dash__b``."""
+    if name in _RESERVED:
+        return f"__{name}__"
+    escaped = name.replace("__", "__underscores__")
+    for char, word in ((".", "__dot__"), ("-", "__dash__"), ("/", "__slash__")):
+        escaped = escaped.replace(char, word)
+    return escaped

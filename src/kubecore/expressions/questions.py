@@ -1,0 +1,28 @@
+"""What expressions may ask about the rights of accounts, and who answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class AccessQuestion:
+    """What an expression asks. `account` is ``namespace/name`` of a service account, empty for the user."""
+
+    verb: str
+    account: str = ""
+    path: str = ""
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+Authorize = Callable[[AccessQuestion], tuple[bool, str]]
+"""(allowed, reason)."""
+
+ASKING: ContextVar[Authorize] = ContextVar("authorize")
+"""Who answers during the evaluation at hand."""
