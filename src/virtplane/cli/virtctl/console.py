@@ -35,7 +35,11 @@ _DISCONNECTED = (
 @click.command()
 @click.argument("name", metavar="(VMI)")
 @click.option(
-    "--timeout", type=int, default=5, help="The number of minutes to wait for the instance to be ready."
+    "--timeout",
+    "minutes",
+    type=int,
+    default=5,
+    help="The number of minutes to wait for the instance to be ready.",
 )
 @connected
 async def console(client: Client, connection: Connection, name: str, minutes: int) -> None:

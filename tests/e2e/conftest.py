@@ -1,0 +1,87 @@
+"""One cluster for all tests of the whole product."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.support import ROOT, Cluster, Machine, manifest, run
+
+_PROGRAMS = ("containerd", "runc", "qemu-system-x86_64", "libvirtd", "nft", "ip", "busybox")
+
+
+@pytest.fixture(scope="session")
+def whole_machine() -> None:
+    """Skip where this is not a machine that can run clusters and guests."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {' '.join(missing)}")
+
+
+@pytest.fixture(scope="session")
+def guest_archive(whole_machine: None) -> Path:
+    """The demo guest's container disk. Building takes a while, so it is kept until its sources change."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "src/virtplane/guest").rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(path.read_bytes())
+    archive = Path(tempfile.gettempdir()) / f"virtplane-e2e-guest-{digest.hexdigest()[:12]}.tar"
+    if not archive.exists():
+        building = archive.with_suffix(f".{os.getpid()}")
+        run(sys.executable, "-m", "virtplane.guest.build", building, seconds=240, cwd=ROOT)
+        building.replace(archive)
+    return archive
+
+
+@pytest.fixture(scope="session")
+def cluster(guest_archive: Path) -> Iterator[Cluster]:
+    """A cluster with virtplane on it and the demo guest's image in it.
+
+    With ``VIRTPLANE_TEST_STATE`` set, the cluster in that directory is used and left running.
+    """
+    borrowed = os.environ.get("VIRTPLANE_TEST_STATE")
+    if borrowed:
+        lent = Cluster(Path(borrowed))
+        lent.up()
+        lent.load(guest_archive)
+        yield lent
+        return
+    state = Path(tempfile.mkdtemp(prefix="virtplane-e2e-"))
+    made = Cluster(state)
+    try:
+        made.up()
+        made.load(guest_archive)
+        yield made
+    finally:
+        made.reset()
+
+
+@pytest.fixture
+def new_machine(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
+    """Creates virtual machines that are deleted after the test."""
+    made: list[Machine] = []
+
+    def create(name: str, **wishes: object) -> Machine:
+        machine = cluster.create(manifest(name, grace=int(str(wishes.pop("grace", 5))), **wishes))  # type: ignore[arg-type]
+        made.append(machine)
+        return machine
+
+    yield create
+    clean_up(made)
+
+
+def clean_up(machines: list[Machine]) -> None:
+    """Delete machines at once and wait until they are gone."""
+    for machine in machines:
+        if machine.cluster.find(machine._vm_path) is not None:
+            machine.delete()
+    for machine in machines:
+        machine.wait_gone()
