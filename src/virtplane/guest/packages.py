@@ -25,12 +25,21 @@ def fetch(folder: Path) -> Path:
     debs.mkdir(parents=True, exist_ok=True)
     # apt drops to an unprivileged user for downloads, who must be able to write here.
     debs.chmod(0o777)
-    names = [_kernel_package(), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADER]
-    _run(["apt-get", "download", "-q", *names], cwd=debs, what=" ".join(names))
+    try:
+        _download(debs)
+    except PackageError:
+        # The package lists may be missing or older than what the mirror still holds.
+        _run(["apt-get", "update", "-q"], what="the package lists")
+        _download(debs)
     tree = folder / "tree"
     for deb in sorted(debs.glob("*.deb")):
         _run(["dpkg-deb", "-x", str(deb), str(tree)], what=deb.name)
     return tree
+
+
+def _download(debs: Path) -> None:
+    names = [_kernel_package(), *_with_libraries(GUEST_PROGRAMS), *BOOT_LOADER]
+    _run(["apt-get", "download", "-q", *names], cwd=debs, what=" ".join(names))
 
 
 def _kernel_package() -> str:
