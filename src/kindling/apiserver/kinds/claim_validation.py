@@ -12,6 +12,7 @@ from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import validate_label_selector_object
 
 from .checks import amount, messages, one_of
+from .differences import difference
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -108,8 +109,6 @@ def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
         spec.pop("volumeAttributesClassName", None)
         before = {key: value for key, value in before.items() if key != "volumeAttributesClassName"}
     if spec != before:
-        from .pod_update import difference  # noqa: PLC0415 - pods name claims, too
-
         found.append(forbidden(_SPEC, f"{ONLY_SIZE}\n{difference(spec, before)}"))
     elif bound and new_size < old_size:
         status_size = amount(get_object(old, "status", "capacity").get("storage"))

@@ -9,6 +9,7 @@ from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid
 from kubecore.objects.fields import required as required_error
 
+from .differences import difference
 from .pod_validation import validate_pod_spec
 from .qos import qos_class
 
@@ -18,18 +19,6 @@ MUTABLE = (
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n"
 )
 _CONTAINER_FIELDS = ("containers", "initContainers")
-
-
-def difference(new: Any, old: Any, path: str = "") -> str:
-    """What differs, one line per field: shown after the words of a refusal."""
-    if isinstance(new, dict) and isinstance(old, dict):
-        keys = sorted(new.keys() | old.keys())
-        return "".join(difference(new.get(key), old.get(key), f"{path}.{key}") for key in keys)
-    if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
-        return "".join(
-            difference(one, two, f"{path}[{at}]") for at, (one, two) in enumerate(zip(new, old, strict=True))
-        )
-    return "" if new == old else f"-{path.lstrip('.')}: {old!r}\n+{path.lstrip('.')}: {new!r}\n"
 
 
 def validate_pod_update(new: JsonObject, old: JsonObject) -> list[FieldError]:

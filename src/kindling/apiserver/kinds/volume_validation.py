@@ -19,6 +19,7 @@ from kubecore.objects.quantity import Quantity
 
 from .checks import amount, messages, one_of
 from .claim_validation import VOLUME_MODES, validate_access_modes
+from .differences import difference
 from .placement import validate_node_selector
 from .volume_sources import SOURCES, csi_driver_name, validate_sources
 
@@ -119,8 +120,6 @@ def validate_volume_update(new: JsonObject, old: JsonObject) -> list[FieldError]
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     changed = [name for name in _ALL if _source(spec, name) != _source(before, name)]
     if changed:
-        from .pod_update import difference  # noqa: PLC0415 - pods name volumes, too
-
         detail = difference(
             {name: spec.get(name) for name in _ALL}, {name: before.get(name) for name in _ALL}
         )
