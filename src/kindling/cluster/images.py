@@ -1,13 +1,15 @@
-"""The two images that every node has from the start, built on the machine itself: no registry, no download.
+"""The images that every node has from the start, built on the machine itself: no registry, no download.
 
-The *sandbox image* holds a static busybox that waits and reaps orphans. The *host image* holds nothing but
-mount points, links and account files; the node agent binds the machine's own /usr, the Python environment
-and parts of /etc into its containers (see ``kindling.node.images.host_image``).
+The *sandbox image* holds a static busybox that waits and reaps orphans, the *busybox image* the same program
+under the names of all its commands, for pods that need a shell and little else. The *host image* holds
+nothing but mount points, links and account files; the node agent binds the machine's own /usr, the Python
+environment and parts of /etc into its containers (see ``kindling.node.images.host_image``).
 """
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from kindling.cluster.errors import SetupError
 from kindling.cluster.oci import Layer, write_archive
 
 SANDBOX_IMAGE = "kindling.local/sandbox:latest"
+BUSYBOX_IMAGE = "kindling.local/busybox:1"
 HOST_IMAGE = "kindling.local/host:latest"
 
 _WAIT_AND_REAP = "while :; do sleep 86400; done"
@@ -30,6 +33,7 @@ _GROUP = "root:x:0:\ndaemon:x:1:\ntty:x:5:\ndisk:x:6:\nkvm:x:36:qemu\nqemu:x:107
 _NSSWITCH = (
     "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nservices: files\nprotocols: files\n"
 )
+_SANDBOX_DIRECTORIES = [("bin", 0o755), ("dev", 0o755), ("etc", 0o755), ("proc", 0o755), ("sys", 0o755)]
 _DIRECTORIES = (
     "dev etc etc/libvirt home mnt opt proc root run run/lock srv sys usr var var/cache var/lib "
     "var/lib/qemu var/log"
@@ -42,14 +46,41 @@ def build_images(directory: Path, *, host_image: bool = True) -> list[Path]:
     archives = [directory / "sandbox.tar"]
     config = {"Entrypoint": ["/bin/busybox", "sh", "-c", _WAIT_AND_REAP], "Env": ["PATH=/bin"]}
     write_archive(archives[0], SANDBOX_IMAGE, _sandbox_layer(), config)
+    archives.append(directory / "busybox.tar")
+    write_archive(archives[-1], BUSYBOX_IMAGE, _busybox_layer(), {"Cmd": ["sh"], "Env": ["PATH=/bin"]})
     if host_image:
         archives.append(directory / "host.tar")
         environment = [f"PATH={sys.prefix}/bin:{_SYSTEM_PATH}", "PYTHONDONTWRITEBYTECODE=1"]
-        write_archive(archives[1], HOST_IMAGE, _host_layer(), {"Env": environment, "WorkingDir": "/"})
+        write_archive(archives[-1], HOST_IMAGE, _host_layer(), {"Env": environment, "WorkingDir": "/"})
     return archives
 
 
 def _sandbox_layer() -> Layer:
+    content = _busybox()
+    return Layer(
+        directories=_SANDBOX_DIRECTORIES,
+        files={"bin/busybox": (content, 0o755)},
+        links={"bin/sh": "busybox", "bin/sleep": "busybox"},
+    )
+
+
+def _busybox_layer() -> Layer:
+    content = _busybox()
+    listed = subprocess.run(["busybox", "--list"], capture_output=True, text=True, check=True)
+    links = {f"bin/{name}": "busybox" for name in listed.stdout.split() if name != "busybox"}
+    accounts = {
+        "etc/passwd": (b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n", 0o644),
+        "etc/group": (b"root:x:0:\nnogroup:x:65534:\n", 0o644),
+    }
+    return Layer(
+        directories=[*_SANDBOX_DIRECTORIES, ("root", 0o700), ("tmp", 0o1777)],
+        files={"bin/busybox": (content, 0o755), **accounts},
+        links=links,
+    )
+
+
+def _busybox() -> bytes:
+    """The machine's static busybox. Raises SetupError."""
     binary = shutil.which("busybox")
     if binary is None:
         raise SetupError("the sandbox image needs busybox", "not found in PATH", "apt install busybox-static")
@@ -58,11 +89,7 @@ def _sandbox_layer() -> Layer:
         raise SetupError(
             "the sandbox image needs a static busybox", f"{binary} is linked", "apt install busybox-static"
         )
-    return Layer(
-        directories=[("bin", 0o755), ("dev", 0o755), ("etc", 0o755), ("proc", 0o755), ("sys", 0o755)],
-        files={"bin/busybox": (content, 0o755)},
-        links={"bin/sh": "busybox", "bin/sleep": "busybox"},
-    )
+    return content
 
 
 def _host_layer() -> Layer:

@@ -17,6 +17,7 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 BETA_STORAGE_PROVISIONER = "volume.beta.kubernetes.io/storage-provisioner"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
@@ -77,6 +78,14 @@ def claim_status(claim: JsonObject, volume: JsonObject | None, phase: str) -> Js
     if "capacity" not in status or get_str(claim, "status", "phase") != "Bound":
         status["capacity"] = dict(capacity)
     return status
+
+
+def default_class(classes: Iterable[JsonObject]) -> JsonObject | None:
+    """Of the storage classes marked as default the newest (of equally new ones the first by name)."""
+    marked = [each for each in classes if meta.annotations(each).get(DEFAULT_CLASS) == "true"]
+    marked.sort(key=meta.name)
+    marked.sort(key=meta.creation_timestamp, reverse=True)
+    return marked[0] if marked else None
 
 
 def match(claim: JsonObject, volumes: Iterable[JsonObject]) -> JsonObject | None:

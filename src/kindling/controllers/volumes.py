@@ -22,7 +22,7 @@ from kubecore.runtime import DONE, Key, RequeueAfter, Result
 logger = logging.getLogger(__name__)
 
 NAME = "persistentvolume-controller"
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 RETRY_SECONDS = 15.0
 """Pending claims are looked at (and told about in events) this often."""
 
@@ -137,7 +137,21 @@ class VolumeController:
         await self._bind(claim, volume)
         return DONE
 
+    async def _give_default_class(self, claim: JsonObject) -> bool:
+        """Put the default class into a claim that was made before there was one."""
+        if "storageClassName" in get_object(claim, "spec") or BETA_CLASS in meta.annotations(claim):
+            return False
+        chosen = binding.default_class(self._classes.list())
+        if chosen is None:
+            return False
+        updated = deep_copy(claim)
+        updated["spec"]["storageClassName"] = meta.name(chosen)
+        await self._client.update(PERSISTENT_VOLUME_CLAIMS, updated)
+        return True
+
     async def _find(self, claim: JsonObject) -> Result:
+        if await self._give_default_class(claim):
+            return DONE
         class_name = volume_rules.class_name(claim)
         found = self._classes.get(None, class_name) if class_name else None
         delayed = binding.waits_for_consumer(claim, found)

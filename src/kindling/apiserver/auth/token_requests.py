@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields, times
+from kubecore.patch import managed
 from kubecore.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS
+from kubecore.schema.model import Schema
 
 from ..registry.context import RequestContext
 from .service_accounts import BoundObject, TokenAuthority
 
+_API_VERSION = "authentication.k8s.io/v1"
 _MIN_SECONDS = 600
 _MAX_SECONDS = 2**32
 _DEFAULT_SECONDS = 3600
@@ -21,8 +24,9 @@ _BOUND = {("v1", "Pod"): PODS, ("v1", "Secret"): SECRETS, ("v1", "Node"): NODES}
 class TokenRequests:
     """Serves POST of a TokenRequest."""
 
-    def __init__(self, authority: TokenAuthority) -> None:
+    def __init__(self, authority: TokenAuthority, schema: Schema) -> None:
         self._authority = authority
+        self._schema = schema
 
     async def create(self, ctx: RequestContext, request: JsonObject) -> JsonObject:
         """The request with its token. Raises StatusError."""
@@ -44,6 +48,9 @@ class TokenRequests:
         metadata["creationTimestamp"] = times.now_rfc3339()
         if not spec.get("audiences"):
             spec["audiences"] = list(self._authority.audiences)
+        # Nothing is stored, but clients see an account of their fields as with every object.
+        write = managed.Write(ctx.field_manager, _API_VERSION, metadata["creationTimestamp"], "token")
+        metadata["managedFields"] = managed.track_update(None, request, self._schema, write)
         request["status"] = {"token": "", "expirationTimestamp": None}
         if not ctx.dry_run:
             token, expiry = self._authority.issue(account, spec["audiences"], seconds, bound)

@@ -225,6 +225,8 @@ class ResourceApi:
         wanted = self._selected(call, definition)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced and call.info.namespace else ""
         listing = reads.list_items(self._registry.store, definition.storage_prefix, prefix, query, wanted)
+        if not definition.recorded:
+            listing.metadata.pop("resourceVersion")
         media = call.media
         if media.as_kind:
             tables.check_shape(definition, media, is_list=True)
@@ -565,6 +567,7 @@ class ResourceApi:
             ctx = self._write_context(call, definition, "update", kind)
             raw = await bodies.read(call.request)
             body = bodies.decode(raw, bodies.media_type(call.request), "Scale").document
+            scales.check_body(body, raw)
             change = scales.replacement(definition, subresource, ctx, body)
         else:
             patch_type = self._patch_type(call, definition)

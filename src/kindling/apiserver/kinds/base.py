@@ -83,6 +83,7 @@ def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name
     storage_prefix: str = "",
     storage_version: str = "",
     deprecation_warning: str = "",
+    recorded: bool = True,
 ) -> ResourceDefinition:
     """The definition of a built-in kind. `fields` are its field labels beyond name and namespace."""
     schemas = builtin_schemas()
@@ -106,6 +107,7 @@ def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name
         storage_prefix=storage_prefix,
         storage_version=storage_version,
         deprecation_warning=deprecation_warning,
+        recorded=recorded,
         openapi=schemas.published(*(root for root in (name, f"{name}List") if root in schemas)),
         openapi_name=name,
     )

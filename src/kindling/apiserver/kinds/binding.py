@@ -35,7 +35,6 @@ async def bind(ctx: RequestContext, binding: JsonObject) -> JsonObject:
     def assign(pod: JsonObject) -> JsonObject:
         _check_assignable(pod, binding, name)
         pod["spec"]["nodeName"] = node
-        pod["metadata"]["generation"] = pod["metadata"].get("generation", 1) + 1
         annotations = get_object(binding, "metadata", "annotations")
         if annotations:
             pod["metadata"]["annotations"] = {**get_object(pod, "metadata", "annotations"), **annotations}

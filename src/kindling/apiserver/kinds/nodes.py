@@ -149,6 +149,7 @@ def definitions() -> list[ResourceDefinition]:
             verbs=("get", "list"),
             table=_COMPONENT_TABLE,
             deprecation_warning="v1 ComponentStatus is deprecated in v1.19+",
+            recorded=False,
         ),
         builtin(
             NODES,

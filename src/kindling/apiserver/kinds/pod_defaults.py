@@ -9,6 +9,8 @@ from kubecore.json import JsonObject, get_list, get_object
 
 MODE_0644 = 0o644
 TOKEN_SECONDS = 3600
+APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+"""Prefix of the annotations that named containers' profiles before there was a field."""
 
 _LITERAL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "configMap": {"defaultMode": MODE_0644},
@@ -136,6 +138,34 @@ def _default_http(handler: JsonObject) -> None:
     if isinstance(http, dict):
         http.setdefault("path", "/")
         http.setdefault("scheme", "HTTP")
+
+
+def adopt_apparmor_annotations(pod: JsonObject) -> None:
+    """Turn the deprecated annotation of a container into the field, where the field says nothing.
+
+    A profile that the whole pod has already is not repeated; unknown values stay annotations.
+    """
+    annotations = get_object(pod, "metadata", "annotations")
+    of_pod = get_object(pod, "spec", "securityContext").get("appArmorProfile")
+    for container in all_containers(get_object(pod, "spec")):
+        profile = _apparmor_profile(str(annotations.get(f"{APPARMOR_ANNOTATION}{container.get('name')}", "")))
+        if profile is None or profile == of_pod:
+            continue
+        if get_object(container, "securityContext").get("appArmorProfile") is None:
+            container["securityContext"] = {
+                **get_object(container, "securityContext"),
+                "appArmorProfile": profile,
+            }
+
+
+def _apparmor_profile(annotation: str) -> JsonObject | None:
+    known = {"runtime/default": "RuntimeDefault", "unconfined": "Unconfined"}
+    if annotation in known:
+        return {"type": known[annotation]}
+    local = annotation.removeprefix("localhost/")
+    if local and local != annotation:
+        return {"type": "Localhost", "localhostProfile": local}
+    return None
 
 
 def default_pod(pod: JsonObject) -> None:

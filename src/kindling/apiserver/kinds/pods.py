@@ -16,7 +16,7 @@ from . import wire
 from .base import BuiltinStatusStrategy, BuiltinStrategy, action_schema, builtin, labels_of
 from .binding import bind
 from .eviction import evict
-from .pod_defaults import default_pod, default_pod_spec
+from .pod_defaults import adopt_apparmor_annotations, default_pod, default_pod_spec
 from .pod_table import POD_TABLE
 from .pod_update import (
     validate_ephemeral_containers_update,
@@ -61,6 +61,7 @@ class PodStrategy(BuiltinStrategy):
         obj["status"] = status
         obj["metadata"]["generation"] = 1
         _repair_grace_period(obj)
+        adopt_apparmor_annotations(obj)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """The status stays."""

@@ -360,6 +360,8 @@ class ResourceDefinition:
     """Set for resources that are only created and never stored."""
     custom: bool = False
     """From a custom resource definition: other decoding errors, no strategic merge patches."""
+    recorded: bool = True
+    """False where nobody ever stores objects: lists then have no resourceVersion."""
     deprecation_warning: str = ""
     """Sent as a Warning with every answer of a deprecated version."""
     openapi: Mapping[str, Any] = field(default_factory=dict)

@@ -71,7 +71,7 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         new.setdefault("apiVersion", definition.resource.api_version)
         problem = decoding.wrong_type(definition, new) or _foreign_kind(definition, new)
         if problem:
-            raise _not_restorable(patch_type, raw, new, problem)
+            raise not_restorable(patch_type, raw, new, problem)
         check_identity(ctx, new)
         try:
             decoding.complete(definition, new, (), strictness, ctx)
@@ -100,7 +100,7 @@ def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
     )
 
 
-def _not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:
+def not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:
     """The refusal of a patch whose outcome is no object of the kind."""
     if patch_type != "strategic":
         return invalid_patch(orjson.dumps(new).decode(), problem)

@@ -10,9 +10,11 @@ from kubecore.objects import fields
 from kubecore.objects.fields import FieldError
 from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
 
+from ..kinds.schemas import builtin_schemas
 from . import managed, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
+from .go_types import type_error
 from .writes import Change, Target
 
 
@@ -81,6 +83,23 @@ def _selector_text(selector: Any) -> str:
         return ""
 
 
+def check_body(scale: JsonObject, raw: bytes = b"") -> None:
+    """Refuse a body that is another kind or that no Scale can be read from (400)."""
+    kind = str(scale.get("kind") or "Scale")
+    version = str(scale.get("apiVersion") or "v1").rpartition("/")[2]
+    problem = _wrong_type(scale, raw)
+    if kind != "Scale":
+        problem = f"converting ({version}.{kind}) to (autoscaling.Scale): unknown conversion"
+    if problem:
+        raise errors.bad_request(
+            f"{kind} in version {fields.go_quote(version)} cannot be handled as a Scale: {problem}"
+        )
+
+
+def _wrong_type(scale: JsonObject, raw: bytes = b"") -> str:
+    return type_error(scale, builtin_schemas().kind("autoscaling", "v1", "Scale"), raw)
+
+
 def target(definition: ResourceDefinition, subresource: Subresource) -> Target:
     """Scale writes go to the object itself."""
     return Target(definition, subresource)
@@ -139,6 +158,9 @@ def patched(
             raise errors.not_found(definition.resource, ctx.name)
         before = view(definition, subresource, current)
         after = patches.patched_document(patch_type, raw, before, definition)
+        problem = _wrong_type(after)
+        if problem:
+            raise patches.not_restorable(patch_type, raw, after, problem)
         if after["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:
             after["metadata"].pop("resourceVersion")
         original = deep_copy(current)

@@ -49,9 +49,10 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
     phase = _phase(pod, init, main, inputs)
     if get_str(old, "phase") in _FINAL:
         phase = get_str(old, "phase")
+    shown = _shown_phase(phase, get_str(old, "phase"), inputs)
     status: JsonObject = {
         "observedGeneration": get_int(pod, "metadata", "generation", default=1),
-        "phase": phase,
+        "phase": shown,
         "conditions": _conditions(pod, phase, init, main, inputs),
         "startTime": get_str(old, "startTime") or inputs.now,
         "qosClass": qos_class(pod),
@@ -70,9 +71,18 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
     reason = inputs.reason or get_str(old, "reason")
     if reason:
         status |= {"reason": reason, "message": inputs.message or get_str(old, "message")}
-    if phase not in _FINAL:
+    if shown not in _FINAL:
         status["resources"] = {}
     return status
+
+
+def _shown_phase(phase: str, old: str, inputs: StatusInputs) -> str:
+    """The phase to report: a pod is over only once its sandbox is stopped, since others reuse what it had."""
+    sandbox = inputs.observed.sandbox
+    stands = sandbox is not None and sandbox.ready and not inputs.ending
+    if phase in _FINAL and old not in _FINAL and stands:
+        return old or "Pending"
+    return phase
 
 
 def _pod_ips(pod: JsonObject, phase: str, inputs: StatusInputs) -> tuple[str, ...]:

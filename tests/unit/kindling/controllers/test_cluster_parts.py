@@ -17,6 +17,7 @@ from kindling.controllers import (
     endpoints,
     ephemeral_volumes,
     node_lifecycle,
+    node_ttl,
     pod_garbage,
     resource_quotas,
     token_secrets,
@@ -299,6 +300,31 @@ async def test_a_claim_gets_the_smallest_volume_that_fits(cluster: Any) -> None:
         right = cluster.api.get(PERSISTENT_VOLUMES, "right")
         assert right["status"]["phase"] == "Bound"
         assert right["spec"]["claimRef"]["uid"] == bound["metadata"]["uid"]
+
+
+async def test_a_claim_gets_the_default_class_that_came_later(cluster: Any) -> None:
+    waiting = claim()
+    waiting["spec"].pop("storageClassName", None)
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, waiting)
+    without = claim("without")
+    without["spec"]["storageClassName"] = ""
+    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, without)
+    async with cluster.running(volumes.set_up):
+        await asyncio.sleep(1)
+        marked = {"storageclass.kubernetes.io/is-default-class": "true"}
+        metadata = {"name": "fast", "annotations": marked}
+        cluster.api.put(STORAGE_CLASSES, {"metadata": metadata, "provisioner": "csi.example.com"})
+        await asyncio.sleep(2)
+    assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["spec"]["storageClassName"] == "fast"
+    assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "without", "lab")["spec"]["storageClassName"] == ""
+
+
+async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Any) -> None:
+    cluster.api.put(NODES, node())
+    async with cluster.running(node_ttl.set_up):
+        await asyncio.sleep(1)
+    assert cluster.api.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
+    assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
 
 
 async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(cluster: Any) -> None:

@@ -102,7 +102,18 @@ def test_an_unfinished_init_container_keeps_the_pod_pending() -> None:
 
 
 def test_a_failed_init_container_fails_a_pod_that_never_restarts() -> None:
-    assert status(pod("Never", init=True), container(EXITED, 1, name="i"))["phase"] == "Failed"
+    found = status(pod("Never", init=True), container(EXITED, 1, name="i"), ready=False)
+    assert found["phase"] == "Failed"
+
+
+def test_a_pod_is_over_only_when_its_sandbox_is_stopped() -> None:
+    running = pod("Never") | {"status": {"phase": "Running"}}
+    document = status(running, container(EXITED, 0))
+    assert document["phase"] == "Running"
+    assert conditions(document)["Ready"] == ("False", "PodCompleted")
+    document = status(running, container(EXITED, 0), ready=False)
+    assert document["phase"] == "Succeeded"
+    assert conditions(document)["PodReadyToStartContainers"] == ("False", None)
 
 
 def test_readiness_follows_the_probe_and_the_gates() -> None:

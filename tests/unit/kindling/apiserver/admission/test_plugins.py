@@ -10,6 +10,7 @@ from kindling.apiserver.admission.limit_ranger import LimitRanger, pod_amounts
 from kindling.apiserver.admission.namespaces import NamespaceLifecycle
 from kindling.apiserver.admission.priority import Priority
 from kindling.apiserver.admission.quota import ResourceQuota
+from kindling.apiserver.admission.runtime_class import RUNTIME_CLASSES, RuntimeClass
 from kindling.apiserver.admission.service_accounts import ServiceAccounts
 from kindling.apiserver.admission.storage import ClaimResize, DefaultStorageClass, StorageProtection
 from kindling.apiserver.admission.tolerations import DefaultTolerations
@@ -271,3 +272,42 @@ async def test_a_quota_with_scopes_counts_only_pods_of_them(cluster: Cluster) ->
         await ResourceQuota(cluster.objects).validate(cluster.request(PODS, pod()))
     burstable = pod(containers=[{"name": "m", "image": "x", "resources": {"requests": {"cpu": "1m"}}}])
     await ResourceQuota(cluster.objects).validate(cluster.request(PODS, deep_copy(burstable)))
+
+
+async def test_a_runtime_class_adds_its_overhead_and_its_places(cluster: Cluster) -> None:
+    cluster.objects.put(
+        RUNTIME_CLASSES,
+        {
+            "metadata": {"name": "kata"},
+            "handler": "kata",
+            "overhead": {"podFixed": {"cpu": "250m", "memory": "120Mi"}},
+            "scheduling": {"nodeSelector": {"kata": "yes"}, "tolerations": [{"key": "kata"}]},
+        },
+    )
+    made = pod()
+    made["spec"] |= {"runtimeClassName": "kata", "nodeSelector": {"zone": "a"}}
+    request = cluster.request(PODS, made)
+    plugin = RuntimeClass(cluster.objects)
+    await plugin.mutate(request)
+    await plugin.validate(request)
+    assert made["spec"]["overhead"] == {"cpu": "250m", "memory": "120Mi"}
+    assert made["spec"]["nodeSelector"] == {"zone": "a", "kata": "yes"}
+    assert {"key": "kata"} in made["spec"]["tolerations"]
+
+
+async def test_a_runtime_class_must_exist_and_agree_with_the_pod(cluster: Cluster) -> None:
+    made = pod()
+    made["spec"]["runtimeClassName"] = "none"
+    plugin = RuntimeClass(cluster.objects)
+    with pytest.raises(StatusError, match=r'pod rejected: RuntimeClass "none" not found$'):
+        await plugin.mutate(cluster.request(PODS, made))
+    scheduling = {"nodeSelector": {"zone": "b"}}
+    cluster.objects.put(
+        RUNTIME_CLASSES, {"metadata": {"name": "none"}, "handler": "x", "scheduling": scheduling}
+    )
+    made["spec"]["nodeSelector"] = {"zone": "a"}
+    with pytest.raises(StatusError, match=r"conflict: runtimeClass\.scheduling\.nodeSelector"):
+        await plugin.mutate(cluster.request(PODS, made))
+    made["spec"] |= {"nodeSelector": {}, "overhead": {"cpu": "1"}}
+    with pytest.raises(StatusError, match="Overhead doesn't match"):
+        await plugin.mutate(cluster.request(PODS, made))

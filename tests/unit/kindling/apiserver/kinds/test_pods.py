@@ -114,6 +114,24 @@ def test_a_new_pod_is_pending_whatever_status_was_sent(kinds: Any) -> None:
     assert made["metadata"]["generation"] == 1
 
 
+@pytest.mark.parametrize(
+    ("annotation", "profile"),
+    [
+        ("runtime/default", {"type": "RuntimeDefault"}),
+        ("unconfined", {"type": "Unconfined"}),
+        ("localhost/mine", {"type": "Localhost", "localhostProfile": "mine"}),
+        ("something", None),
+    ],
+)
+def test_annotations_of_apparmor_become_fields(
+    kinds: Any, annotation: str, profile: JsonObject | None
+) -> None:
+    metadata = {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": annotation}}
+    made, _ = kinds.create("pods", {**pod(), "metadata": metadata})
+    found = made["spec"]["containers"][0].get("securityContext") or {}
+    assert found.get("appArmorProfile") == profile
+
+
 def test_a_gated_pod_says_that_it_waits(kinds: Any) -> None:
     made, _ = kinds.create("pods", pod(schedulingGates=[{"name": "example.com/a"}]))
     (condition,) = made["status"]["conditions"]
