@@ -32,7 +32,8 @@ _FOLDERS = {
     "var/tmp": 0o1777,
     "var/lib": 0o755,
 }
-_LINKS = {"var/run": "/run", "var/lock": "/run/lock"}
+_LINKS = {"var/run": "../run", "var/lock": "../run/lock"}
+"""Relative, because virt-handler looks into launchers' file systems from outside, where /run is its own."""
 
 
 def complete(tree: Path) -> None:
@@ -45,7 +46,8 @@ def complete(tree: Path) -> None:
         (tree / name).write_text(content)
     for name, target in _LINKS.items():
         link = tree / name
-        if link.is_dir() and not link.is_symlink():
+        if link.is_symlink():
+            link.unlink()
+        elif link.is_dir():
             link.rmdir()
-        if not link.is_symlink():
-            link.symlink_to(target)
+        link.symlink_to(target)

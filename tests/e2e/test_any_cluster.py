@@ -1,0 +1,174 @@
+"""virtplane on a cluster that does not have it: everything comes out of the image of ``virtplane image``.
+
+The cluster is kindling without its host image, used through its command line and kubeconfig only, as any
+other Kubernetes would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kubecore.client import Client, load_kubeconfig
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.resources import ResourceType
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
+from virtplane.cli.install import DEFAULT_NAMESPACE
+from virtplane.cli.virtctl.connection import SUBRESOURCES
+from virtplane.cli.virtctl.streams import open_stream
+from virtplane.guest import build as guest
+from virtplane.programs import own_program
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(900)]
+
+_NAME = "localhost/virtplane:any-cluster"
+_PROGRAMS = ("apt-get", "dpkg-deb", "containerd", "runc", "nft", "ip", "qemu-img")
+_EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+_PODS = ResourceType("", "v1", "pods", "Pod", True)
+_RUNNING_SECONDS = 60.0
+_PROMPT_SECONDS = 120.0
+_NUDGE_SECONDS = 10.0
+"""A prompt that was printed before the console was connected appears again after Return."""
+
+
+@dataclass(frozen=True)
+class _Cluster:
+    state: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.state / "kubeconfig"
+
+    def kindling(self, *arguments: str, timeout_seconds: float = 120.0) -> str:
+        command, *rest = arguments
+        return _run([own_program("kindling"), command, "--state", str(self.state), *rest], timeout_seconds)
+
+
+def _run(command: list[str], timeout_seconds: float) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def _virtplane(*arguments: str, timeout_seconds: float) -> str:
+    return _run([sys.executable, "-m", "virtplane.cli.main", *arguments], timeout_seconds)
+
+
+def _require_tools() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root: it starts a cluster")
+    missing = [name for name in _PROGRAMS if shutil.which(name) is None]
+    if missing:
+        pytest.skip(f"programs are missing: {', '.join(missing)}")
+
+
+@pytest.fixture(scope="module")
+def archives() -> Iterator[tuple[Path, Path]]:
+    """The image of the product and the guest's container disk."""
+    _require_tools()
+    with tempfile.TemporaryDirectory(prefix="virtplane-any-") as folder:
+        product, disk = Path(folder) / "virtplane.tar", Path(folder) / "guest.tar"
+        _virtplane("image", str(product), "--name", _NAME, timeout_seconds=420)
+        guest.build(disk)
+        yield product, disk
+
+
+@pytest.fixture(scope="module")
+def cluster(archives: tuple[Path, Path]) -> Iterator[_Cluster]:
+    """A cluster whose nodes have both images and nothing else of ours."""
+    with tempfile.TemporaryDirectory(prefix="virtplane-any-cluster-", ignore_cleanup_errors=True) as folder:
+        cluster = _Cluster(Path(folder) / "state")
+        try:
+            cluster.kindling("up", "--no-host-image", "--nodes", "1")
+            cluster.kindling("load", *map(str, archives))
+            yield cluster
+        finally:
+            cluster.kindling("reset")
+
+
+def test_the_image_holds_nothing_of_the_embedded_cluster(archives: tuple[Path, Path]) -> None:
+    names = _names_in(archives[0])
+    assert "usr/lib/virtplane/virtplane/run.py" in names
+    assert "usr/lib/virtplane/kubecore/json.py" in names
+    assert "usr/lib/virtplane/virtplane/examples/demo-vm.yaml" in names
+    assert {"usr/bin/busybox", "usr/bin/virt-launcher", "usr/bin/qemu-system-x86_64"} <= names
+    assert not [name for name in names if "kindling" in name.split("/")]
+
+
+async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_image(
+    cluster: _Cluster,
+) -> None:
+    options = ["--image", _NAME, "--use-emulation", "--layout", "distributed"]
+    options += ["--kubeconfig", str(cluster.kubeconfig), "--timeout", "120"]
+    await asyncio.to_thread(_virtplane, "install", *options, timeout_seconds=150)
+    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await client.create(VIRTUAL_MACHINES, machine, "default")
+            await _running(client, "demo")
+        assert await _images(client, DEFAULT_NAMESPACE) == {_NAME}
+        assert await _images(client, "default") == {_NAME, guest.REFERENCE}
+        async with asyncio.timeout(_PROMPT_SECONDS):
+            assert "demo login:" in await _console_until(client, "demo", "login:")
+
+
+async def _running(client: Client, name: str) -> None:
+    while True:
+        found = await client.list(VIRTUAL_MACHINE_INSTANCES, "default")
+        phases = {get_str(vmi, "metadata", "name"): get_str(vmi, "status", "phase") for vmi in _items(found)}
+        if phases.get(name) == "Running":
+            return
+        assert phases.get(name) != "Failed"
+        await asyncio.sleep(0.2)
+
+
+async def _images(client: Client, namespace: str) -> set[str]:
+    """The images of all containers of all pods."""
+    pods = _items(await client.list(_PODS, namespace))
+    kinds = ("initContainers", "containers")
+    return {get_str(item, "image") for pod in pods for kind in kinds for item in get_list(pod, "spec", kind)}
+
+
+async def _console_until(client: Client, name: str, text: str) -> str:
+    path = f"{SUBRESOURCES}/namespaces/default/virtualmachineinstances/{name}/console"
+    socket = await open_stream(client, path)
+    seen = ""
+    try:
+        while text not in seen:
+            try:
+                message = await socket.receive(timeout=_NUDGE_SECONDS)
+            except TimeoutError:
+                await socket.send_bytes(b"\n")
+                continue
+            assert isinstance(message.data, bytes), f"the console was closed: {seen}"
+            seen += message.data.decode(errors="replace")
+    finally:
+        await socket.close()
+    return seen
+
+
+def _items(found: JsonObject) -> list[JsonObject]:
+    return get_list(found, "items")
+
+
+def _names_in(archive: Path) -> set[str]:
+    """The names in all layers of an image."""
+    names: set[str] = set()
+    with tarfile.open(archive) as outer:
+        for member in outer:
+            if member.size < 100_000:
+                continue
+            with tarfile.open(fileobj=outer.extractfile(member), mode="r|gz") as layer:
+                names.update(entry.name for entry in layer)
+    return names
