@@ -18,6 +18,7 @@ from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import has_acpi
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.machine import Machine
+from virtplane.compute.handler.sessions import Sessions
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.sockets import reachable
 
@@ -47,6 +48,7 @@ class ConsoleServer:
     def __init__(self, controller: InstanceController) -> None:
         self._controller = controller
         self._unfreezers: dict[str, asyncio.Task[None]] = {}
+        self._sessions = Sessions()
 
     def application(self) -> web.Application:
         """The web application."""
@@ -83,10 +85,17 @@ class ConsoleServer:
         return handle
 
     async def _console(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
-        return await _stream(request, machine.paths.private / machine.uid / "virt-serial0")
+        return await self._stream(machine, request, "virt-serial0")
 
     async def _vnc(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
-        return await _stream(request, machine.paths.private / machine.uid / "virt-vnc")
+        is_open = self._sessions.is_open((machine.uid, "virt-vnc"))
+        if is_open and request.query.get("preserveSession") == "true":
+            raise web.HTTPServiceUnavailable(text="Active VNC connection. Request denied.")
+        return await self._stream(machine, request, "virt-vnc")
+
+    async def _stream(self, machine: Machine, request: web.Request, name: str) -> web.StreamResponse:
+        async with self._sessions.take((machine.uid, name)) as ending:
+            return await _stream(request, machine.paths.private / machine.uid / name, ending)
 
     async def _pause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
         await _hypervisor(machine).suspend(machine.name)
@@ -173,8 +182,8 @@ async def _thaw_later(hypervisor: Hypervisor, name: str, seconds: float) -> None
         await hypervisor.thaw(name)
 
 
-async def _stream(request: web.Request, path: Path) -> web.StreamResponse:
-    """Carry bytes between a websocket and one of QEMU's sockets until either side ends."""
+async def _stream(request: web.Request, path: Path, ending: asyncio.Event) -> web.StreamResponse:
+    """Carry bytes between a websocket and a socket of QEMU until either side ends or `ending` is set."""
     try:
         with reachable(path) as address:
             reader, writer = await asyncio.open_unix_connection(address)
@@ -183,7 +192,7 @@ async def _stream(request: web.Request, path: Path) -> web.StreamResponse:
     socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
     try:
         await socket.prepare(request)
-        await _carry(socket, reader, writer)
+        await _carry(socket, reader, writer, ending)
     finally:
         writer.close()
         with contextlib.suppress(ConnectionError):
@@ -193,7 +202,10 @@ async def _stream(request: web.Request, path: Path) -> web.StreamResponse:
 
 
 async def _carry(
-    socket: web.WebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    socket: web.WebSocketResponse,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    ending: asyncio.Event,
 ) -> None:
     async def outwards() -> None:
         with contextlib.suppress(ConnectionError):
@@ -202,7 +214,14 @@ async def _carry(
         # Ends the other direction too: its iteration stops when the websocket is closed.
         await socket.close()
 
-    task = asyncio.create_task(outwards(), name="stream-outwards")
+    async def hang_up() -> None:
+        await ending.wait()
+        await socket.close()
+
+    tasks = [
+        asyncio.create_task(outwards(), name="stream-outwards"),
+        asyncio.create_task(hang_up(), name="stream-taken-over"),
+    ]
     try:
         async for message in socket:
             if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
@@ -212,8 +231,9 @@ async def _carry(
     except ConnectionError as error:
         logger.debug("Stream ended", extra={"err": str(error)})
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @web.middleware
