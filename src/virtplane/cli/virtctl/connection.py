@@ -70,18 +70,31 @@ def connected(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     @functools.wraps(command)
     def wrapper(**parameters: Any) -> None:
         given = {name: parameters.pop(name) for name in _PARAMETERS}
-        try:
-            connection = _connection(given)
-            asyncio.run(_run(command, connection, parameters))
-        except (ConfigError, ConnectionFailed) as error:
-            raise click.ClickException(str(error)) from error
-        except KeyboardInterrupt as error:
-            raise click.exceptions.Abort from error
+        run_connected(command, given, parameters)
 
-    decorated: Callable[..., None] = wrapper
+    return connection_flags(wrapper)
+
+
+def connection_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the connection flags, for `run_connected`."""
     for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
+        command = option(command)
+    return command
+
+
+def run_connected(
+    command: Callable[..., Awaitable[None]], given: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    """Run a coroutine command with the client that the flags in `given` describe.
+
+    Raises click.ClickException.
+    """
+    try:
+        asyncio.run(_run(command, _connection(given), parameters))
+    except (ConfigError, ConnectionFailed) as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt as error:
+        raise click.exceptions.Abort from error
 
 
 async def _run(

@@ -9,7 +9,7 @@ import click
 
 from kubecore.client import Client
 from virtplane import __version__
-from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected
+from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connection_flags, run_connected
 
 _FIELDS = {
     "GitVersion": "gitVersion",
@@ -24,16 +24,14 @@ _FIELDS = {
 
 @click.command()
 @click.option("-c", "--client", "client_only", is_flag=True, help="Client version only (no server required).")
-@click.pass_context
-def version(context: click.Context, client_only: bool) -> None:
+@connection_flags
+def version(client_only: bool, **given: Any) -> None:
     """Print the client and server version information."""
     click.echo(f"Client Version: {_render(client_version())}")
     if not client_only:
-        context.invoke(_server)
+        run_connected(_server, given, {})
 
 
-@click.command()
-@connected
 async def _server(client: Client, _connection: Connection) -> None:
     answer = await client.request("GET", f"{SUBRESOURCES}/version")
     click.echo(f"Server Version: {_render(answer.json())}")

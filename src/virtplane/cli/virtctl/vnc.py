@@ -41,7 +41,7 @@ async def vnc(
     try:
         stream = await open_stream(client, path, query)
     except StatusError as error:
-        raise click.ClickException(f"Can't access VMI {name}: {error.message}") from error
+        raise click.ClickException(f"can't access VMI {name}: {error.message}") from error
     accepted: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
     server = await asyncio.start_server(lambda *pair: accepted.put_nowait(pair), address, port)
     own_port = server.sockets[0].getsockname()[1]
@@ -70,7 +70,7 @@ async def _warn_when_paused(client: Client, connection: Connection, name: str) -
     try:
         vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
     except StatusError as error:
-        raise click.ClickException(f"Can't access VMI {name}: {error.message}") from error
+        raise click.ClickException(f"can't access VMI {name}: {error.message}") from error
     conditions = get_list(vmi, "status", "conditions")
     if any(item.get("type") == "Paused" and item.get("status") == "True" for item in conditions):
         click.echo(f"Warning: {name} is paused. Console will be active after unpause.", err=True)

@@ -1,0 +1,102 @@
+"""virtctl in this process, and a small API server of its own for it to talk to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from virtplane.cli.virtctl import main as program
+
+SUB = "/apis/subresources.kubevirt.io/v1/namespaces"
+Stream = Callable[[web.WebSocketResponse], Awaitable[None]]
+
+
+@dataclass
+class FakeServer:
+    """Answers by method and path; everything else is an empty 200. Websockets are served by `stream`."""
+
+    url: str = ""
+    answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    stream: Stream | None = None
+
+    def refuse(self, method: str, path: str, code: int, message: str) -> None:
+        """Answer with a Status."""
+        status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message}
+        self.answers[method, path] = (code, status)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        text = await request.text()
+        self.requests.append((request.method, request.path_qs, json.loads(text) if text else None))
+        self.headers.append(dict(request.headers))
+        if request.headers.get("Upgrade") == "websocket" and self.stream and request.path not in self.paths:
+            socket = web.WebSocketResponse(protocols=["plain.kubevirt.io"])
+            await socket.prepare(request)
+            await self.stream(socket)
+            await socket.close()
+            return socket
+        code, body = self.answers.get((request.method, request.path), (200, {}))
+        return web.json_response(body, status=code)
+
+    @property
+    def paths(self) -> set[str]:
+        return {path for _, path in self.answers}
+
+    async def serve(self, started: threading.Event, stop: asyncio.Event) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        started.set()
+        await stop.wait()
+        await runner.cleanup()
+
+
+@pytest.fixture
+def api() -> Iterator[FakeServer]:
+    """A running server."""
+    server, started, loop = FakeServer(), threading.Event(), asyncio.new_event_loop()
+    stop = asyncio.Event()
+    thread = threading.Thread(target=loop.run_until_complete, args=(server.serve(started, stop),))
+    thread.start()
+    assert started.wait(5)
+    yield server
+    loop.call_soon_threadsafe(stop.set)
+    thread.join(5)
+    loop.close()
+
+
+@dataclass(frozen=True)
+class Result:
+    code: int
+    out: str
+    err: str
+
+
+Virtctl = Callable[..., Result]
+
+
+@pytest.fixture
+def virtctl(api: FakeServer, capsys: pytest.CaptureFixture[str]) -> Virtctl:
+    """Runs virtctl against the server; in a thread, whose event loop is nobody else's."""
+
+    def run(*arguments: str) -> Result:
+        capsys.readouterr()
+        with ThreadPoolExecutor(1) as pool:
+            code = pool.submit(program.main, [*arguments, "--server", api.url]).result(20)
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return run

@@ -1,0 +1,176 @@
+"""The program itself: its name, help, flags of every command, versions, and errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from virtplane import __version__
+from virtplane.cli.virtctl import main as program
+
+from .conftest import SUB, FakeServer, Virtctl
+
+_VERSION = "/apis/subresources.kubevirt.io/v1/version"
+
+
+@pytest.mark.parametrize(
+    ("started_as", "name"),
+    [
+        ("/usr/bin/virtctl", "virtctl"),
+        ("/usr/local/bin/kubectl-virt", "kubectl virt"),
+        ("oc-virt", "oc virt"),
+        ("main.py", "virtctl"),
+    ],
+)
+def test_a_plugin_calls_itself_what_its_user_typed(started_as: str, name: str) -> None:
+    assert program.program_name(started_as) == name
+
+
+@pytest.mark.feature("CTL-06")
+@pytest.mark.parametrize("arguments", [["help"], ["--help"], ["-h"]])
+def test_help_lists_all_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(arguments) == 0
+    shown = capsys.readouterr().out
+    words = {line.split()[0] for line in shown.splitlines() if line.startswith("  ")}
+    assert {"start", "stop", "restart", "pause", "console", "vnc", "ssh", "version", "help"} <= words
+    assert "options" not in words
+
+
+@pytest.mark.feature("CTL-07")
+@pytest.mark.parametrize("arguments", [["stop", "-h"], ["stop", "--help"], ["help", "stop"]])
+def test_help_of_a_command_shows_its_options(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "Stop a virtual machine." in shown
+    assert "--grace-period" in shown and "--force" in shown
+
+
+def test_help_of_no_command_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["help", "dance"]) == 1
+    assert 'unknown command "dance"' in capsys.readouterr().err
+
+
+@pytest.mark.feature("CTL-08")
+def test_options_shows_the_flags_of_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["options"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("The following options can be passed to any command:\n")
+    for flag in ("-n, --namespace", "--kubeconfig", "--context", "-s, --server", "--token", "-v, --v"):
+        assert flag in shown
+
+
+@pytest.mark.feature("CTL-12")
+@pytest.mark.parametrize(
+    "arguments", [["-n", "here", "start", "vm"], ["start", "vm", "-n", "here"], ["-nhere", "start", "vm"]]
+)
+def test_the_namespace_stands_before_or_after_the_verb(
+    api: FakeServer, virtctl: Virtctl, arguments: list[str]
+) -> None:
+    assert virtctl(*arguments).code == 0
+    assert api.requests[0][1] == f"{SUB}/here/virtualmachines/vm/start"
+
+
+def test_several_flags_may_stand_before_the_verb(api: FakeServer, virtctl: Virtctl) -> None:
+    assert virtctl("--namespace=a", "-v", "4", "--insecure-skip-tls-verify", "stop", "vm").code == 0
+    assert api.requests[0][1] == f"{SUB}/a/virtualmachines/vm/stop"
+
+
+@pytest.mark.feature("CTL-13")
+@pytest.mark.parametrize("flag", [["-v", "4"], ["--v=4"], ["-v4"]])
+def test_verbosity_is_accepted_by_commands(api: FakeServer, virtctl: Virtctl, flag: list[str]) -> None:
+    assert virtctl("start", "vm", *flag).code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "paused"), [("--paused=true", True), ("--paused=T", True), ("--paused=false", None)]
+)
+def test_switches_take_a_value_behind_an_equals_sign(
+    api: FakeServer, virtctl: Virtctl, given: str, paused: bool | None
+) -> None:
+    assert virtctl("start", given, "vm").code == 0
+    assert api.requests[0][2].get("paused") is paused
+
+
+def test_a_switch_that_is_neither_is_an_error(virtctl: Virtctl, capsys: pytest.CaptureFixture[str]) -> None:
+    result = virtctl("start", "--paused=perhaps", "vm")
+    assert (result.code, result.err) == (1, 'invalid argument "perhaps" for "--paused" flag\n')
+
+
+def test_what_stands_behind_two_dashes_is_left_alone() -> None:
+    command = program.virtctl.get_command(None, "start")  # type: ignore[arg-type]
+    assert command is not None
+    given = ["--paused=true", "--", "--paused=true"]
+    assert program.plain_switches(command, given) == ["--paused", "--", "--paused=true"]
+
+
+@pytest.mark.feature("CTL-05")
+def test_version_names_client_and_server(api: FakeServer, virtctl: Virtctl) -> None:
+    api.answers["GET", _VERSION] = (200, {"gitVersion": "v1.9.0", "goVersion": "python3.11"})
+    first, second = virtctl("version").out.splitlines()
+    assert first.startswith(f'Client Version: version.Info{{GitVersion:"v{__version__}", GitCommit:"", ')
+    assert second == (
+        'Server Version: version.Info{GitVersion:"v1.9.0", GitCommit:"", GitTreeState:"", BuildDate:"",'
+        ' GoVersion:"python3.11", Compiler:"", Platform:""}'
+    )
+
+
+@pytest.mark.feature("CTL-05")
+@pytest.mark.parametrize("flag", ["-c", "--client", "--client=true"])
+def test_the_clients_version_needs_no_server(api: FakeServer, virtctl: Virtctl, flag: str) -> None:
+    assert virtctl("version", flag).out.count("\n") == 1
+    assert api.requests == []
+
+
+@pytest.mark.parametrize(
+    ("command", "action", "failure", "feature"),
+    [
+        ("guestosinfo", "guestosinfo", "Error getting guestosinfo of VirtualMachineInstance vm, ", "CTL-10"),
+        ("userlist", "userlist", "Error listing users of VirtualMachineInstance vm, ", "CTL-11"),
+        ("fslist", "filesystemlist", "Error listing filesystems of VirtualMachineInstance vm, ", "CTL-09"),
+    ],
+)
+def test_what_the_guests_agent_tells_is_shown_as_indented_json(
+    api: FakeServer, virtctl: Virtctl, request: pytest.FixtureRequest, command: str, action: str,
+    failure: str, feature: str,
+) -> None:  # fmt: skip
+    request.node.user_properties.append(("feature", feature))
+    path = f"{SUB}/default/virtualmachineinstances/vm/{action}"
+    api.answers["GET", path] = (200, {"items": [{"name": "a"}]})
+    shown = virtctl(command, "vm").out
+    assert shown == json.dumps({"items": [{"name": "a"}]}, indent=2) + "\n"
+    api.refuse("GET", path, 409, "VMI does not have guest agent connected")
+    result = virtctl(command, "vm")
+    assert (result.code, result.err) == (1, f"{failure}VMI does not have guest agent connected\n")
+
+
+@pytest.mark.parametrize("arguments", [["dance"], ["start"], ["start", "a", "b"], ["start", "--what"]])
+def test_misuse_ends_with_one(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err != ""
+
+
+def test_an_unreachable_server_is_named(capsys: pytest.CaptureFixture[str], api: FakeServer) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(program.main, ["start", "vm", "--server", "http://127.0.0.1:9"]).result(10)
+    assert code == 1
+    assert "The connection to the server 127.0.0.1:9 was refused" in capsys.readouterr().err
+
+
+def test_credentials_of_the_command_line_reach_the_server(api: FakeServer, virtctl: Virtctl) -> None:
+    given = ["--token", "secret", "--as", "ann", "--as-group", "crew", "--as-group", "staff"]
+    assert virtctl("start", "vm", *given).code == 0
+    headers = api.headers[0]
+    assert headers["Authorization"] == "Bearer secret"
+    assert headers["Impersonate-User"] == "ann"
+    assert headers["User-Agent"].startswith("virtctl")
+
+
+def test_a_missing_certificate_file_is_an_error(virtctl: Virtctl) -> None:
+    result = virtctl("start", "vm", "--certificate-authority", "/nowhere.pem")
+    assert (result.code, result.err) == (1, "/nowhere.pem: No such file or directory\n")
