@@ -1,0 +1,280 @@
+"""Consoles, displays, forwarded ports and SSH: bytes between this terminal and a guest."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from aiohttp import web
+
+from virtplane.cli.virtctl import ssh
+from virtplane.cli.virtctl.portforward import Port, Target, parse_port, parse_target
+
+from .conftest import SUB, FakeServer, Virtctl
+
+SOURCES = Path(__file__).parents[5] / "src"
+_CONSOLE = f"{SUB}/default/virtualmachineinstances/vm/console"
+
+
+async def _echo(socket: web.WebSocketResponse) -> None:
+    async for message in socket:
+        await socket.send_bytes(b"<" + message.data + b">")
+
+
+async def _greet(socket: web.WebSocketResponse) -> None:
+    await socket.send_bytes(b"RFB 003.008\n")
+    await socket.receive()
+
+
+def _start(api: FakeServer, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "virtplane.cli.virtctl.main", *arguments, "--server", api.url]
+    variables = {"PYTHONPATH": str(SOURCES), "PATH": os.environ["PATH"], **environment}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables)
+
+
+def _read_until(stream: Any, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        piece = os.read(stream.fileno(), 4096)
+        assert piece, f"ended after {seen!r}"
+        seen += piece
+    return seen
+
+
+@pytest.mark.feature("ACC-14", "CTL-30")
+def test_the_console_carries_keys_until_the_escape_key(api: FakeServer) -> None:
+    api.stream = _echo
+    process = _start(api, "console", "vm")
+    assert process.stdin and process.stdout and process.stderr
+    banner = b"Successfully connected to vm console. Press Ctrl+] or Ctrl+5 to exit console.\n"
+    _read_until(process.stderr, banner)
+    process.stdin.write(b"ls\n")
+    process.stdin.flush()
+    _read_until(process.stdout, b"<ls\n>")
+    process.stdin.write(b"\x1d")
+    process.stdin.flush()
+    process.communicate(timeout=10)
+    assert process.returncode == 0
+    assert [path for _, path, _ in api.requests] == [_CONSOLE]
+
+
+@pytest.mark.feature("ACC-14")
+def test_a_console_that_is_refused_ends_with_the_servers_words(api: FakeServer) -> None:
+    api.refuse("GET", _CONSOLE, 404, 'virtualmachineinstance.kubevirt.io "vm" not found')
+    _, errors = _start(api, "console", "vm").communicate(timeout=10)
+    assert b'virtualmachineinstance.kubevirt.io "vm" not found' in errors
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def _first_line(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    line = await reader.readline()
+    writer.close()
+    return line
+
+
+@pytest.mark.parametrize("fixed", [pytest.param(False, id="free-port"), pytest.param(True, id="own-port")])
+@pytest.mark.feature("ACC-04", "ACC-05", "CTL-32", "CTL-33")
+async def test_the_displays_proxy_prints_its_port_and_serves_it(api: FakeServer, fixed: bool) -> None:
+    api.stream = _greet
+    port = _free_port()
+    arguments = [f"--port={port}"] if fixed else []
+    process = _start(api, "vnc", "--proxy-only=true", *arguments, "vm")
+    assert process.stdout
+    printed = json.loads(await asyncio.to_thread(process.stdout.readline))
+    assert list(printed) == ["port"]
+    assert not fixed or printed["port"] == port
+    assert await _first_line(printed["port"]) == b"RFB 003.008\n"
+    await asyncio.to_thread(process.communicate, timeout=10)
+    assert f"{SUB}/default/virtualmachineinstances/vm/vnc?preserveSession=false" in [
+        path for _, path, _ in api.requests
+    ]
+
+
+@pytest.mark.feature("ACC-03", "CTL-31")
+def test_a_viewer_is_started_on_the_display(api: FakeServer, tmp_path: Path) -> None:
+    api.stream = _greet
+    api.answers["GET", "/apis/kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm"] = (
+        200,
+        {"status": {"conditions": [{"type": "Paused", "status": "True"}]}},
+    )
+    viewer = tmp_path / "remote-viewer"
+    viewer.write_text(
+        f"#!{sys.executable}\n"
+        "import socket, sys, urllib.parse\n"
+        "url = urllib.parse.urlsplit(sys.argv[1])\n"
+        "assert url.scheme == 'vnc'\n"
+        "line = socket.create_connection((url.hostname, url.port)).recv(100)\n"
+        f"open({str(tmp_path / 'seen')!r}, 'wb').write(line)\n"
+    )
+    viewer.chmod(0o755)
+    process = _start(api, "vnc", "vm", "-n", "ns", "-v", "4", PATH=str(tmp_path))
+    _, errors = process.communicate(timeout=15)
+    assert process.returncode == 0
+    assert (tmp_path / "seen").read_bytes() == b"RFB 003.008\n"
+    assert b"Warning: vm is paused. Console will be active after unpause.\n" in errors
+
+
+def test_a_machine_without_viewer_says_so(api: FakeServer, tmp_path: Path) -> None:
+    api.stream = _greet
+    process = _start(api, "vnc", "vm", PATH=str(tmp_path))
+    _, errors = process.communicate(timeout=15)
+    assert (process.returncode, errors) == (1, b"no supported VNC app found in linux\n")
+
+
+@pytest.mark.feature("ACC-03")
+def test_a_display_that_is_refused_names_the_instance(api: FakeServer, virtctl: Virtctl) -> None:
+    path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+    api.refuse("GET", path, 404, "gone")
+    result = virtctl("vnc", "vm")
+    assert (result.code, result.err) == (1, "can't access VMI vm: gone\n")
+
+
+def test_a_port_is_carried_over_standard_input_and_output(api: FakeServer) -> None:
+    api.stream = _echo
+    process = _start(api, "port-forward", "--stdio=true", "vm/web/ns", "22")
+    assert process.stdin and process.stdout
+    process.stdin.write(b"SSH-2.0")
+    process.stdin.flush()
+    _read_until(process.stdout, b"<SSH-2.0>")
+    process.stdin.close()
+    process.wait(10)
+    assert api.requests[0][1] == f"{SUB}/ns/virtualmachines/web/portforward/22/tcp"
+    process.stdout.close()
+    assert process.stderr
+    process.stderr.close()
+
+
+async def test_a_local_port_leads_to_the_guests(api: FakeServer) -> None:
+    api.stream = _greet
+    process = _start(api, "port-forward", "vmi/web", "0:80")
+    assert process.stderr
+    line = (await asyncio.to_thread(process.stderr.readline)).decode()
+    assert line.startswith("forwarding tcp 127.0.0.1:") and line.endswith(" to 80\n")
+    port = int(line.split("127.0.0.1:")[1].split()[0])
+    assert await _first_line(port) == b"RFB 003.008\n"
+    process.terminate()
+    await asyncio.to_thread(process.communicate, timeout=10)
+    assert api.requests[0][1] == f"{SUB}/default/virtualmachineinstances/web/portforward/80/tcp"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ("web 80", "target must contain type and name separated by '/'"),
+        ("vm/ 80", "target must contain type and name separated by '/'"),
+        ("pod/web 80", "unsupported resource type 'pod'"),
+        ("vm/web sctp/80", "unknown protocol: sctp"),
+        ("vm/web 80:http", "invalid port: 80:http"),
+        ("vm/web 80 81 --stdio", "only one port supported when forwarding to stdout"),
+        ("vm/web udp/53", "udp can only be forwarded with --stdio"),
+    ],
+)
+def test_what_cannot_be_forwarded_is_told(virtctl: Virtctl, arguments: str, text: str) -> None:
+    result = virtctl("port-forward", *arguments.split())
+    assert (result.code, result.err) == (1, f"{text}\n")
+
+
+@pytest.mark.parametrize("kind", ["vm", "VMs", "virtualmachine", "virtualmachines"])
+def test_a_target_has_a_kind_a_name_and_perhaps_a_namespace(kind: str) -> None:
+    assert parse_target(f"{kind}/web", "own") == Target("virtualmachines", "web", "own")
+    assert parse_target(f"{kind}/web/other", "own") == Target("virtualmachines", "web", "other")
+    assert parse_target("vmis/web.a", "own") == Target("virtualmachineinstances", "web.a", "own")
+    with pytest.raises(click.ClickException):
+        parse_target("vm/a/b/c", "own")
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [
+        ("80", Port("tcp", 80, 80)),
+        ("8080:80", Port("tcp", 8080, 80)),
+        ("udp/53", Port("udp", 53, 53)),
+        ("tcp/2222:22", Port("tcp", 2222, 22)),
+    ],
+)
+def test_a_port_is_local_and_remote(text: str, port: Port) -> None:
+    assert parse_port(text) == port
+
+
+@pytest.fixture
+def became(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The command line that virtctl became."""
+    command: list[str] = []
+    done = threading.Event()
+
+    def become(program: str, arguments: list[str]) -> None:
+        command.extend(arguments)
+        done.set()
+
+    monkeypatch.setattr(ssh.os, "execv", become)
+    monkeypatch.setattr(ssh.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setenv("USER", "me")
+    return command
+
+
+@pytest.mark.feature("ACC-18", "CTL-34")
+def test_ssh_goes_through_a_forwarded_port(api: FakeServer, virtctl: Virtctl, became: list[str]) -> None:
+    assert virtctl("-n", "ns", "ssh", "cloud-user@vm/web", "-i", "/keys/id", "-c", "uptime").code == 0
+    assert became[0] == "ssh"
+    assert became[-2:] == ["cloud-user@vm.web.ns", "uptime"]
+    assert became[became.index("-i") + 1] == "/keys/id"
+    assert became[became.index("-p") + 1] == "22"
+    proxy = shlex.split(became[became.index("-o") + 1].removeprefix("ProxyCommand="))
+    assert proxy[-3:] == ["--stdio", "vm/web/ns", "22"]
+    assert f"--server={api.url}" in proxy
+
+
+@pytest.mark.feature("CTL-34")
+def test_ssh_leaves_keys_and_users_to_openssh_when_none_are_named(
+    virtctl: Virtctl, became: list[str]
+) -> None:
+    assert virtctl("ssh", "vmi/web", "-t", "-o StrictHostKeyChecking=no", "--known-hosts", "/k").code == 0
+    assert "-i" not in became
+    assert became[-1] == "me@vmi.web.default"
+    assert "StrictHostKeyChecking=no" in became and "UserKnownHostsFile=/k" in became
+
+
+@pytest.mark.feature("ACC-20", "CTL-35")
+def test_a_file_is_copied_into_the_guest(virtctl: Virtctl, became: list[str]) -> None:
+    assert virtctl("scp", "-i", "/keys/id", "notes.txt", "cloud-user@vm/web:/tmp").code == 0
+    assert became[0] == "scp"
+    assert became[-2:] == ["notes.txt", "cloud-user@vm.web.default:/tmp"]
+    assert became[became.index("-P") + 1] == "22"
+
+
+@pytest.mark.feature("ACC-20", "CTL-36")
+def test_a_file_is_copied_out_of_the_guest(virtctl: Virtctl, became: list[str]) -> None:
+    assert virtctl("scp", "-r", "--preserve", "cloud-user@vm/web:notes.txt", ".").code == 0
+    assert became[-2:] == ["cloud-user@vm.web.default:notes.txt", "."]
+    assert "-r" in became and "-p" in became
+
+
+@pytest.mark.parametrize(
+    ("ends", "text"),
+    [
+        (("vm/a:x", "vm/b:y"), "copying from a remote location to another remote location is not supported"),
+        (("a", "b"), "none of the two provided locations seems to be a remote location"),
+    ],
+)
+def test_one_end_of_a_copy_is_here_and_one_there(virtctl: Virtctl, ends: tuple[str, str], text: str) -> None:
+    result = virtctl("scp", *ends)
+    assert result.code == 1 and result.err.startswith(text)
