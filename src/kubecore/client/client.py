@@ -353,7 +353,8 @@ class Client:
         body: object,
         headers: Mapping[str, str] | None,
     ) -> Request:
-        defaults = {"Accept": "application/json", "User-Agent": self.config.user_agent}
+        # The second part is for answers without a body, which have no type.
+        defaults = {"Accept": "application/json, */*", "User-Agent": self.config.user_agent}
         content: bytes | None = None
         if body is not None:
             content = body if isinstance(body, bytes) else orjson.dumps(body)
