@@ -52,7 +52,10 @@ _EXCLUDED = (
     "./lib/systemd",
     "./usr/share/bash-completion",
     "./usr/share/bug",
-    "./usr/share/doc",
+    # Everything there but the copyright files, which go where the programs go.
+    "./usr/share/doc/*/[!c]*",
+    "./usr/share/doc/*/c[!o]*",
+    "./usr/share/doc/*/co[!p]*",
     "./usr/share/doc-base",
     "./usr/share/info",
     "./usr/share/lintian",
@@ -61,12 +64,14 @@ _EXCLUDED = (
     "./usr/share/zsh",
     "./var/cache",
 )
+_STATUS = "status"
 _MERGED_FOLDERS = ("bin", "lib", "lib64", "sbin")
 
 
 def fetch(folder: Path) -> list[Path]:
     """Download the packages and all they depend on into `folder`. Returns them by name. Raises BuildError."""
     (folder / "partial").mkdir(parents=True)
+    (folder / _STATUS).touch()
     try:
         _download(folder)
     except BuildError:
@@ -89,8 +94,9 @@ def _download(folder: Path) -> None:
 def download_command(folder: Path) -> list[str]:
     """apt-get for a machine on which nothing is installed; the host's records are read, never written."""
     options = {
-        "Dir::State::status": "/dev/null",
-        "Dir::State::extended_states": "/dev/null",
+        # apt's locks are beside this file.
+        "Dir::State::status": str(folder / _STATUS),
+        "Dir::State::extended_states": str(folder / "extended_states"),
         "Dir::Cache::archives": str(folder),
         "Dir::Cache::pkgcache": "",
         "Dir::Cache::srcpkgcache": "",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,13 +18,13 @@ from virtplane.image.commands import BuildError
 @pytest.fixture(autouse=True)
 def _folder_for_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "work").mkdir()
-    monkeypatch.setattr(image.tempfile, "tempdir", str(tmp_path / "work"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "work"))
 
 
 @pytest.fixture
 def _small_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """No downloads: the distribution is a Python link, the pinned packages are one file."""
-    here = product.sys.version_info
+    here = sys.version_info
 
     def unpack(debs: list[Path], tree: Path) -> None:
         (tree / "usr/bin").mkdir(parents=True)

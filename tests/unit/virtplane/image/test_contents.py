@@ -25,10 +25,10 @@ def _imports(source: str) -> set[str]:
 
 
 def test_apt_sees_a_machine_without_packages_and_writes_nothing_of_the_hosts() -> None:
-    command = distribution.download_command(Path("/work-folder/debs"))
+    command = distribution.download_command(Path("/some-folder/debs"))
     options = [command[index + 1] for index, word in enumerate(command) if word == "-o"]
-    assert "Dir::State::status=/dev/null" in options
-    assert "Dir::Cache::archives=/work-folder/debs" in options
+    assert "Dir::State::status=/some-folder/debs/status" in options, "locks are made beside it"
+    assert "Dir::Cache::archives=/some-folder/debs" in options
     assert {"Dir::Cache::pkgcache=", "Dir::Cache::srcpkgcache="} <= set(options)
     assert "--download-only" in command
     assert command[command.index("install") + 1 :] == list(distribution.PACKAGES)
@@ -61,16 +61,17 @@ def _deb(folder: Path, name: str, files: dict[str, str]) -> Path:
 
 
 @pytest.mark.skipif(not Path("/usr/bin/dpkg-deb").exists(), reason="dpkg-deb is not installed")
-def test_packages_are_unpacked_into_a_merged_usr_without_documentation(tmp_path: Path) -> None:
+def test_packages_are_unpacked_into_a_merged_usr_without_documentation_but_copyrights(tmp_path: Path) -> None:
+    documents = ("copyright", "changelog.gz", "contributors", "NEWS.gz", "examples/copyright")
     debs = [
-        _deb(tmp_path, "old", {"lib/a.so": "a", "usr/share/doc/old/copyright": "c"}),
+        _deb(tmp_path, "old", {"lib/a.so": "a"} | {f"usr/share/doc/old/{name}": "d" for name in documents}),
         _deb(tmp_path, "new", {"usr/lib/b.so": "b", "etc/apt/sources.list": "s"}),
     ]
     tree = tmp_path / "tree"
     distribution.unpack(debs, tree)
     assert (tree / "lib").readlink() == Path("usr/lib")
     assert sorted(path.name for path in (tree / "usr/lib").iterdir()) == ["a.so", "b.so"]
-    assert not (tree / "usr/share/doc").exists()
+    assert [path.name for path in (tree / "usr/share/doc/old").rglob("*")] == ["copyright"]
     assert not (tree / "etc/apt").exists()
     assert "Version: 1\n" in (tree / "var/lib/dpkg/status.d/old").read_text()
 
