@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_bool, get_int, get_object, get_str
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
+from virtplane.compute.domain.processor import memory_bytes
 from virtplane.compute.domain.xml import Element, element, on_off, yes_no
 
 _NAMESPACE = "http://kubevirt.io"
@@ -76,7 +77,17 @@ def render_features(domain: JsonObject, context: DomainContext) -> Element:
     if not context.emulation and "hyperv" in features:
         node.append(_hyperv(get_object(features, "hyperv")))
     node.append(element("vmport", {"state": False}))
+    if context.emulation:
+        node.append(element("tcg", {}, element("tb-cache", {"unit": "MiB"}, str(_translation_cache(domain)))))
     return node
+
+
+def _translation_cache(domain: JsonObject) -> int:
+    """MiB for the emulator's translations of guest code: a quarter of the guest's memory, 32 to 512.
+
+    QEMU's own limit is 1 GiB, which guests fill in time; a small one boots as fast with the least of these.
+    """
+    return max(32, min(512, memory_bytes(domain) // 4 // 1024**2))
 
 
 def _hyperv(settings: JsonObject) -> Element:

@@ -26,7 +26,13 @@ _DAEMON_CONFIGURATION = """\
 log_outputs = "{level}:stderr"
 host_uuid = "{host}"
 max_client_requests = 20
+min_workers = 1
+prio_workers = 2
 """
+# It serves one guest and few callers.
+
+_DRIVER = "libvirt/connection-driver/libvirt_driver_qemu.so"
+_LIBRARIES = (Path("/usr/lib"), Path("/usr/lib64"))
 
 
 class LibvirtDaemon:
@@ -51,6 +57,7 @@ class LibvirtDaemon:
         text = _DAEMON_CONFIGURATION.format(level=level, host=uuid.uuid4())
         for name in ("libvirtd.conf", "virtqemud.conf"):
             (folder / name).write_text(text)
+        self._offer_one_driver()
         self._settings.cache_directory.mkdir(parents=True, exist_ok=True)
         self._settings.libvirt_socket.parent.mkdir(parents=True, exist_ok=True)
 
@@ -88,6 +95,19 @@ class LibvirtDaemon:
         if virsh is not None:
             os.posix_spawn(virsh, [virsh, "-q", "-c", uri, "shutdown", domain], self._environment())
 
+    @property
+    def _drivers(self) -> Path:
+        return self._settings.home_directory / "libvirt" / "drivers"
+
+    def _offer_one_driver(self) -> None:
+        """The monolithic daemon loads every driver that it finds, and a launcher needs that of QEMU alone."""
+        found = [path for folder in _LIBRARIES for path in (folder / _DRIVER, *folder.glob(f"*/{_DRIVER}"))]
+        driver = next((path for path in found if path.exists()), None)
+        link = self._drivers / Path(_DRIVER).name
+        if driver is not None and not link.is_symlink():
+            self._drivers.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(driver)
+
     def _listen(self) -> socket.socket:
         if self._socket is None:
             path = self._settings.libvirt_socket
@@ -100,6 +120,7 @@ class LibvirtDaemon:
 
     def _environment(self) -> dict[str, str]:
         home = str(self._settings.home_directory)
+        drivers = {"LIBVIRT_DRIVER_DIR": str(self._drivers)} if self._drivers.is_dir() else {}
         return {
             "PATH": os.environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             "HOME": home,
@@ -108,4 +129,7 @@ class LibvirtDaemon:
             "XDG_CACHE_HOME": str(self._settings.cache_directory),
             "XDG_RUNTIME_DIR": str(self._settings.runtime_directory),
             "LC_ALL": "C.UTF-8",
+            # A heap for each of its threads would be memory that lies idle; QEMU does not inherit this.
+            "MALLOC_ARENA_MAX": "1",
+            **drivers,
         }
