@@ -15,8 +15,9 @@ from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 
+from ..kinds import protobuf
 from .go_json import syntax_error
-from .media import JSON, OFFERED, YAML
+from .media import JSON, OFFERED, PROTOBUF, YAML
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
 _SUMMARY_BYTES = 30
@@ -60,15 +61,17 @@ def media_type(request: web.BaseRequest) -> str:
     if not header:
         return JSON
     found = header.partition(";")[0].strip().lower()
-    if found in (JSON, YAML):
+    if found in (JSON, YAML, PROTOBUF):
         return found
     raise errors.unsupported_media_type(OFFERED)
 
 
 def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: bool = True) -> Body:
-    """The document of a body. Raises StatusError (400); `kind` is what its message expects."""
+    """The document of a body. Raises StatusError (400, 415); `kind` is what its message expects."""
     if content_type == YAML:
         return _decode_yaml(raw, kind)
+    if content_type == PROTOBUF:
+        return Body(protobuf.decode(raw))
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -222,7 +225,10 @@ def _collect(value: Any, path: str, found: list[str]) -> None:
 
 
 def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: bool = False) -> None:
-    """Refuse another apiVersion or kind (400); set them where absent (custom resources must name them)."""
+    """Refuse another apiVersion or kind (400); set them where absent (custom resources must name them).
+
+    A custom resource of another kind is refused by its validation, after admission.
+    """
     sent_version = str(document.get("apiVersion") or "")
     sent_kind = str(document.get("kind") or "")
     if (sent_version or custom) and sent_version != api_version:
@@ -233,9 +239,7 @@ def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: boo
     if sent_kind and sent_kind != kind:
         group, _, version = api_version.rpartition("/")
         if custom:
-            name = str((document.get("metadata") or {}).get("name") or "")
-            problem = fields.invalid("kind", sent_kind, f"must be {kind}")
-            raise errors.invalid(sent_kind, group, name, [problem])
+            return
         internal = group.partition(".")[0] or "core"
         raise errors.bad_request(
             f"{sent_kind} in version {fields.go_quote(version)} cannot be handled as a {kind}: "
