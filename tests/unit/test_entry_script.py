@@ -1,0 +1,109 @@
+"""The script ``./virtplane`` on systems that lack something. Programs of the system are stand-ins."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "virtplane"
+_TOOLS = ("sh", "cat", "cksum", "cut", "dirname", "readlink", "id", "grep", "env", "tail", "mktemp", "rm")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout without environment, and a folder `bin` with the few programs that the script may find."""
+    (tmp_path / "bin").mkdir()
+    for tool in _TOOLS:
+        found = shutil.which(tool)
+        assert found is not None
+        (tmp_path / "bin" / tool).symlink_to(found)
+    root = tmp_path / "checkout"
+    root.mkdir()
+    shutil.copy(SCRIPT, root / "virtplane")
+    (root / "requirements.lock").touch()
+    (root / "requirements-dev.lock").touch()
+    return root
+
+
+def _program(checkout: Path, name: str, text: str) -> None:
+    path = checkout.parent / "bin" / name
+    path.unlink(missing_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def _environment(checkout: Path) -> Path:
+    """An installed environment whose Python only says what it was asked."""
+    python = checkout / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "python $*"\nexit 5\n')
+    python.chmod(0o755)
+    return python
+
+
+def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = str(checkout.parent / "bin")
+    return subprocess.run(
+        [str(checkout / "virtplane"), *arguments],
+        env={"PATH": path, "HOME": str(checkout)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_on_an_unknown_system_the_missing_packages_are_listed(checkout: Path) -> None:
+    done = _run(checkout, "up")
+    assert done.returncode == 2
+    assert "only on Debian 12, Debian 13 and Ubuntu 24.04" in done.stderr
+    assert "qemu-system-x86" in done.stderr and "containerd" in done.stderr
+    assert all(line.startswith("virtplane: ") for line in done.stderr.splitlines())
+
+
+def test_packages_are_installed_by_root_alone(checkout: Path) -> None:
+    if "ID=debian" not in Path("/etc/os-release").read_text():
+        pytest.skip("the script reads this system's /etc/os-release")
+    _program(checkout, "dpkg-query", "exit 1")
+    _program(checkout, "id", "echo 1000")
+    done = _run(checkout, "up")
+    assert done.returncode == 3
+    assert "as root, or through sudo" in done.stderr
+
+
+def test_what_apt_said_is_shown_when_it_fails(checkout: Path) -> None:
+    if "ID=debian" not in Path("/etc/os-release").read_text():
+        pytest.skip("the script reads this system's /etc/os-release")
+    _program(checkout, "dpkg-query", "exit 1")
+    _program(checkout, "id", "echo 0")
+    _program(checkout, "apt-get", "echo no route to the mirror; exit 100")
+    done = _run(checkout, "up")
+    assert done.returncode == 2
+    assert "no route to the mirror" in done.stderr
+    assert "apt-get could not install:" in done.stderr
+
+
+def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
+    _environment(checkout)
+    fingerprint = subprocess.run(
+        "cat virtplane requirements.lock requirements-dev.lock | cksum | cut -d ' ' -f 1",
+        shell=True,
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    (checkout / f".venv/.installed-run-{fingerprint}").touch()
+    done = _run(checkout, "status", "--state", "/x")
+    assert (done.returncode, done.stdout) == (5, "python -m virtplane.cli.main status --state /x\n")
+
+
+def test_the_script_works_through_a_link(checkout: Path) -> None:
+    link = checkout.parent / "virtplane"
+    link.symlink_to("checkout/virtplane")
+    done = subprocess.run(
+        [str(link)], env={"PATH": str(checkout.parent / "bin")}, capture_output=True, text=True, check=False
+    )
+    assert "only on Debian 12" in done.stderr
