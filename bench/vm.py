@@ -1,0 +1,238 @@
+"""Virtual machines: how long they take and what they cost, beside bare QEMU of the same machine.
+
+    python -m bench.vm --archive GUEST.tar [--state DIR] [--machines 20] [--together]
+
+Brings an instance of its own up (and removes it), unless `--keep` says to leave it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from bench import bare, memory
+from bench.figures import heading, machine, percentile, row, say
+from bench.timeline import STEPS, Recorder, Timeline
+from kubecore.client import Client, load_kubeconfig
+from kubecore.json import JsonObject
+from virtplane.api.resources import VIRTUAL_MACHINES
+from virtplane.compute.handler import kvm
+
+_ROOT = Path(__file__).resolve().parents[1]
+_NAMESPACE = "default"
+_GUEST_MIB = 128
+_SETTLE_SECONDS = 10.0
+_LIMIT_SECONDS = 180.0
+_PARTS = ("virtualmachines", "virtualmachineinstances", "pods")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One embedded cluster."""
+
+    state: Path
+
+    def up(self) -> float:
+        """Seconds until everything is ready."""
+        begun = time.monotonic()
+        self._run(str(_ROOT / "virtplane"), "up", "--state", str(self.state))
+        return time.monotonic() - begun
+
+    def kindling(self, command: str, *arguments: str) -> str:
+        """Output of kindling's command line."""
+        return self._run(str(_ROOT / ".venv/bin/kindling"), command, "--state", str(self.state), *arguments)
+
+    def processes(self) -> list[memory.Process]:
+        """All processes of the instance, its pods' included."""
+        words = next(line.split() for line in self.kindling("status").splitlines() if line.startswith("sup"))
+        return memory.descendants(int(words[1]))
+
+    def _run(self, *command: str) -> str:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+class Machines:
+    """Creates and deletes copies of the demo machine and notes when."""
+
+    def __init__(self, client: Client, recorder: Recorder) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._manifest: JsonObject = yaml.safe_load((_ROOT / "examples/demo-vm.yaml").read_text())
+
+    async def create(self, name: str) -> Timeline:
+        """Create, and wait until the instance runs."""
+        manifest = copy.deepcopy(self._manifest)
+        manifest["metadata"]["name"] = name
+        # The guest's own shutdown is not what is measured.
+        manifest["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 0
+        line = self._recorder.machines[name] = Timeline(time.monotonic())
+        await self._client.create(VIRTUAL_MACHINES, manifest, _NAMESPACE)
+        await self._recorder.wait(lambda: "VMI Running" in line.moments, _LIMIT_SECONDS)
+        return line
+
+    async def delete(self, name: str) -> float:
+        """Delete, and give the seconds until machine, instance and pod are gone."""
+        line = self._recorder.machines[name]
+        begun = time.monotonic()
+        await self._client.delete(VIRTUAL_MACHINES, name, _NAMESPACE)
+        await self._recorder.wait(lambda: all(part in line.deleted for part in _PARTS), _LIMIT_SECONDS)
+        return max(line.deleted.values()) - begun
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bench.vm", description=__doc__)
+    parser.add_argument("--archive", type=Path, required=True, help="the demo guest's image archive")
+    parser.add_argument(
+        "--state", type=Path, help="an instance to use; default: a new one, removed at the end"
+    )
+    parser.add_argument("--machines", type=int, default=20)
+    parser.add_argument("--together", action="store_true", help="create them all at once, too")
+    parser.add_argument("--keep", action="store_true", help="leave the instance running")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Command line."""
+    options = _arguments()
+    say(machine())
+    with tempfile.TemporaryDirectory(prefix="bench-vm-") as folder:
+        instance = Instance(options.state or Path(folder) / "state")
+        try:
+            asyncio.run(_measure(instance, options, Path(folder)))
+        finally:
+            if not options.keep:
+                instance.kindling("reset")
+    say()
+    say(machine())
+    return 0
+
+
+async def _measure(instance: Instance, options: argparse.Namespace, folder: Path) -> None:
+    accelerator = "kvm" if (await kvm.probe()).usable else "tcg"
+    say(f"accelerator: {accelerator}")
+    heading("start", "this", "", "target")
+    first = instance.up()
+    row("up to ready, first", f"{first:.1f} s", target="20 s", met=first <= 20)
+    instance.kindling("down")
+    again = instance.up()
+    row("up to ready, again", f"{again:.1f} s", target="20 s", met=again <= 20)
+    instance.kindling("load", str(options.archive))
+    await asyncio.sleep(_SETTLE_SECONDS)
+    _report_idle(instance)
+    disk = bare.disk_of(options.archive, folder)
+    runs = [await bare.run(disk, accelerator, _GUEST_MIB, until_prompt=index < 3) for index in range(5)]
+    async with Client(load_kubeconfig(instance.state / "kubeconfig")) as client:
+        recorder = Recorder(client, _NAMESPACE)
+        watching = asyncio.create_task(_watch(recorder))
+        try:
+            await _report_machines(Machines(client, recorder), recorder, options, runs)
+        finally:
+            watching.cancel()
+
+
+async def _watch(recorder: Recorder) -> None:
+    await recorder.run(asyncio.Event())
+
+
+def _report_idle(instance: Instance) -> None:
+    heading("idle memory (PSS)", "this", "RSS", "target")
+    processes = instance.processes()
+    for process in sorted(processes, key=lambda each: -each.pss):
+        if process.pss > 1024:
+            row(
+                f"  {process.label}"[:44],
+                f"{process.pss / 1024:.0f} MiB",
+                beside=f"{process.rss / 1024:.0f} MiB",
+            )
+    total = sum(process.pss for process in processes) / 1024
+    row("whole stack", f"{total:.0f} MiB", target="600 MiB", met=total <= 600)
+
+
+async def _report_machines(
+    machines: Machines, recorder: Recorder, options: argparse.Namespace, runs: list[bare.BareRun]
+) -> None:
+    names = [f"bench-{index}" for index in range(options.machines)]
+    await machines.create("warm")
+    await machines.delete("warm")
+    created: list[Timeline] = []
+    gone: list[float] = []
+    for name in names:
+        created.append(await machines.create(name))
+        gone.append(await machines.delete(name))
+    _report_latency(f"{len(names)} machines, one after another", created, gone, runs, target=2.5)
+    await machines.create("weighed")
+    await asyncio.sleep(_SETTLE_SECONDS)
+    _report_weight(recorder.machines["weighed"].pod_uid, runs)
+    await machines.delete("weighed")
+    if options.together:
+        names = [f"together-{index}" for index in range(options.machines)]
+        created = await asyncio.gather(*(machines.create(name) for name in names))
+        gone = await asyncio.gather(*(machines.delete(name) for name in names))
+        _report_latency(f"{len(names)} machines, all at once", created, gone, runs, target=None)
+
+
+def _report_latency(
+    title: str, created: list[Timeline], gone: list[float], runs: list[bare.BareRun], target: float | None
+) -> None:
+    heading(title, "this", "bare QEMU", "target")
+    running = [line.moments["VMI Running"] for line in created]
+    beside = [run.running for run in runs]
+    half = percentile(running, 0.5)
+    row(
+        "create to Running, P50",
+        f"{half:.2f} s",
+        beside=f"{percentile(beside, 0.5):.2f} s",
+        target=f"{target} s" if target else "",
+        met=half <= target if target else None,
+    )
+    row("create to Running, P95", f"{percentile(running, 0.95):.2f} s", beside=f"{max(beside):.2f} s")
+    ended = [run.gone for run in runs]
+    row("delete to gone, P50", f"{percentile(gone, 0.5):.2f} s", beside=f"{percentile(ended, 0.5):.2f} s")
+    row("delete to gone, P95", f"{percentile(gone, 0.95):.2f} s", beside=f"{max(ended):.2f} s")
+    say("  median moments since the request, and what each step took:")
+    before = 0.0
+    for step in STEPS:
+        moments = [line.moments[step] for line in created if step in line.moments]
+        if moments:
+            middle = statistics.median(moments)
+            row(f"    {step}", f"{middle:.3f} s", beside=f"+{middle - before:.3f} s")
+            before = middle
+
+
+def _report_weight(uid: str, runs: list[bare.BareRun]) -> None:
+    heading("memory of a machine, guest RAM left out", "this", "bare QEMU", "target")
+    total = 0.0
+    for process in memory.pod_processes(uid):
+        size = process.pss
+        if "qemu-system" in process.command.split()[0]:
+            guest, translated = memory.guest_and_translations(process.pid, _GUEST_MIB * 1024 * 1024)
+            size -= guest + translated
+            middle = statistics.median(run.overhead for run in runs[:3])
+            row("  qemu", f"{size / 1024:.1f} MiB", beside=f"{middle / 1024:.1f} MiB")
+            middle = statistics.median(run.translated for run in runs[:3])
+            row(
+                "  (translated code, emulation only)",
+                f"{translated / 1024:.1f} MiB",
+                beside=f"{middle / 1024:.1f} MiB",
+            )
+        else:
+            row(f"  {process.label}"[:44], f"{size / 1024:.1f} MiB")
+        total += size / 1024
+    row("a machine", f"{total:.1f} MiB", target="40 MiB", met=total <= 40)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
