@@ -132,8 +132,17 @@ class _Dispatcher(PluginBase):
 async def in_version(
     obj: JsonObject | None, shown: ResourceDefinition, attributes: AdmissionAttributes
 ) -> JsonObject | None:
-    """The object in the version that a webhook asked for."""
-    if obj is None or shown is attributes.definition:
+    """The object in the version that a webhook asked for.
+
+    A custom resource is always shown with the kind of its resource. Its validation, which refuses another
+    kind, comes later, and sees what a webhook that changes the object made of it.
+    """
+    if obj is None:
+        return None
+    if attributes.definition.custom and attributes.ctx.subresource in ("", "status"):
+        kind = attributes.definition.resource.kind
+        obj = obj if obj.get("kind") == kind else {**obj, "kind": kind}
+    if shown is attributes.definition:
         return obj
     if obj.get("kind") != attributes.definition.resource.kind:
         return obj  # the body of a subresource has no other versions

@@ -21,6 +21,7 @@ from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.fields import FieldError, invalid
+from kubecore.objects.goformat import go_print
 from kubecore.resources import ResourceType
 from kubecore.schema import (
     Schema,
@@ -53,6 +54,7 @@ class CustomStrategy(GenericStrategy):
     def __init__(self, crd: JsonObject, version: JsonObject, schema: Schema) -> None:
         subresources = get_object(version, "subresources")
         self.has_status = "status" in subresources
+        self._kind = get_str(crd, "spec", "names", "kind")
         self._schema = schema
         self._rules = RuleChecker(schema)
         self._scale = subresources.get("scale")
@@ -83,6 +85,9 @@ class CustomStrategy(GenericStrategy):
         return self._check(new, old)
 
     def _check(self, obj: JsonObject, old: JsonObject | None) -> list[FieldError]:
+        kind = obj.get("kind")
+        if kind != self._kind:
+            return [invalid("kind", kind, f"must be {self._kind}")]
         found = validate(obj, self._schema)
         found += self._scale_errors(obj)
         found += validate_embedded(obj, self._schema)
@@ -95,6 +100,9 @@ class CustomStrategy(GenericStrategy):
         found = []
         for field in ("specReplicasPath", "statusReplicasPath"):
             path = str(self._scale.get(field))
+            problem = _access_error(obj, path)
+            if problem:
+                found.append(invalid(path, 0, problem))
             value = _at(obj, path)
             if not isinstance(value, int) or isinstance(value, bool):
                 continue
@@ -149,6 +157,23 @@ def _at(obj: Any, path: str) -> Any:
             return None
         obj = obj.get(part)
     return obj
+
+
+_GO_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+
+
+def _access_error(obj: Any, path: str) -> str:
+    """Why there can be nothing at a simple path: a part on the way is no object. Empty otherwise."""
+    parts = path.removeprefix(".").split(".")
+    for count, part in enumerate(parts, 1):
+        if not isinstance(obj, dict):
+            where = "." + ".".join(parts[:count])
+            found = f"{go_print(obj)} is of the type {_GO_TYPES[type(obj)]}"
+            return f"{where} accessor error: {found}, expected map[string]interface{{}}"
+        obj = obj.get(part)
+        if obj is None:
+            return ""
+    return ""
 
 
 def _label(value: Any) -> str:

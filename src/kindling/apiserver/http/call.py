@@ -97,13 +97,17 @@ def write_options(call: Call, kind: str) -> WriteOptions:
     return WriteOptions(bool(values), manager, validation, force)
 
 
-def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool) -> Media:
-    """The media type of the answer. Raises StatusError (406)."""
+def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool, routed: bool = True) -> Media:
+    """The media type of the answer. Raises StatusError (406).
+
+    `routed`: the path is one of a fixed route, whose types are compared first and with other words; those of
+    custom resources are not.
+    """
     header = request.headers.get("Accept")
     if media.is_plain_json(header):
         return Media(pretty=pretty)
     accepted = media.parse_accept(header or "")
-    if not media.matches_any_offer(accepted):
+    if routed and not media.matches_any_offer(accepted):
         offers = ", ".join(media.OFFERED)
         raise errors.StatusError(
             406,

@@ -23,6 +23,7 @@ from .answers import Answer
 from .call import Call, write_options
 from .connection import Connection
 from .media import JSON, OFFERED, PARTIAL, PARTIAL_LIST, TABLE, YAML
+from .request_info import RequestInfo
 from .watching import Watch, WatchQuery
 
 _WATCH_TYPES = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -48,6 +49,11 @@ class ResourceApi:
         self._objects = objects
         self._connect = connect
 
+    def is_custom(self, info: RequestInfo) -> bool:
+        """Whether the request is about a custom resource."""
+        definition = self._registry.catalog.find(info.group, info.version, info.resource)
+        return definition is not None and definition.custom
+
     async def handle(self, call: Call) -> Answer | web.StreamResponse:
         """Answer a request for a resource. Raises StatusError."""
         info = call.info
@@ -61,20 +67,9 @@ class ResourceApi:
         self._check_path(definition, call)
         if info.subresource:
             return await self._subresource(call, definition)
-        method = call.request.method
         if info.name and not info.watch_prefix and info.verb not in ("list", "watch"):
-            if method in ("GET", "HEAD"):
-                return await self._get(call, definition)
-            if method == "PUT":
-                self._need(definition, "update")
-                return await self._update(call, writes.Target(definition))
-            if method == "PATCH":
-                self._need(definition, "patch")
-                return await self._patch(call, writes.Target(definition))
-            if method == "DELETE":
-                self._need(definition, "delete")
-                return await self._delete(call, definition)
-            raise errors.method_not_allowed()
+            return await self._handle_item(call, definition)
+        method = call.request.method
         if method in ("GET", "HEAD"):
             if info.verb == "watch":
                 self._need(definition, "watch")
@@ -89,6 +84,26 @@ class ResourceApi:
         if method == "DELETE":
             self._need(definition, "deletecollection")
             return await self._delete_collection(call, definition)
+        raise errors.method_not_allowed()
+
+    async def _handle_item(self, call: Call, definition: ResourceDefinition) -> Answer:
+        """A request for one object by name."""
+        method = call.request.method
+        if method in ("GET", "HEAD"):
+            return await self._get(call, definition)
+        if method == "PUT":
+            self._need(definition, "update")
+            return await self._update(call, writes.Target(definition))
+        if method == "PATCH":
+            self._need(definition, "patch")
+            return await self._patch(call, writes.Target(definition))
+        if method == "DELETE":
+            self._need(definition, "delete")
+            return await self._delete(call, definition)
+        if method == "POST" and definition.custom:
+            # The paths of custom resources are not routed by method: the name in the URL goes unread.
+            self._need(definition, "create")
+            return await self._create(call, definition)
         raise errors.method_not_allowed()
 
     @staticmethod
@@ -350,6 +365,8 @@ class ResourceApi:
         raw = await bodies.read(call.request)
         strict = ctx.options.get("fieldValidation") or "Warn"
         body = bodies.decode(raw, content_type, definition.resource.kind, check_duplicates=strict != "Ignore")
+        if definition.custom:
+            decoding.report_other_version(definition, body.document, strict, ctx)
         bodies.check_kind(
             body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
         )
@@ -422,9 +439,9 @@ class ResourceApi:
     def _patch_type(call: Call, definition: ResourceDefinition) -> str:
         header = (call.request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
         found = _PATCH_TYPES.get(header)
-        if found is None:
+        if found is None and not definition.custom:
             raise errors.StatusError(415, errors.UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type", {})
-        if found == "strategic" and definition.custom:
+        if found is None or (found == "strategic" and definition.custom):
             supported = [name for name, kind in _PATCH_TYPES.items() if kind != "strategic"]
             raise errors.unsupported_media_type(supported)
         return found

@@ -117,7 +117,8 @@ class RequestServer:
         pretty = request.method in ("GET", "HEAD") and call.flag("pretty")
         if info.is_resource:
             if not info.subresource or info.subresource in ("status", "scale"):
-                call.media = negotiate(request, pretty=pretty, transforms=True)
+                routed = not routes.resources.is_custom(info)
+                call.media = negotiate(request, pretty=pretty, transforms=True, routed=routed)
             return await routes.resources.handle(call)
         page = routes.pages(info.path)
         if page is None:

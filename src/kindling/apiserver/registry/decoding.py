@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields
 from kubecore.schema.metadata import OBJECT_META
 from kubecore.schema.model import Schema, SchemaSet
@@ -55,6 +55,24 @@ def complete(
         problems += [f"unknown field {fields.go_quote(path)}" for path in unknown]
         report(definition, problems, strictness, ctx)
     default(definition, document)
+
+
+def report_other_version(
+    definition: ResourceDefinition, document: JsonObject, strictness: str, ctx: RequestContext
+) -> None:
+    """Name the fields that a custom resource does not have in the version that the body claims.
+
+    The body is going to be refused for its version, but decoding comes first.
+    """
+    sent = str(document.get("apiVersion") or "")
+    if sent == definition.resource.api_version or strictness == "Ignore":
+        return
+    schema = definition.versions.get(sent)
+    unknown = prune(deep_copy(document), schema) if schema is not None else []
+    if schema is None:
+        unknown = [key for key in document if key not in _META_FIELDS]
+    if unknown:
+        report(definition, [f"unknown field {fields.go_quote(path)}" for path in unknown], strictness, ctx)
 
 
 def wrong_type(definition: ResourceDefinition, document: JsonObject, raw: bytes = b"") -> str:

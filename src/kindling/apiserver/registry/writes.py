@@ -52,11 +52,15 @@ there is none). Called again when somebody else wrote in between. Raises StatusE
 
 
 def invalid(
-    definition: ResourceDefinition, name: str, problems: list[fields.FieldError]
+    definition: ResourceDefinition, name: str, problems: list[fields.FieldError], obj: JsonObject
 ) -> errors.StatusError:
-    """422 for this kind, in the group in which its objects are kept (events have two)."""
+    """422 for this kind, in the group in which its objects are kept (events have two).
+
+    Custom resources are named by the kind that they claim.
+    """
     group = definition.storage_version.rpartition("/")[0]
-    return errors.invalid(definition.resource.kind, group, name, problems)
+    kind = str(obj.get("kind") or "") if definition.custom else ""
+    return errors.invalid(kind or definition.resource.kind, group, name, problems)
 
 
 def options_document(ctx: RequestContext, kind: str) -> JsonObject:
@@ -127,7 +131,7 @@ async def _store_new(
     object_meta.tidy(metadata)
     problems = object_meta.validate(definition, strategy, obj) + strategy.validate(ctx, obj)
     if problems:
-        raise invalid(definition, name, problems)
+        raise invalid(definition, name, problems, obj)
     for message in strategy.warnings(ctx, obj, None):
         ctx.warn(message)
     strategy.canonicalize(obj)
@@ -250,7 +254,7 @@ async def _update_once(
     in_metadata = meta_validation.validate_object_meta_update(new, old)
     problems = in_metadata + in_metadata + strategy.validate_update(ctx, new, old)
     if problems:
-        raise invalid(definition, ctx.name, problems)
+        raise invalid(definition, ctx.name, problems, new)
     for message in strategy.warnings(ctx, new, old):
         ctx.warn(message)
     strategy.canonicalize(new)

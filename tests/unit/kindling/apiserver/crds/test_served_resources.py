@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from tests.support.apiserver import running_server
 
@@ -138,4 +139,33 @@ async def test_a_definition_goes_after_its_objects(client: Client) -> None:
     await client.patch(WIDGETS, "held", {"metadata": {"finalizers": None}}, "default", type="merge")
     await eventually(
         lambda: client.get(CUSTOM_RESOURCE_DEFINITIONS, "widgets.things.example.com"), lambda obj: obj is None
+    )
+
+
+async def test_custom_resources_answer_in_words_of_their_own(client: Client) -> None:
+    await established(client, crd())
+    path = "/apis/things.example.com/v1/namespaces/default/widgets"
+    headers = {"Content-Type": "application/json"}
+
+    async def refused(method: str, path: str, body: JsonObject, **headers: str) -> errors.StatusError:
+        with pytest.raises(errors.StatusError) as caught:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            await client.request(method, path, body=orjson.dumps(body), headers=sent)
+        return caught.value
+
+    made = await client.request(
+        "POST", f"{path}/other", body=orjson.dumps(widget("named", {})), headers=headers
+    )
+    assert made.json()["metadata"]["name"] == "named"
+    error = await refused("PATCH", f"{path}/named", {}, Content_Type="application/json")
+    assert error.code == 415
+    assert error.message.endswith("application/merge-patch+json, application/apply-patch+yaml")
+    error = await refused("GET", path, {}, Accept="text/html")
+    assert (error.code, error.message.partition(":")[0]) == (
+        406,
+        "only the following media types are accepted",
+    )
+    error = await refused("POST", path, {**widget("b", {}), "kind": "Other"}, Content_Type="application/json")
+    assert error.message == (
+        'Other.things.example.com "b" is invalid: kind: Invalid value: "Other": must be Widget'
     )
