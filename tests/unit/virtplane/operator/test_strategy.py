@@ -127,7 +127,7 @@ def test_every_component_acts_under_an_account_that_is_installed() -> None:
     assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
 
 
-@pytest.mark.feature("INS-49", "INS-51")
+@pytest.mark.feature("INS-49")
 @pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")
 @pytest.mark.parametrize("name", ["admin", "view", "default"])
 def test_roles_equal_the_recorded_ones(name: str) -> None:

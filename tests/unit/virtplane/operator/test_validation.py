@@ -23,6 +23,7 @@ def test_there_is_one_object_only() -> None:
     assert answer.status == {"code": 400, "message": "Kubevirt is already created"}
 
 
+@pytest.mark.feature("INS-108")
 def test_removal_is_refused_while_machines_exist_and_the_object_says_so() -> None:
     kubevirt = {
         "spec": {"uninstallStrategy": "BlockUninstallIfWorkloadsExist"},

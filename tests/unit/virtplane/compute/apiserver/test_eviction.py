@@ -38,7 +38,7 @@ def _vmi(strategy: str = "", migratable: bool = True, **status: str) -> JsonObje
         (_vmi("LiveMigrate", nodeName="other"), "None", Verdict("Eviction request for target Pod")),
     ],
 )
-@pytest.mark.feature("NOD-03", "NOD-04")
+@pytest.mark.feature("NOD-03", "NOD-04", "NOD-05", "NOD-08")
 def test_the_strategy_decides_about_an_eviction(vmi: JsonObject, default: str, verdict: Verdict) -> None:
     assert judge(vmi, _POD, default) == verdict
 

@@ -24,6 +24,7 @@ def _vmi(name: str, phase: str = "Running", **metadata: Any) -> JsonObject:
     }
 
 
+@pytest.mark.feature("VML-80")
 def test_a_replica_set_makes_what_is_missing_and_replaces_what_has_ended() -> None:
     wanted = {"metadata": {"name": "rs"}, "spec": {"replicas": 3}}
     step = replicas.next_step(wanted, [_vmi("a"), _vmi("b", "Failed")])
@@ -100,6 +101,7 @@ def _target(running: bool = False) -> JsonObject:
         ("Running", {}, _target(), "Failed"),
     ],
 )
+@pytest.mark.feature("MIG-27")
 def test_a_migration_goes_step_by_step(phase: str, state: JsonObject, target: Any, expected: str) -> None:
     vmi = _vmi("vmi")
     if state:

@@ -73,7 +73,6 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.feature("INS-16")
 @pytest.mark.parametrize("name", CASES)
 def test_domain_matches_golden_file(name: str) -> None:
     rendered = document.render(CASES[name], CONTEXT)

@@ -41,7 +41,7 @@ def test_running_instance_without_domain_is_not_started_again() -> None:
     assert decisions.next_action(instance("Running"), seen(), NOW) is Action.NOTHING
 
 
-@pytest.mark.feature("VML-02")
+@pytest.mark.feature("VML-19")
 def test_deletion_presses_the_power_button_until_the_grace_period_has_passed() -> None:
     vmi = instance("Running", leaving=True, terminationGracePeriodSeconds=30)
     assert decisions.next_action(vmi, seen(RUNNING), NOW) is Action.SHUT_DOWN
@@ -54,6 +54,7 @@ def test_deletion_presses_the_power_button_until_the_grace_period_has_passed() -
 @pytest.mark.parametrize(
     "spec", [{"terminationGracePeriodSeconds": 0}, {"domain": {"features": {"acpi": {"enabled": False}}}}]
 )
+@pytest.mark.feature("VML-18")
 def test_deletion_cuts_the_power_where_there_is_no_button_or_no_patience(spec: dict[str, Any]) -> None:
     vmi = instance("Running", leaving=True, **spec)
     assert decisions.next_action(vmi, seen(RUNNING), NOW) is Action.DESTROY
@@ -134,7 +135,7 @@ def test_pod_is_found_by_node() -> None:
     assert decisions.pod_on_node(vmi, "node3") == ""
 
 
-@pytest.mark.feature("MIG-02")
+@pytest.mark.feature("MIG-32", "STO-02")
 def test_unshared_claim_forbids_live_migration() -> None:
     vmi = instance("Running", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
     vmi["status"]["volumeStatus"] = [

@@ -25,7 +25,7 @@ def instance(interface: dict[str, Any], **pod: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.feature("NET-05")
+@pytest.mark.feature("NET-02")
 def test_masquerade_uses_the_second_address_for_the_guest() -> None:
     plan = network.plan_masquerade(instance({"masquerade": {}}), POD)
     assert plan is not None
@@ -35,6 +35,7 @@ def test_masquerade_uses_the_second_address_for_the_guest() -> None:
     assert plan.mtu == 1450
 
 
+@pytest.mark.feature("NET-11")
 def test_own_network_and_mac_are_honoured() -> None:
     vmi = instance({"masquerade": {}, "macAddress": "02:00:00:00:00:07"}, vmNetworkCIDR="192.168.9.0/28")
     plan = network.plan_masquerade(vmi, POD)
@@ -55,6 +56,7 @@ def test_guest_without_pod_network_has_no_plan() -> None:
     assert network.plan_masquerade({"spec": {"domain": {"devices": {}}}}, POD) is None
 
 
+@pytest.mark.feature("NET-12")
 def test_lease_carries_resolver_mtu_and_subdomain() -> None:
     vmi = instance({"masquerade": {}})
     vmi["spec"] |= {"subdomain": "web", "hostname": "h"}

@@ -77,7 +77,6 @@ def test_conditions_of_others_are_kept() -> None:
     assert condition(status.render(VMI, report()), "Ready") == {"type": "Ready", "status": "False"}
 
 
-@pytest.mark.feature("VML-10")
 def test_paused_guest_carries_the_condition_until_it_runs_again() -> None:
     paused = status.render(VMI, report(domain=DomainState("Paused", "Paused")))
     found = condition(paused, "Paused")
@@ -92,6 +91,7 @@ def test_status_is_stable_when_nothing_changed() -> None:
     assert status.render(VMI | {"status": first}, report(now="2027-01-01T00:00:00Z")) == first
 
 
+@pytest.mark.feature("VMC-91", "NET-31")
 def test_guest_agent_enriches_interfaces_and_adds_its_own() -> None:
     facts = GuestFacts(
         True,

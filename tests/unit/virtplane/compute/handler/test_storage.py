@@ -20,6 +20,7 @@ def qcow2(path: Path, *, backing: int = 0, incompatible: int = 0, size: int = 1 
     return path
 
 
+@pytest.mark.feature("VMC-39")
 def test_raw_and_qcow2_are_told_apart_by_content(tmp_path: Path) -> None:
     raw = tmp_path / "disk.qcow2"
     raw.write_bytes(b"\0" * 1000)
@@ -33,7 +34,7 @@ def test_image_that_refers_to_other_files_is_refused(tmp_path: Path, trick: dict
         images.inspect(qcow2(tmp_path / "evil.qcow2", **trick))
 
 
-@pytest.mark.feature("VMC-24")
+@pytest.mark.feature("VMC-39")
 def test_container_disk_is_the_only_file_in_its_folder(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     disk = qcow2(tmp_path / "disk" / "a.img")
@@ -59,7 +60,7 @@ VMI: dict[str, Any] = {
 }
 
 
-@pytest.mark.feature("VMC-60")
+@pytest.mark.feature("VMC-38")
 def test_no_cloud_image_carries_user_data_under_its_label(tmp_path: Path) -> None:
     source = {"userDataBase64": base64.b64encode(b"#cloud-config\n").decode(), "networkData": "version: 2\n"}
     data = cloudinit.read_data(source, tmp_path)

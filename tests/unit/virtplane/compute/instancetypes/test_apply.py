@@ -69,6 +69,7 @@ def test_cpus_that_cannot_be_spread_are_told() -> None:
         ({"resources": {"limits": {"memory": "1Gi"}}}, "domain.resources.limits.memory"),
     ],
 )
+@pytest.mark.feature("VMC-23")
 def test_what_the_instance_type_gives_conflicts_with_what_is_set(domain: JsonObject, field: str) -> None:
     assert conflicts({"domain": domain}, {}, SMALL) == [f"spec.template.spec.{field}"]
     with pytest.raises(Conflicts):
@@ -81,6 +82,7 @@ def test_differing_annotations_conflict() -> None:
     assert conflicts({}, {"a": "1"}, wanted) == []
 
 
+@pytest.mark.feature("VMC-34")
 def test_a_preference_fills_what_is_open_and_leaves_the_rest() -> None:
     devices: JsonObject = {
         "disks": [{"name": "a", "disk": {}}, {"name": "b", "disk": {"bus": "sata"}}],

@@ -41,7 +41,7 @@ def options_of(reply: bytes) -> dict[int, bytes]:
     return found
 
 
-@pytest.mark.feature("NET-01")
+@pytest.mark.feature("NET-02", "NET-08")
 def test_discover_is_offered_the_lease_with_resolver_and_mtu() -> None:
     reply = dhcp.answer(request(1), LEASE)
     assert reply is not None

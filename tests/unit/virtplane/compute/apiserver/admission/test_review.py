@@ -132,6 +132,7 @@ async def test_a_machine_that_is_going_is_let_go() -> None:
     assert (await ask("/virtualmachines-validate", going, going)).allowed
 
 
+@pytest.mark.feature("VMC-23")
 async def test_what_an_instance_type_gives_may_not_be_set() -> None:
     lookups = Objects(
         (

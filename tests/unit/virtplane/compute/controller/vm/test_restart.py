@@ -14,7 +14,7 @@ def _spec(**domain: Any) -> JsonObject:
     return {"template": {"spec": {"domain": domain}}}
 
 
-@pytest.mark.feature("VML-21")
+@pytest.mark.feature("VML-22")
 def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
     before = _spec(cpu={"sockets": 1, "cores": 1}, memory={"guest": "1Gi"})
     grown = _spec(cpu={"sockets": 2, "cores": 1}, memory={"guest": "2Gi"})
@@ -23,6 +23,7 @@ def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
     assert restart.needs_restart(before, _spec(cpu={"sockets": 1, "cores": 2}), {}, live_update=True)
 
 
+@pytest.mark.feature("VML-22")
 def test_hotpluggable_volumes_come_and_go_freely() -> None:
     volume = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
     after = _spec(devices={"disks": [{"name": "new", "disk": {}}]})

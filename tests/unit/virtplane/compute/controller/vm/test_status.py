@@ -66,6 +66,7 @@ def test_the_first_rule_that_holds_gives_the_printable_status(view: View, word: 
     assert status.printable_status(view) == word
 
 
+@pytest.mark.feature("VMC-91")
 def test_an_instances_conditions_are_copied_and_forgotten_with_it() -> None:
     vmi = _vmi("Running", _condition("Ready", "True"), _condition("AgentConnected", "True"))
     copied = status.mirrored_conditions([], vmi, None)

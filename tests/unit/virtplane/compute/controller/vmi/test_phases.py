@@ -101,6 +101,7 @@ def _with_volume(source: JsonObject) -> JsonObject:
     return {"spec": {"volumes": [{"name": "root", **source}]}}
 
 
+@pytest.mark.feature("VMC-37", "VMC-89")
 def test_a_data_volume_must_be_filled_and_its_claim_exist() -> None:
     vmi = _with_volume({"dataVolume": {"name": "disk"}})
     filling = {"disk": {"status": {"phase": "ImportInProgress"}}}
