@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,16 +75,23 @@ class Machine:
         """
         assert self.link is not None
         link = self.link
+        watch = Stopwatch()
         await asyncio.to_thread(self._hand_over_devices, link.root)
         await asyncio.to_thread(self._share_capabilities)
         await link.request("start")
+        watch.lap("launcher")
         links = await self._prepare_network(vmi, link)
+        watch.lap("network")
         sources = await asyncio.to_thread(VolumePreparer(vmi, self.paths, link.root).prepare)
+        watch.lap("volumes")
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
         hypervisor = await self._connect_hypervisor()
+        watch.lap("connection")
         paused = get_str(vmi, "spec", "startStrategy") == "Paused"
         await hypervisor.start(render(vmi, context), paused=paused)
+        watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
+        logger.info("Guest started", extra={"domain": self.name, "milliseconds": watch.laps})
 
     async def recall(self, vmi: JsonObject) -> None:
         """After a restart of virt-handler: learn again what was prepared, from the pod itself."""
@@ -212,6 +220,20 @@ class Machine:
         except HypervisorError:
             return False
         return True
+
+
+class Stopwatch:
+    """How long the steps of a start took, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, int] = {}
+        self._last = time.monotonic()
+
+    def lap(self, step: str) -> None:
+        """End of `step`, and beginning of the next."""
+        now = time.monotonic()
+        self.laps[step] = round((now - self._last) * 1000)
+        self._last = now
 
 
 def machine_type(xml: str) -> str:
