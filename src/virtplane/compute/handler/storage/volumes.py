@@ -11,6 +11,7 @@ from kubecore.objects.quantity import Quantity
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
 from virtplane.compute.handler.settings import QEMU_USER, PodPaths
 from virtplane.compute.handler.storage import cloudinit, images
+from virtplane.compute.handler.storage.rooted import resolve_inside
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
 _CONTAINER_DISKS = "var/run/kubevirt/container-disks"
@@ -53,6 +54,9 @@ class VolumePreparer:
                 sources[name] = source
         return sources
 
+    def _inside(self, path: str) -> Path:
+        return resolve_inside(self.root, path)
+
     def _prepare(self, index: int, name: str, volume: JsonObject) -> DiskSource | None:
         if "containerDisk" in volume:
             return self._container_disk(index, name, get_object(volume, "containerDisk"))
@@ -70,12 +74,12 @@ class VolumePreparer:
         raise UnsupportedVolume(name, kind)
 
     def _container_disk(self, index: int, name: str, source: JsonObject) -> DiskSource:
-        folder = f"{_IMAGE_VOLUMES}/volume_{index}"
-        if (self.root / folder).is_dir():
-            disk = images.find_container_disk(self.root / folder, get_str(source, "path"))
+        folder = self._inside(f"{_IMAGE_VOLUMES}/volume_{index}")
+        if folder.is_dir():
+            disk = images.find_container_disk(folder, get_str(source, "path"))
             inside = f"/{disk.relative_to(self.root)}"
         else:
-            disk = self.root / _CONTAINER_DISKS / f"disk_{index}.img"
+            disk = self._inside(f"{_CONTAINER_DISKS}/disk_{index}.img")
             inside = f"/{_CONTAINER_DISKS}/disk_{index}.img"
             if not disk.exists():
                 raise VolumeNotReady(name, "its image is not there yet")
@@ -88,7 +92,7 @@ class VolumePreparer:
         overlay = self.pod.ephemeral / relative
         if not overlay.exists():
             if not size:
-                size = images.inspect(self.root / base.path.lstrip("/")).virtual_size
+                size = images.inspect(self._inside(base.path)).virtual_size
             images.create_overlay(overlay, backing=base.path, backing_format=base.format, size=size)
         return DiskSource(
             f"{EPHEMERAL_DIRECTORY}/{relative}",
@@ -100,7 +104,7 @@ class VolumePreparer:
     def _cloud_init(self, name: str, volume: JsonObject) -> DiskSource:
         no_cloud = "cloudInitNoCloud" in volume
         source = get_object(volume, "cloudInitNoCloud" if no_cloud else "cloudInitConfigDrive")
-        secrets = self.root / "var/run/kubevirt-private/secret"
+        secrets = self._inside(f"{PRIVATE_DIRECTORY}/secret")
         data = cloudinit.read_data(source, secrets / name)
         keys = cloudinit.public_keys(self.vmi, secrets)
         namespace, instance = (get_str(self.vmi, "metadata", key) for key in ("namespace", "name"))
@@ -122,7 +126,7 @@ class VolumePreparer:
     def _host_disk(self, name: str, source: JsonObject) -> DiskSource:
         file_name = Path(get_str(source, "path")).name
         inside = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/{file_name}"
-        path = self.root / inside.lstrip("/")
+        path = self._inside(inside)
         if not path.exists():
             if get_str(source, "type") != "DiskOrCreate":
                 raise VolumeNotReady(name, f"{get_str(source, 'path')} does not exist on this node")
@@ -132,12 +136,12 @@ class VolumePreparer:
         return DiskSource(inside, images.inspect(path).format)
 
     def _claim(self, name: str) -> DiskSource:
-        device = self.root / "dev" / name
+        device = self._inside(f"/dev/{name}")
         if device.is_block_device():
             os.chown(device, QEMU_USER, QEMU_USER, follow_symlinks=False)
             return DiskSource(f"/dev/{name}", block=True)
         inside = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
-        path = self.root / inside.lstrip("/")
+        path = self._inside(inside)
         if not path.exists():
             raise VolumeNotReady(name, "the claim holds no disk.img")
         os.chown(path, QEMU_USER, QEMU_USER, follow_symlinks=False)
