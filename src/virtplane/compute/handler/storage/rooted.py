@@ -1,6 +1,6 @@
 """Paths inside another file system's root.
 
-The kernel follows absolute links of a container from virt-handler's own root; here they lead where the container
+The kernel follows a container's absolute links from virt-handler's own root; here they lead where the container
 would go (``/var/run -> /run`` in most images), and never out of it.
 """
 
