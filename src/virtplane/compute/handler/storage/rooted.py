@@ -1,7 +1,7 @@
 """Paths inside another file system's root.
 
-The kernel follows a container's absolute links from virt-handler's own root; here they lead where the container
-would go (``/var/run -> /run`` in most images), and never out of it.
+The kernel follows a container's absolute links from virt-handler's own root; here they lead where the
+container would go (``/var/run -> /run`` in most images), and never out of it.
 """
 
 from __future__ import annotations
