@@ -326,10 +326,13 @@ class Machine:
 
     def launcher(self) -> int:
         """The launcher's process."""
-        return self._process(f"virt-launcher\0--qemu-timeout\0323s\0--name\0{self.name}\0")
+        return self._process(f"\0--name\0{self.name}\0--uid\0")
 
     def _process(self, mark: str) -> int:
-        return next(process.pid for process in self.cluster.processes() if mark in process.traces)
+        for process in self.cluster.processes():
+            if mark in process.traces:
+                return process.pid
+        raise NotInTime(f"{self.name}: no process with {mark!r}")
 
     @contextmanager
     def console(self, seconds: float = 60) -> Iterator[Console]:
