@@ -41,7 +41,9 @@ class TokenRequests:
             raise errors.not_found(SERVICE_ACCOUNTS, ctx.name)
         spec = request.setdefault("spec", {})
         spec.setdefault("boundObjectRef", None)
-        seconds = spec.setdefault("expirationSeconds", _DEFAULT_SECONDS)
+        if spec.get("expirationSeconds") is None:  # Clients write null for what they leave open.
+            spec["expirationSeconds"] = _DEFAULT_SECONDS
+        seconds = spec["expirationSeconds"]
         self._check_seconds(seconds)
         bound = self._bound(ctx, spec.get("boundObjectRef") or {})
         metadata.update({"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]})
