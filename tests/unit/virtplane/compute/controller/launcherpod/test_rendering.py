@@ -1,0 +1,349 @@
+"""The launcher pod of an instance, field by field as users and schedulers see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.admission.pod_security.levels import Policy, describe
+from kubecore.json import JsonObject
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.controller.migration.target import host_model_selector
+
+IMAGES = Images(launcher="launcher:1", sidecar="sidecar:1")
+
+
+def settings(**configuration: Any) -> ClusterConfig:
+    return ClusterConfig({"status": {"phase": "Deployed"}, "spec": {"configuration": configuration}})
+
+
+def instance(*, metadata: JsonObject | None = None, **spec: Any) -> JsonObject:
+    domain = {"devices": {}, "memory": {"guest": "128Mi"}, **spec.pop("domain", {})}
+    named = {"name": "vm", "namespace": "ns", "uid": "u1", **(metadata or {})}
+    return {"metadata": named, "spec": {"architecture": "amd64", "domain": domain, **spec}}
+
+
+def rendered(vmi: JsonObject, config: ClusterConfig | None = None, **inputs: Any) -> JsonObject:
+    return render_launcher_pod(RenderInputs(vmi, config or settings(), IMAGES, **inputs))
+
+
+def compute(pod: JsonObject) -> JsonObject:
+    return next(item for item in pod["spec"]["containers"] if item["name"] == "compute")
+
+
+def mounts(pod: JsonObject) -> dict[str, str]:
+    return {item["name"]: item["mountPath"] for item in compute(pod)["volumeMounts"]}
+
+
+def volume(pod: JsonObject, name: str) -> JsonObject:
+    return next(item for item in pod["spec"]["volumes"] if item["name"] == name)
+
+
+@pytest.mark.feature("INS-44", "VML-69")
+def test_the_pod_is_named_and_labelled_after_its_machine() -> None:
+    pod = rendered(instance())
+    assert pod["metadata"]["generateName"] == "virt-launcher-vm-"
+    labels = pod["metadata"]["labels"]
+    assert (labels["kubevirt.io"], labels["kubevirt.io/created-by"]) == ("virt-launcher", "u1")
+    assert labels["vm.kubevirt.io/name"] == "vm"
+    assert pod["metadata"]["annotations"]["kubevirt.io/domain"] == "vm"
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachineInstance"
+    # The guest's container and that of its console's log: 2/2.
+    sidecars = [item["name"] for item in pod["spec"]["initContainers"] if item.get("restartPolicy")]
+    assert [item["name"] for item in pod["spec"]["containers"]] + sidecars == ["compute", "guest-console-log"]
+
+
+@pytest.mark.feature("INS-44")
+def test_one_container_holds_launcher_and_guest_and_asks_for_kvm() -> None:
+    container = compute(rendered(instance()))
+    assert container["command"] == ["virt-launcher"]
+    limits = container["resources"]["limits"]
+    assert limits["devices.kubevirt.io/kvm"] == limits["devices.kubevirt.io/tun"] == "1"
+    emulated = compute(rendered(instance(), settings(developerConfiguration={"useEmulation": True})))
+    assert "devices.kubevirt.io/kvm" not in emulated["resources"]["limits"]
+
+
+@pytest.mark.feature("INS-46")
+def test_the_pod_keeps_the_restricted_security_standard() -> None:
+    profile = {"virtualMachineInstanceProfile": {"customProfile": {"runtimeDefaultProfile": True}}}
+    volumes = [{"name": "root", "containerDisk": {"image": "i"}}, {"name": "e", "emptyDisk": {}}]
+    pod = rendered(instance(volumes=volumes), settings(seccompConfiguration=profile))
+    assert describe(Policy("restricted").violations(pod, pod["spec"])) == ""
+    context = compute(pod)["securityContext"]
+    assert (context["runAsUser"], context["runAsNonRoot"]) == (107, True)
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}
+
+
+@pytest.mark.feature("VML-28")
+def test_labels_of_the_instance_reach_the_pod() -> None:
+    pod = rendered(instance(metadata={"labels": {"special": "key"}}))
+    assert pod["metadata"]["labels"]["special"] == "key"
+
+
+@pytest.mark.feature("NET-36")
+def test_a_service_mesh_is_asked_for_on_the_pod() -> None:
+    pod = rendered(instance(metadata={"annotations": {"sidecar.istio.io/inject": "true"}}))
+    assert pod["metadata"]["annotations"]["sidecar.istio.io/inject"] == "true"
+    assert pod["metadata"]["labels"]["sidecar.istio.io/inject"] == "true"
+    assert pod["spec"]["automountServiceAccountToken"] is True
+
+
+@pytest.mark.feature("VML-63")
+def test_the_pod_goes_to_nodes_that_the_selector_names() -> None:
+    assert rendered(instance(nodeSelector={"disk": "ssd"}))["spec"]["nodeSelector"]["disk"] == "ssd"
+
+
+@pytest.mark.feature("VML-11")
+def test_the_pod_goes_to_nodes_with_a_living_agent_only() -> None:
+    assert rendered(instance())["spec"]["nodeSelector"]["kubevirt.io/schedulable"] == "true"
+
+
+_TERM = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+
+
+@pytest.mark.feature("VML-64")
+@pytest.mark.parametrize("kind", ["podAffinity", "podAntiAffinity"])
+def test_affinity_to_pods_is_the_pods(kind: str) -> None:
+    wanted = {
+        "requiredDuringSchedulingIgnoredDuringExecution": [_TERM],
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": _TERM}],
+    }
+    assert rendered(instance(affinity={kind: wanted}))["spec"]["affinity"][kind] == wanted
+
+
+@pytest.mark.feature("VML-65")
+def test_affinity_to_nodes_is_narrowed_to_nodes_that_can_run_the_guest() -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    preferred = [{"weight": 1, "preference": {"matchExpressions": [expression]}}]
+    terms = [{"matchExpressions": [expression]}]
+    wanted = {
+        "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms},
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }
+    found = rendered(instance(affinity={"nodeAffinity": wanted}))["spec"]["affinity"]["nodeAffinity"]
+    assert found["preferredDuringSchedulingIgnoredDuringExecution"] == preferred
+    (term,) = found["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    obsolete = {"key": "node-labeller.kubevirt.io/obsolete-host-model", "operator": "DoesNotExist"}
+    assert term["matchExpressions"] == [expression, obsolete]
+
+
+@pytest.mark.feature("VML-66")
+def test_tolerations_are_the_pods() -> None:
+    wanted = [{"key": "key", "operator": "Equal", "value": "virtualization", "effect": "NoSchedule"}]
+    assert rendered(instance(tolerations=wanted))["spec"]["tolerations"] == wanted
+
+
+@pytest.mark.feature("VML-68")
+def test_another_scheduler_is_asked_for() -> None:
+    assert rendered(instance(schedulerName="my-scheduler"))["spec"]["schedulerName"] == "my-scheduler"
+    assert "schedulerName" not in rendered(instance())["spec"]
+
+
+def _cpu(**cpu: Any) -> JsonObject:
+    return rendered(instance(domain={"cpu": cpu}))["spec"]
+
+
+def _node_expressions(spec: JsonObject) -> list[JsonObject]:
+    required = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    return [item for term in required["nodeSelectorTerms"] for item in term["matchExpressions"]]
+
+
+@pytest.mark.feature("VML-55", "NOD-20")
+def test_a_cpu_model_is_looked_for_among_the_nodes() -> None:
+    spec = _cpu(model="Conroe")
+    assert spec["nodeSelector"]["cpu-model.node.kubevirt.io/Conroe"] == "true"
+    assert "affinity" not in spec
+
+
+@pytest.mark.feature("VML-56")
+def test_the_hosts_own_model_goes_anywhere_but_to_obsolete_hosts() -> None:
+    spec = _cpu(model="host-model")
+    assert not any(key.startswith("cpu-model") for key in spec["nodeSelector"])
+    keys = [(item["key"], item["operator"]) for item in _node_expressions(spec)]
+    assert keys == [("node-labeller.kubevirt.io/obsolete-host-model", "DoesNotExist")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_required"),
+    [
+        pytest.param("require", True, marks=pytest.mark.feature("VML-57", "VML-59")),
+        pytest.param("", True, marks=pytest.mark.feature("VML-59")),
+        pytest.param(None, True, marks=pytest.mark.feature("VML-59")),
+        pytest.param("force", False, marks=pytest.mark.feature("VML-58")),
+        pytest.param("optional", False, marks=pytest.mark.feature("VML-60")),
+        ("disable", False),
+        ("forbid", False),
+    ],
+)
+def test_only_a_required_cpu_feature_must_be_there(policy: str | None, is_required: bool) -> None:
+    feature = {"name": "apic"} if policy is None else {"name": "apic", "policy": policy}
+    spec = _cpu(model="Conroe", features=[feature])
+    assert ("cpu-feature.node.kubevirt.io/apic" in spec["nodeSelector"]) is is_required
+
+
+@pytest.mark.feature("VML-62", "NOD-20")
+def test_a_forbidden_cpu_feature_must_not_be_there() -> None:
+    spec = _cpu(model="Conroe", features=[{"name": "apic", "policy": "forbid"}])
+    wanted = {"key": "cpu-feature.node.kubevirt.io/apic", "operator": "DoesNotExist"}
+    assert wanted in _node_expressions(spec)
+
+
+@pytest.mark.feature("VML-73")
+def test_requests_without_limits_get_the_overhead_and_no_limits() -> None:
+    asked = {"requests": {"memory": "128Mi"}}
+    found = compute(rendered(instance(domain={"resources": asked})))["resources"]
+    assert not {"cpu", "memory"} & set(found["limits"])
+    assert found["requests"]["memory"] != "128Mi"
+
+
+def _quota(*names: str) -> JsonObject:
+    return {"spec": {"hard": dict.fromkeys(names, "10")}}
+
+
+@pytest.mark.feature("VML-74")
+def test_limits_are_set_where_a_quota_asks_for_them() -> None:
+    vmi = instance(domain={"cpu": {"sockets": 2, "cores": 2, "threads": 1}})
+    plain = compute(rendered(vmi))["resources"]
+    limited = compute(rendered(vmi, quotas=[_quota("limits.cpu", "limits.memory")]))["resources"]
+    assert not {"cpu", "memory"} & set(plain["limits"])
+    assert limited["limits"]["cpu"] == "4"
+
+    def bytes_of(text: str) -> int:
+        from kubecore.objects.quantity import Quantity
+
+        return Quantity.parse(text).value
+
+    assert bytes_of(limited["limits"]["memory"]) == 2 * bytes_of(plain["requests"]["memory"])
+
+
+def _probe(**probe: Any) -> JsonObject:
+    found: JsonObject = compute(rendered(instance(readinessProbe=probe, livenessProbe=probe)))
+    assert found["readinessProbe"] == found["livenessProbe"]
+    return dict(found["readinessProbe"])
+
+
+@pytest.mark.feature("MON-38", "MON-41")
+def test_an_http_probe_is_the_containers() -> None:
+    handler = {"port": 1500, "path": "/healthz", "httpHeaders": [{"name": "Custom-Header", "value": "A"}]}
+    assert _probe(httpGet=handler)["httpGet"] == handler
+
+
+@pytest.mark.feature("MON-38", "MON-42")
+def test_a_tcp_probe_is_the_containers() -> None:
+    assert _probe(tcpSocket={"port": 1500})["tcpSocket"] == {"port": 1500}
+
+
+@pytest.mark.feature("MON-38", "MON-43")
+def test_a_ping_of_the_guests_agent_is_a_command_in_the_container() -> None:
+    probe = _probe(guestAgentPing={}, timeoutSeconds=10)
+    assert "guestAgentPing" not in probe
+    command = ["virt-probe", "--domainName", "ns_vm", "--timeoutSeconds", "10", "--guestAgentPing"]
+    assert probe["exec"] == {"command": command}
+    assert probe["timeoutSeconds"] == 11
+
+
+@pytest.mark.feature("MON-44")
+def test_times_and_thresholds_of_a_probe_are_kept_and_its_delay_begins_with_the_guest() -> None:
+    given = {"periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 4, "successThreshold": 3}
+    probe = _probe(tcpSocket={"port": 1}, initialDelaySeconds=120, **given)
+    assert {key: probe[key] for key in given} == given
+    assert probe["initialDelaySeconds"] == 130
+
+
+@pytest.mark.feature("VMC-36")
+def test_a_claim_with_files_is_mounted_and_a_block_device_is_passed() -> None:
+    vmi = instance(volumes=[{"name": "root", "persistentVolumeClaim": {"claimName": "c"}}])
+    pod = rendered(vmi)
+    assert volume(pod, "root")["persistentVolumeClaim"] == {"claimName": "c"}
+    assert mounts(pod)["root"] == "/var/run/kubevirt-private/vmi-disks/root"
+    block = rendered(vmi, claims={"c": {"spec": {"volumeMode": "Block"}}})
+    assert compute(block)["volumeDevices"] == [{"name": "root", "devicePath": "/dev/root"}]
+    assert "root" not in mounts(block)
+
+
+@pytest.mark.feature("VMC-37")
+def test_a_data_volume_is_the_claim_of_its_name() -> None:
+    pod = rendered(instance(volumes=[{"name": "root", "dataVolume": {"name": "dv"}}]))
+    assert volume(pod, "root")["persistentVolumeClaim"] == {"claimName": "dv"}
+
+
+@pytest.mark.feature("VMC-39")
+def test_a_container_disks_image_is_a_volume_of_the_pod() -> None:
+    source = {"image": "reg.test/disk:1", "imagePullSecret": "pull"}
+    pod = rendered(instance(volumes=[{"name": "root", "containerDisk": source}]))
+    assert volume(pod, "root")["image"] == {"reference": "reg.test/disk:1"}
+    assert {"name": "pull"} in pod["spec"]["imagePullSecrets"]
+
+
+@pytest.mark.feature("SUP-14", "SUP-15")
+@pytest.mark.parametrize(("devices", "logged"), [({}, True), ({"logSerialConsole": False}, False)])
+def test_the_serial_consoles_log_is_a_containers(devices: JsonObject, logged: bool) -> None:
+    pod = rendered(instance(domain={"devices": devices}))
+    names = [item["name"] for item in pod["spec"].get("initContainers", [])]
+    assert ("guest-console-log" in names) is logged
+
+
+@pytest.mark.feature("SUP-14")
+def test_a_guests_own_switch_for_its_log_beats_the_installations() -> None:
+    off = settings(virtualMachineOptions={"disableSerialConsoleLog": {}})
+    assert "initContainers" not in rendered(instance(), off)["spec"]
+    asked = rendered(instance(domain={"devices": {"logSerialConsole": True}}), off)
+    assert [item["name"] for item in asked["spec"]["initContainers"]] == ["guest-console-log"]
+
+
+@pytest.mark.feature("VML-19")
+@pytest.mark.parametrize(("given", "seconds"), [({}, 60), ({"terminationGracePeriodSeconds": 180}, 210)])
+def test_the_pod_outlives_the_guests_grace_period(given: JsonObject, seconds: int) -> None:
+    assert rendered(instance(**given))["spec"]["terminationGracePeriodSeconds"] == seconds
+
+
+@pytest.mark.feature("VMC-59", "VMC-60")
+def test_the_secret_of_ssh_keys_is_mounted_for_cloud_init() -> None:
+    source = {"secret": {"secretName": "keys"}}
+    credential = {"sshPublicKey": {"propagationMethod": {"noCloud": {}}, "source": source}}
+    pod = rendered(instance(accessCredentials=[credential]))
+    assert volume(pod, "keys-access-cred")["secret"] == {"secretName": "keys"}
+    assert mounts(pod)["keys-access-cred"] == "/var/run/kubevirt-private/secret/keys-access-cred"
+
+
+@pytest.mark.feature("NET-12")
+def test_the_pod_has_the_guests_host_name() -> None:
+    assert rendered(instance(hostname="demo-vm"))["spec"]["hostname"] == "demo-vm"
+    assert rendered(instance())["spec"]["hostname"] == "vm"
+
+
+@pytest.mark.parametrize(
+    ("domain", "added_mi"),
+    [
+        ({"devices": {"tpm": {}}}, 53),
+        ({"launchSecurity": {"sev": {}}}, 256),
+        ({"devices": {"gpus": [{"name": "g", "deviceName": "a/b"}]}}, 1024),
+        ({"devices": {"autoattachGraphicsDevice": False}}, -32),
+        ({"cpu": {"sockets": 3}}, 16),
+    ],
+)
+def test_the_overhead_grows_with_what_the_guest_has(domain: JsonObject, added_mi: int) -> None:
+    def overhead(pod: JsonObject) -> int:
+        return int(pod["metadata"]["annotations"]["kubevirt.io/memory-overhead-bytes"])
+
+    assert overhead(rendered(instance(domain=domain))) - overhead(rendered(instance())) == added_mi << 20
+
+
+@pytest.mark.feature("VML-56")
+def test_a_guest_with_its_hosts_model_moves_to_hosts_that_support_it() -> None:
+    labels = {
+        "host-model-cpu.node.kubevirt.io/EPYC": "true",
+        "host-model-required-features.node.kubevirt.io/aes": "true",
+        "other": "x",
+    }
+    node = {"metadata": {"name": "n", "labels": labels}}
+    own = instance(domain={"cpu": {"model": "host-model"}})
+    assert host_model_selector(own, node) == {
+        "cpu-model-migration.node.kubevirt.io/EPYC": "true",
+        "cpu-feature.node.kubevirt.io/aes": "true",
+    }
+    assert host_model_selector(instance(domain={"cpu": {"model": "Conroe"}}), node) == {}
