@@ -1,91 +1,214 @@
-"""Replay recorded requests against a cluster brought up for it, and hold the result against the floor.
+"""Replay recorded requests against clusters brought up for them, and hold the results against the floor.
 
     python tests/conformance/replay_recorded.py DIR [--set NAME] [--only GLOB] [--keep]
 
-DIR holds ``replay.py`` and the sets of cases. The floor (``floor.json``) says how many cases of each set must
-pass; it may only rise: a run that passes more says so. Exit status 1 when a set is below its floor.
+DIR holds ``replay.py`` and the sets of cases: ``cases`` (Kubernetes, played to a bare cluster) and
+``cases-kubevirt`` (played to a cluster with virtplane). A case that fails is played once more on its own,
+because a busy machine makes some of them late; the output names those that needed it. The floor
+(``floor.json``) says how many cases of each set must pass; it only rises. docs/conformance.md lists what
+fails and why. Exit status 1 when a set is below its floor.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 FLOOR = Path(__file__).with_name("floor.json")
-SETS = {"cases": "kubernetes", "cases-kubevirt": "kubevirt"}
+IMAGE = "kindling.local/busybox:1"
+"""An image that every node has, with the commands that the cases run."""
+
 JOBS = 3
+TIMEOUT_SCALE = 2
+WHOLE_RUN_SECONDS = 630.0
+"""All sets together, so that the run with its clearing up takes less than twelve minutes."""
+
+UP_SECONDS = 180.0
+RESET_SECONDS = 90.0
+RETRY_SECONDS = 150.0
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a replay counted."""
+class CaseSet:
+    """One directory of cases."""
 
-    passed: int
-    failed: int
-    skipped: int
+    folder: str
+    name: str
+    with_virtplane: bool
+    lacking: tuple[str, ...] = ()
+    """Features that the cluster lacks, by the names of the runner's ``--without``."""
+
+
+SETS = (
+    CaseSet("cases", "kubernetes", with_virtplane=False),
+    # The kinds of these neighbours of virtualization are not part of the embedded cluster.
+    CaseSet("cases-kubevirt", "kubevirt", with_virtplane=True, lacking=("cdi", "nad", "snapshot-crds")),
+)
+
+
+@dataclass
+class Outcome:
+    """What became of the cases of a set."""
+
+    passed: int = 0
+    skipped: int = 0
+    failures: dict[str, str] = field(default_factory=dict)
+    """Case name -> first difference."""
+    late: list[str] = field(default_factory=list)
+    """Cases that passed only on their own; counted as passed."""
+
+    @property
+    def summary(self) -> str:
+        """The totals, in the recorded runner's words."""
+        return f"{self.passed} passed, {len(self.failures)} failed, {self.skipped} skipped"
+
+
+class RunFailure(Exception):
+    """The cluster or the runner did not do its part."""
 
 
 def main() -> int:
-    """Bring a cluster up, replay every set, remove the cluster."""
+    """Bring clusters up, replay every set, remove the clusters."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--set", choices=sorted(SETS), help="one set of cases only")
+    parser.add_argument("--set", choices=sorted(each.folder for each in SETS), help="one set of cases only")
     parser.add_argument("--only", action="append", default=[], metavar="GLOB")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
+    parser.add_argument("--keep", action="store_true", help="leave the clusters running")
     options = parser.parse_args()
-    state = Path(tempfile.mkdtemp(prefix="virtplane-conformance-"))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     floor: dict[str, int] = json.loads(FLOOR.read_text())
+    deadline = time.monotonic() + WHOLE_RUN_SECONDS
     good = True
-    try:
-        for folder, name in SETS.items():
-            if options.set in (None, folder):
-                _bring_up(state, with_virtplane=folder != "cases")
-                outcome = _replay(options.directory, folder, state, options.only)
-                good &= _judge(name, outcome, floor.get(name, 0), partial=bool(options.only))
-    finally:
-        if not options.keep:
-            subprocess.run([ROOT / "virtplane", "reset", "--state", str(state)], check=False)
-            shutil.rmtree(state, ignore_errors=True)
+    for cases in SETS:
+        if options.set not in (None, cases.folder):
+            continue
+        try:
+            outcome = _run_set(cases, options, deadline)
+        except (RunFailure, subprocess.SubprocessError, OSError) as error:
+            print(f"{cases.name}: {error}", file=sys.stderr)
+            good = False
+            continue
+        report(cases.name, outcome)
+        good &= judge(cases.name, outcome, floor.get(cases.name, 0), partial=bool(options.only))
     return 0 if good else 1
 
 
-def _bring_up(state: Path, *, with_virtplane: bool) -> None:
-    """The Kubernetes cases know nothing of virtual machines: they get the bare cluster."""
-    program = [ROOT / "virtplane"] if with_virtplane else [ROOT / ".venv/bin/kindling"]
-    subprocess.run([*program, "up", "--state", str(state)], check=True)
+def _run_set(cases: CaseSet, options: argparse.Namespace, deadline: float) -> Outcome:
+    """A cluster of its own for each set: the cases count objects and nodes. Raises RunFailure."""
+    state = Path(tempfile.mkdtemp(prefix="virtplane-conformance-"))
+    try:
+        _bring_up(cases, state, deadline)
+        outcome = _replay(cases, options.directory, state, options.only, JOBS, _left(deadline))
+        if outcome.failures:
+            _retry(cases, options.directory, state, outcome, deadline)
+        return outcome
+    finally:
+        if options.keep:
+            print(f"{cases.name}: the cluster is in {state}")
+        else:
+            command = [str(ROOT / "virtplane"), "reset", "--state", str(state)]
+            subprocess.run(command, check=False, timeout=RESET_SECONDS)
+            shutil.rmtree(state, ignore_errors=True)
 
 
-def _replay(directory: Path, folder: str, state: Path, only: list[str]) -> Outcome:
-    report = state / f"{folder}.json"
+def _left(deadline: float, most: float = WHOLE_RUN_SECONDS) -> float:
+    left = min(most, deadline - time.monotonic())
+    if left <= 0:
+        raise RunFailure("there is no time left")
+    return left
+
+
+def _bring_up(cases: CaseSet, state: Path, deadline: float) -> None:
+    program = ROOT / "virtplane" if cases.with_virtplane else ROOT / ".venv/bin/kindling"
+    subprocess.run([program, "up", "--state", str(state)], check=True, timeout=_left(deadline, UP_SECONDS))
+    if cases.with_virtplane:
+        asyncio.run(asyncio.wait_for(_reset_configuration(state), _left(deadline, UP_SECONDS)))
+
+
+async def _reset_configuration(state: Path) -> None:
+    """The cases expect an empty configuration; `up` turns emulation on where there is no KVM."""
+    from kubecore.client import Client, load_kubeconfig
+    from virtplane.api.resources import KUBEVIRTS
+
+    patch = [{"op": "add", "path": "/spec/configuration", "value": {}}]
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        wanted = await client.patch(KUBEVIRTS, "kubevirt", patch, "kubevirt", type="json")
+        while True:
+            found = await client.get(KUBEVIRTS, "kubevirt", "kubevirt")
+            status = found.get("status") or {}
+            seen = status.get("observedGeneration", 0) >= wanted["metadata"]["generation"]
+            if seen and status.get("phase") == "Deployed":
+                return
+            await asyncio.sleep(0.2)
+
+
+def _replay(
+    cases: CaseSet, directory: Path, state: Path, only: Sequence[str], jobs: int, seconds: float
+) -> Outcome:
+    """Play the cases (all, or those that `only` names). Raises RunFailure when there is no result."""
+    results = state / "results.json"
+    results.unlink(missing_ok=True)
     server, token = _access(state)
-    command = [sys.executable, str(directory / "replay.py"), "--cases", str(directory / folder)]
-    command += [
-        "--server",
-        server,
-        "--token",
-        token,
-        "--insecure",
-        "--jobs",
-        str(JOBS),
-        "--json",
-        str(report),
-    ]
-    command += [argument for glob in only for argument in ("--only", glob)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    print(done.stdout[-20000:])
-    if not report.exists():
-        print(done.stderr[-4000:], file=sys.stderr)
-        return Outcome(0, 0, 0)
-    lines = [line for line in done.stdout.splitlines() if " passed, " in line]
-    numbers = [int(word) for word in lines[-1].replace(",", "").split() if word.isdigit()]
-    return Outcome(*numbers[:3])
+    command = [sys.executable, str(directory / "replay.py"), "--cases", str(directory / cases.folder)]
+    command += ["--server", server, "--token", token, "--insecure", "--image", IMAGE]
+    command += ["--jobs", str(jobs), "--timeout-scale", str(TIMEOUT_SCALE), "--no-wait"]
+    command += ["--json", str(results)]
+    if cases.lacking:
+        command += ["--without", ",".join(cases.lacking)]
+    for glob in only:
+        command += ["--only", glob]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired as error:
+        raise RunFailure(f"the replay took more than {seconds:.0f} seconds") from error
+    if not results.exists():
+        raise RunFailure(f"the replay failed:\n{(done.stdout + done.stderr)[-4000:]}")
+    return count(json.loads(results.read_text()), done.stdout)
+
+
+def count(results: Sequence[dict[str, Any]], output: str) -> Outcome:
+    """The outcome of one replay: from its results, and the skipped cases from its last line."""
+    outcome = Outcome()
+    for result in results:
+        failures = result.get("failures")
+        if failures:
+            first = failures[0]
+            outcome.failures[result["name"]] = (
+                f"{first['step']}: {first['path']}: expected {first['expected']!r}, got {first['got']!r}"
+            )
+        elif failures is not None:
+            outcome.passed += 1
+    for line in output.splitlines():
+        words = line.replace(",", "").split()
+        if " passed, " in line and words[-1] == "skipped":
+            outcome.skipped = int(words[-2])
+    return outcome
+
+
+def _retry(cases: CaseSet, directory: Path, state: Path, outcome: Outcome, deadline: float) -> None:
+    """Play what failed once more, one case at a time; without time for it the failures stand."""
+    try:
+        seconds = _left(deadline, RETRY_SECONDS)
+        again = _replay(cases, directory, state, sorted(outcome.failures), 1, seconds)
+    except RunFailure as problem:
+        print(f"{cases.name}: no second attempt: {problem}", file=sys.stderr)
+        return
+    for name in sorted(set(outcome.failures) - set(again.failures)):
+        del outcome.failures[name]
+        outcome.passed += 1
+        outcome.late.append(name)
 
 
 def _access(state: Path) -> tuple[str, str]:
@@ -95,14 +218,21 @@ def _access(state: Path) -> tuple[str, str]:
     return kubeconfig["clusters"][0]["cluster"]["server"], (state / "token").read_text().strip()
 
 
-def _judge(name: str, outcome: Outcome, floor: int, *, partial: bool) -> bool:
-    total = outcome.passed + outcome.failed
-    share = 100 * outcome.passed // total if total else 0
-    print(f"{name}: {outcome.passed} of {total} passed ({share} %), floor {floor}")
+def report(name: str, outcome: Outcome) -> None:
+    """Print what failed and what was late."""
+    for case, difference in sorted(outcome.failures.items()):
+        print(f"FAIL {case}: {difference[:400]}")
+    for case in outcome.late:
+        print(f"passed on the second attempt: {case}")
+    print(f"{name}: {outcome.summary}", flush=True)
+
+
+def judge(name: str, outcome: Outcome, floor: int, *, partial: bool) -> bool:
+    """Whether a set is at its floor; a run of some of the cases always is."""
     if partial:
         return True
-    if outcome.passed > floor:
-        print(f"{name}: raise the floor in {FLOOR.name} to {outcome.passed}")
+    if outcome.passed < floor:
+        print(f"{name}: {outcome.passed} passed, but {floor} must")
     return outcome.passed >= floor
 
 

@@ -34,7 +34,6 @@ NOT_ACTED_UPON: tuple[str, ...] = (
     "domain.devices.interfaces[].tag",
     "domain.devices.networkInterfaceMultiqueue",
     "domain.devices.panicDevices",
-    "domain.devices.watchdog.diag288",
     "domain.features.hyperv.tlbflush.extended",
     "domain.features.hypervPassthrough",
     "domain.firmware.acpi",

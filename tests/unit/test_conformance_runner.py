@@ -1,0 +1,28 @@
+"""How the replay of recorded cases counts, and what it holds against the floor."""
+
+from __future__ import annotations
+
+import pytest
+from tests.conformance.replay_recorded import Outcome, count, judge, report
+
+
+def test_results_are_counted_and_the_first_difference_is_kept() -> None:
+    failure = {"step": "step 1", "path": "$.a", "expected": 1, "got": 2}
+    results = [
+        {"name": "area/good", "failures": []},
+        {"name": "area/bad", "failures": [failure, {**failure, "step": "step 2"}]},
+    ]
+    outcome = count(results, "FAIL area/bad: …\n1 passed, 1 failed, 7 skipped\n")
+    assert outcome.summary == "1 passed, 1 failed, 7 skipped"
+    assert outcome.failures == {"area/bad": "step 1: $.a: expected 1, got 2"}
+
+
+def test_a_set_below_its_floor_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = Outcome(passed=9, failures={"area/bad": "x"}, late=["area/slow"])
+    assert judge("kubernetes", outcome, 9, partial=False)
+    assert not judge("kubernetes", outcome, 10, partial=False)
+    assert judge("kubernetes", outcome, 10, partial=True)
+    report("kubernetes", outcome)
+    printed = capsys.readouterr().out
+    assert "passed on the second attempt: area/slow" in printed
+    assert printed.endswith("kubernetes: 9 passed, 1 failed, 0 skipped\n")
