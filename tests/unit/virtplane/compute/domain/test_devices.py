@@ -1,0 +1,216 @@
+"""Single wishes of a machine in its domain."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.compute.domain import document
+from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
+
+
+def instance(*, devices: JsonObject | None = None, **domain: Any) -> JsonObject:
+    body = {"memory": {"guest": "128Mi"}, **domain, "devices": devices or {}}
+    spec = {"domain": body, "networks": [{"name": "default", "pod": {}}]}
+    return {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec}
+
+
+def rendered(vmi: JsonObject, *disks: str, emulation: bool = False, mtu: int = 1500) -> ElementTree.Element:
+    sources = {
+        name: DiskSource(f"/{name}.qcow2", "qcow2", backing_path=f"/{name}.img", backing_format="raw")
+        for name in disks
+    }
+    links = {"default": InterfaceLink("tap0", "02:00:00:00:00:01", mtu)}
+    context = DomainContext(emulation=emulation, disks=sources, interfaces=links)
+    return ElementTree.fromstring(document.render(vmi, context))
+
+
+def only(root: ElementTree.Element, path: str) -> ElementTree.Element:
+    (found,) = root.findall(path)
+    return found
+
+
+@pytest.mark.parametrize(("emulation", "kind"), [(False, "kvm"), (True, "qemu")])
+def test_guests_run_with_kvm_where_there_is_one(emulation: bool, kind: str) -> None:
+    assert rendered(instance(), emulation=emulation).get("type") == kind
+
+
+def _disks(*disks: JsonObject) -> list[tuple[str | None, ...]]:
+    names = [str(disk["name"]) for disk in disks]
+    root = rendered(instance(devices={"disks": list(disks)}), *names)
+    result: list[tuple[str | None, ...]] = []
+    for disk in root.findall("devices/disk"):
+        target, boot = only(disk, "target"), disk.find("boot")
+        order = boot.get("order") if boot is not None else None
+        result.append((disk.get("device"), target.get("dev"), target.get("bus"), order))
+    return result
+
+
+@pytest.mark.feature("VMC-54")
+def test_disks_are_attached_in_the_order_of_the_manifest() -> None:
+    root = rendered(
+        instance(devices={"disks": [{"name": name, "disk": {}} for name in ("b", "a", "c")]}), "a", "b", "c"
+    )
+    backing = [only(disk, "backingStore/source").get("file") for disk in root.findall("devices/disk")]
+    assert backing == ["/b.img", "/a.img", "/c.img"]
+    targets = [only(disk, "target").get("dev") for disk in root.findall("devices/disk")]
+    assert targets == ["vda", "vdb", "vdc"]
+
+
+@pytest.mark.feature("VMC-42")
+@pytest.mark.parametrize(("bus", "device"), [("virtio", "vda"), ("sata", "sda"), ("scsi", "sda")])
+def test_a_disk_is_on_the_bus_that_it_asks_for(bus: str, device: str) -> None:
+    assert _disks({"name": "a", "disk": {"bus": bus}}) == [("disk", device, bus, "1")]
+
+
+@pytest.mark.feature("VMC-41")
+def test_a_volume_shows_as_disk_or_cdrom() -> None:
+    found = _disks({"name": "a", "disk": {"bus": "virtio"}}, {"name": "b", "cdrom": {"bus": "sata"}})
+    assert [kind for kind, *_ in found] == ["disk", "cdrom"]
+
+
+@pytest.mark.feature("VMC-39", "VMC-35")
+def test_a_read_only_volume_lies_below_a_layer_that_is_written_to() -> None:
+    root = rendered(instance(devices={"disks": [{"name": "a", "disk": {}}]}), "a")
+    disk = only(root, "devices/disk")
+    assert only(disk, "source").get("file") == "/a.qcow2"
+    assert only(disk, "backingStore/source").get("file") == "/a.img"
+
+
+@pytest.mark.feature("VML-39")
+def test_boot_orders_are_given_to_disks_and_cards() -> None:
+    devices = {
+        "disks": [{"name": "a", "disk": {}, "bootOrder": 2}, {"name": "b", "disk": {}}],
+        "interfaces": [{"name": "default", "masquerade": {}, "bootOrder": 1}],
+    }
+    root = rendered(instance(devices=devices), "a", "b")
+    orders = [boot.get("order") for boot in root.findall("devices/*/boot")]
+    assert orders == ["2", "1"]
+    assert only(root, "devices/interface/boot").get("order") == "1"
+
+
+@pytest.mark.feature("VML-33")
+def test_every_machine_has_a_scsi_controller_to_plug_disks_into() -> None:
+    controllers = rendered(instance()).findall("devices/controller[@type='scsi']")
+    assert [controller.get("model") for controller in controllers] == ["virtio-non-transitional"]
+    switched_off = rendered(instance(devices={"disableHotplug": True}))
+    assert switched_off.findall("devices/controller[@type='scsi']") == []
+
+
+def _firmware(**efi: Any) -> ElementTree.Element:
+    return rendered(instance(firmware={"bootloader": {"efi": efi}}, features={"smm": {}}))
+
+
+@pytest.mark.feature("VML-42")
+def test_uefi_comes_with_and_without_secure_boot() -> None:
+    assert rendered(instance()).find("os/loader") is None
+    plain, secure = only(_firmware(secureBoot=False), "os/loader"), only(_firmware(), "os/loader")
+    assert (plain.get("secure"), secure.get("secure")) == ("no", "yes")
+    assert plain.get("type") == secure.get("type") == "pflash"
+    assert "secboot" in (secure.text or "") and "secboot" not in (plain.text or "")
+
+
+@pytest.mark.feature("VML-43")
+def test_secure_boot_comes_with_system_management_mode() -> None:
+    root = _firmware(secureBoot=True)
+    assert only(root, "features/smm").get("state") == "on"
+    assert only(root, "os/loader").get("secure") == "yes"
+
+
+@pytest.mark.feature("VML-49")
+@pytest.mark.parametrize("action", ["poweroff", "reset", "shutdown"])
+def test_a_watchdog_has_its_action(action: str) -> None:
+    watchdog = {"name": "dog", "i6300esb": {"action": action}}
+    found = only(rendered(instance(devices={"watchdog": watchdog})), "devices/watchdog")
+    assert (found.get("model"), found.get("action")) == ("i6300esb", action)
+
+
+@pytest.mark.feature("VML-52")
+@pytest.mark.parametrize(("given", "expected"), [("", "q35"), ("pc-q35-rhel9.2.0", "pc-q35-rhel9.2.0")])
+def test_the_machine_type_is_the_one_asked_for(given: str, expected: str) -> None:
+    assert only(rendered(instance(machine={"type": given})), "os/type").get("machine") == expected
+
+
+@pytest.mark.feature("VML-57")
+@pytest.mark.parametrize("policy", ["force", "require", "optional", "disable", "forbid"])
+def test_cpu_features_have_their_policies(policy: str) -> None:
+    root = rendered(instance(cpu={"features": [{"name": "apic", "policy": policy}]}))
+    assert only(root, "cpu/feature[@name='apic']").get("policy") == policy
+
+
+@pytest.mark.feature("VML-58")
+def test_a_forced_feature_is_the_guests_whatever_the_host_has() -> None:
+    root = rendered(instance(cpu={"features": [{"name": "apic", "policy": "force"}]}))
+    assert only(root, "cpu/feature[@name='apic']").get("policy") == "force"
+
+
+@pytest.mark.feature("VML-59")
+def test_a_feature_without_policy_is_required() -> None:
+    root = rendered(instance(cpu={"features": [{"name": "apic"}]}))
+    assert only(root, "cpu/feature[@name='apic']").get("policy") == "require"
+
+
+@pytest.mark.feature("VML-55")
+def test_a_named_cpu_model_is_the_guests() -> None:
+    root = rendered(instance(cpu={"model": "Conroe"}))
+    assert only(root, "cpu").get("mode") == "custom"
+    assert only(root, "cpu/model").text == "Conroe"
+
+
+@pytest.mark.feature("VML-56")
+def test_the_hosts_model_is_the_guests() -> None:
+    assert only(rendered(instance(cpu={"model": "host-model"})), "cpu").get("mode") == "host-model"
+
+
+def _card(**card: Any) -> ElementTree.Element:
+    devices = {"interfaces": [{"name": "default", "masquerade": {}, **card}]}
+    return only(rendered(instance(devices=devices), mtu=8900), "devices/interface")
+
+
+@pytest.mark.feature("NET-09")
+@pytest.mark.parametrize(
+    ("model", "rendered_model"),
+    [
+        ("", "virtio-non-transitional"),
+        ("virtio", "virtio-non-transitional"),
+        ("e1000", "e1000"),
+        ("pcnet", "pcnet"),
+        ("rtl8139", "rtl8139"),
+    ],
+)
+def test_cards_have_the_model_that_was_asked_for(model: str, rendered_model: str) -> None:
+    assert only(_card(model=model), "model").get("type") == rendered_model
+
+
+@pytest.mark.feature("NET-08")
+def test_the_card_tells_the_guest_the_pods_mtu() -> None:
+    assert only(_card(), "mtu").get("size") == "8900"
+
+
+@pytest.mark.feature("VML-17")
+def test_a_guest_that_starts_paused_waits_for_a_key_at_boot() -> None:
+    vmi = instance()
+    vmi["spec"]["startStrategy"] = "Paused"
+    assert only(rendered(vmi), "os/bootmenu").get("enable") == "yes"
+    assert rendered(instance()).find("os/bootmenu") is None
+
+
+@pytest.mark.parametrize(
+    ("tpm", "model", "kept"), [({}, "tpm-tis", None), ({"persistent": True}, "tpm-crb", "yes")]
+)
+def test_a_tpm_is_there_when_it_is_asked_for(tpm: JsonObject, model: str, kept: str | None) -> None:
+    found = only(rendered(instance(devices={"tpm": tpm})), "devices/tpm")
+    backend = only(found, "backend")
+    assert (found.get("model"), backend.get("type"), backend.get("version")) == (model, "emulator", "2.0")
+    assert backend.get("persistent_state") == kept
+    assert rendered(instance()).find("devices/tpm") is None
+
+
+@pytest.mark.feature("SUP-14")
+@pytest.mark.parametrize(("logged", "count"), [(True, 1), (False, 0)])
+def test_the_serial_console_is_written_to_a_log_unless_switched_off(logged: bool, count: int) -> None:
+    root = rendered(instance(devices={"logSerialConsole": logged}))
+    assert len(root.findall("devices/serial/log")) == count
