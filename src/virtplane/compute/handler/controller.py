@@ -143,7 +143,7 @@ class InstanceController:
                 await machine.release(0 if get_str(vmi, "status", "phase") == "Succeeded" else 1)
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
-                await machine.refresh_facts()
+                machine.refresh_facts()
         except VolumeNotReady as error:
             return "VolumeNotReady", str(error)
         except _CRITICAL as error:

@@ -1,9 +1,14 @@
-"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive on the loop."""
+"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive on the loop.
+
+Each connection has threads of its own, and one more for the guest agent: a guest whose agent does not answer
+holds up neither other guests nor what is done to itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +19,9 @@ import libvirtaio
 from virtplane.compute.handler.sockets import reachable
 
 _Result = TypeVar("_Result")
+
+_AGENT_SECONDS = 5
+"""How long an agent may take to answer; libvirt would wait for ever."""
 
 _STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: "NoState",
@@ -77,6 +85,8 @@ class Hypervisor:
 
     def __init__(self, connection: libvirt.virConnect, on_change: Callable[[], None]) -> None:
         self._connection = connection
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="libvirt")
+        self._agent_thread = ThreadPoolExecutor(1, thread_name_prefix="guest-agent")
         self._on_change = on_change
         self._callbacks: list[int] = []
         self.agent_connected = False
@@ -87,7 +97,7 @@ class Hypervisor:
         """Connect to the daemon behind the socket `path`. Raises HypervisorError."""
         try:
             with reachable(path) as address:
-                connection = await _call("open", libvirt.open, f"qemu+unix:///session?socket={address}")
+                connection = await _call(None, "open", libvirt.open, f"qemu+unix:///session?socket={address}")
         except FileNotFoundError as error:
             raise HypervisorError("open", libvirt.libvirtError(str(error))) from error
         self = cls(connection, on_change)
@@ -98,7 +108,7 @@ class Hypervisor:
             (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._lifecycle),
         ):
             self._callbacks.append(
-                await _call("register", connection.domainEventRegisterAny, None, event, callback, None)
+                await self._call("register", connection.domainEventRegisterAny, None, event, callback, None)
             )
         return self
 
@@ -107,14 +117,14 @@ class Hypervisor:
         domain = await self._lookup(name)
         if domain is None:
             return None
-        status, reason = await _call("state", domain.state)
+        status, reason = await self._call("state", domain.state)
         reasons = {"Shutoff": _SHUTOFF_REASONS, "Paused": _PAUSED_REASONS}.get(_STATES[status], {})
         return DomainState(_STATES[status], reasons.get(reason, "Unknown"))
 
     async def start(self, xml: str, *, paused: bool) -> None:
         """Define the domain and start it. Raises HypervisorError."""
-        domain = await _call("define", self._connection.defineXML, xml)
-        await _call("start", domain.createWithFlags, libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+        domain = await self._call("define", self._connection.defineXML, xml)
+        await self._call("start", domain.createWithFlags, libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
 
     async def description(self, name: str) -> str:
         """The live XML. Raises HypervisorError."""
@@ -129,12 +139,12 @@ class Hypervisor:
         await self._on(name, "unpause", lambda domain: domain.resume())
 
     async def shutdown(self, name: str) -> None:
-        """Ask the guest to power off."""
-        await self._on(name, "shutdown", lambda domain: domain.shutdown())
+        """Ask the guest to power off; nothing happens when it has ended already."""
+        await self._end(name, "shutdown", lambda domain: domain.shutdown())
 
     async def destroy(self, name: str) -> None:
-        """Cut the power."""
-        await self._on(
+        """Cut the power; nothing happens when the guest has ended already."""
+        await self._end(
             name, "destroy", lambda domain: domain.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
         )
 
@@ -149,27 +159,27 @@ class Hypervisor:
 
     async def set_time(self, name: str, seconds: int) -> None:
         """Set the guest's clock by its agent (needed after a pause)."""
-        await self._on(
+        await self._ask(
             name, "set time", lambda domain: domain.setTime({"seconds": seconds, "nseconds": 0}, 0)
         )
 
     async def freeze(self, name: str) -> None:
         """Quiesce the guest's file systems."""
-        await self._on(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
+        await self._ask(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
 
     async def thaw(self, name: str) -> None:
         """End a freeze."""
-        await self._on(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
+        await self._ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
 
     async def guest_info(self, name: str) -> dict[str, Any]:
         """What the guest agent says of system, host name, time zone, users and file systems."""
-        info: dict[str, Any] = await self._on(name, "guest info", lambda domain: domain.guestInfo(0, 0))
+        info: dict[str, Any] = await self._ask(name, "guest info", lambda domain: domain.guestInfo(0, 0))
         return info
 
     async def guest_interfaces(self, name: str) -> dict[str, Any]:
         """The guest agent's view of the interfaces, by their name in the guest."""
         source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
-        found: dict[str, Any] = await self._on(
+        found: dict[str, Any] = await self._ask(
             name, "interfaces", lambda domain: domain.interfaceAddresses(source)
         )
         return found
@@ -179,7 +189,7 @@ class Hypervisor:
         import libvirt_qemu  # noqa: PLC0415 - an optional part of the binding
 
         return str(
-            await self._on(
+            await self._ask(
                 name,
                 "agent",
                 lambda domain: libvirt_qemu.qemuAgentCommand(domain, command, timeout_seconds, 0),
@@ -189,7 +199,7 @@ class Hypervisor:
     async def domain_capabilities(self, kind: str) -> str:
         """What domains of `kind` (``kvm``, ``qemu``) can have; libvirt probes QEMU for it."""
         arguments = (None, "x86_64", "q35", kind, 0)
-        return str(await _call("capabilities", self._connection.getDomainCapabilities, *arguments))
+        return str(await self._call("capabilities", self._connection.getDomainCapabilities, *arguments))
 
     async def close(self) -> None:
         """Hang up; the daemon and its guest go on."""
@@ -197,6 +207,8 @@ class Hypervisor:
             return
         self.is_open = False
         await asyncio.to_thread(self._hang_up)
+        for threads in (self._threads, self._agent_thread):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _hang_up(self) -> None:
         try:
@@ -210,15 +222,36 @@ class Hypervisor:
 
     async def _lookup(self, name: str) -> libvirt.virDomain | None:
         try:
-            return await _call("lookup", self._connection.lookupByName, name)
+            return await self._call("lookup", self._connection.lookupByName, name)
         except HypervisorError as error:
             if error.code == libvirt.VIR_ERR_NO_DOMAIN:
                 return None
             raise
 
     async def _on(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
-        domain = await _call("lookup", self._connection.lookupByName, name)
-        return await _call(operation, call, domain)
+        domain = await self._call("lookup", self._connection.lookupByName, name)
+        return await self._call(operation, call, domain)
+
+    async def _end(self, name: str, operation: str, call: Callable[[libvirt.virDomain], object]) -> None:
+        try:
+            await self._on(name, operation, call)
+        except HypervisorError as error:
+            # The guest was faster.
+            if error.code not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
+                raise
+
+    async def _ask(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
+        """A call that the guest's agent has to answer."""
+        domain = await self._call("lookup", self._connection.lookupByName, name)
+
+        def ask() -> _Result:
+            domain.agentSetResponseTimeout(_AGENT_SECONDS)
+            return call(domain)
+
+        return await _call(self._agent_thread, operation, ask)
+
+    async def _call(self, operation: str, function: Callable[..., _Result], *arguments: object) -> _Result:
+        return await _call(self._threads, operation, function, *arguments)
 
     def _lifecycle(self, *_: object) -> None:
         self._on_change()
@@ -232,8 +265,16 @@ class Hypervisor:
         self._on_change()
 
 
-async def _call(operation: str, function: Callable[..., _Result], *arguments: object) -> _Result:
+async def _call(
+    threads: ThreadPoolExecutor | None,
+    operation: str,
+    function: Callable[..., _Result],
+    *arguments: object,
+) -> _Result:
     try:
-        return await asyncio.to_thread(function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
     except libvirt.libvirtError as error:
         raise HypervisorError(operation, error) from error
+    except RuntimeError as error:
+        # The connection, and its threads with it, were closed meanwhile.
+        raise HypervisorError(operation, libvirt.libvirtError(str(error))) from error

@@ -53,6 +53,7 @@ class Machine:
         self.pod_addresses: tuple[str, ...] = ()
         self.link: LauncherLink | None = None
         self.hypervisor: Hypervisor | None = None
+        self._asking: asyncio.Task[None] | None = None
         self._settings = settings
         self._on_change = on_change
 
@@ -103,19 +104,32 @@ class Machine:
             self.machine_type = machine_type(await self.hypervisor.description(self.name))
             self.hypervisor.agent_connected = self.hypervisor.agent_connected or await self._agent_answers()
 
-    async def refresh_facts(self) -> None:
-        """Ask the guest agent, when there is one."""
+    def refresh_facts(self) -> None:
+        """Begin to ask the guest agent, when there is one; `on_change` is called when it told something new.
+
+        Nothing waits for its answer: an agent may hang, and one whose guest is paused does.
+        """
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
             self.facts = GuestFacts()
             return
+        if self.facts == GuestFacts():
+            self.facts = GuestFacts(True)
+        is_asking = self._asking is not None and not self._asking.done()
+        if not is_asking and self.domain is not None and self.domain.status == "Running":
+            self._asking = asyncio.create_task(self._ask_agent(hypervisor), name=f"agent-{self.name}")
+
+    async def _ask_agent(self, hypervisor: Hypervisor) -> None:
         try:
             info = await hypervisor.guest_info(self.name)
             found = await hypervisor.guest_interfaces(self.name)
         except HypervisorError as error:
             logger.info("The guest agent did not answer", extra={"domain": self.name, "err": str(error)})
             return
-        self.facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
+        facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
+        if facts != self.facts and self.hypervisor is hypervisor:
+            self.facts = facts
+            self._on_change()
 
     async def press_power_button(self) -> None:
         """ACPI shutdown; the first press starts the grace period."""
@@ -139,6 +153,9 @@ class Machine:
 
     async def close(self) -> None:
         """Hang up everywhere; nothing that runs is touched."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
         await self._disconnect_hypervisor()
         if self.link is not None:
             link, self.link = self.link, None
@@ -156,7 +173,10 @@ class Machine:
             except LauncherGone:
                 self.gone = True
         if self.link is not None and self.link.alive and self.hypervisor is None:
-            answer = await self.link.request("ping")
+            try:
+                answer = await self.link.request("ping")
+            except LauncherGone:
+                return  # The end of the line says whether it is gone for good.
             if answer.get("libvirt") is not None:
                 await self._connect_hypervisor()
 
