@@ -70,7 +70,7 @@ def new_machine(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
     made: list[Machine] = []
 
     def create(name: str, **wishes: object) -> Machine:
-        machine = cluster.create(manifest(name, grace=int(str(wishes.pop("grace", 5))), **wishes))  # type: ignore[arg-type]
+        machine = cluster.create(manifest(name, grace=int(str(wishes.pop("grace", 1))), **wishes))  # type: ignore[arg-type]
         made.append(machine)
         return machine
 

@@ -412,7 +412,7 @@ class Console:
 def open_console(machine: Machine) -> Iterator[Console]:
     """``virtctl console NAME`` in a pseudo-terminal."""
     ours, theirs = pty.openpty()
-    command = [program("virtctl"), "console", machine.name]
+    command = [str(program("virtctl")), "console", machine.name]
     environment = machine.cluster.environment
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment) as process:
         os.close(theirs)

@@ -1,0 +1,103 @@
+"""Components that are killed come back, and guests do not notice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from tests.e2e.conftest import clean_up
+from tests.e2e.support import CORE, Cluster, Console, Machine, kill, manifest, wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
+
+_RECOVERY_SECONDS = 10.0
+_COMPONENTS = (
+    "apiserver",
+    "controllers",
+    "node-node01",
+    "containerd-node01",
+    "virt-handler",
+    "virt-operator",  # And with it virt-api and virt-controller: one process in the compact layout.
+)
+
+
+@pytest.fixture(scope="module")
+def guests(cluster: Cluster) -> Iterator[list[Machine]]:
+    """Two guests that have booted."""
+    machines = [cluster.create(manifest(name, grace=1)) for name in ("steady-one", "steady-two")]
+    try:
+        for machine in machines:
+            machine.wait_running()
+        for machine in machines:
+            with machine.console():
+                pass
+        yield machines
+    finally:
+        clean_up(machines)
+
+
+@pytest.mark.parametrize("victims", [(name,) for name in _COMPONENTS] + [_COMPONENTS], ids="+".join)
+def test_guests_run_on_and_everything_is_true_again_soon(
+    cluster: Cluster, guests: list[Machine], victims: tuple[str, ...]
+) -> None:
+    before = {machine.name: identity(machine) for machine in guests}
+    pids = {name: cluster.component(name) for name in victims}
+    begun = time.monotonic()
+    for pid in pids.values():
+        kill(pid)
+    for name, pid in pids.items():
+        wait_for(f"another {name} runs", partial(has_successor, cluster, name, pid), 30)
+    wait_for("every status is true", lambda: not wrong_statuses(cluster, guests), 30)
+    for machine in guests:
+        wait_for(f"the console of {machine.name} answers", partial(answers, machine), 30)
+    seconds = time.monotonic() - begun
+    assert {machine.name: identity(machine) for machine in guests} == before
+    assert seconds < _RECOVERY_SECONDS
+
+
+def identity(machine: Machine) -> tuple[str, int, str]:
+    """What changes when a guest does not run on: its instance, its process, its boot."""
+    with machine.console() as console:
+        return machine.uid(), machine.qemu(), boot_id(console)
+
+
+def boot_id(console: Console) -> str:
+    """Changes with every boot of the guest."""
+    return console.run("cat /proc/sys/kernel/random/boot_id")
+
+
+def answers(machine: Machine) -> bool:
+    """Whether a command on the console is answered."""
+    try:
+        with machine.console(8) as console:
+            return console.run("echo here") == "here"
+    except AssertionError:
+        return False
+
+
+def has_successor(cluster: Cluster, name: str, pid: int) -> bool:
+    """Whether a component runs again as another process."""
+    try:
+        return cluster.component(name) != pid
+    except AssertionError:
+        return False
+
+
+def wrong_statuses(cluster: Cluster, guests: list[Machine]) -> list[str]:
+    """What the API says that is not so, or not yet so again."""
+    wrong = [machine.name for machine in guests if not machine.is_running()]
+    for pod in cluster.items(f"{CORE}/pods"):
+        conditions = {item["type"]: item["status"] for item in pod["status"].get("conditions", ())}
+        if pod["status"].get("phase") == "Running" and conditions.get("Ready") != "True":
+            wrong.append(pod["metadata"]["name"])
+    for node in cluster.items(f"{CORE}/nodes"):
+        conditions = {item["type"]: item["status"] for item in node["status"]["conditions"]}
+        if conditions["Ready"] != "True":
+            wrong.append(node["metadata"]["name"])
+    (kubevirt,) = cluster.items("/apis/kubevirt.io/v1/kubevirts")
+    conditions = {item["type"]: item["status"] for item in kubevirt["status"]["conditions"]}
+    if conditions["Available"] != "True":
+        wrong.append("kubevirt")
+    return wrong

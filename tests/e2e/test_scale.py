@@ -1,0 +1,51 @@
+"""Many virtual machines at once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.e2e.conftest import clean_up
+from tests.e2e.support import Cluster, manifest, wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.guest]
+
+_COUNT = 20
+_SECONDS = 240
+
+
+@pytest.mark.timeout(400)
+def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
+    cluster: Cluster, record_property: Callable[[str, object], None]
+) -> None:
+    names = [f"many-{index:02d}" for index in range(_COUNT)]
+    begun = time.monotonic()
+    with ThreadPoolExecutor(_COUNT) as pool:
+        machines = list(pool.map(lambda name: cluster.create(manifest(name, memory="64Mi", grace=0)), names))
+    try:
+        waiting = set(names)
+
+        def all_run() -> bool:
+            for machine in machines:
+                if machine.name in waiting and machine.is_running():
+                    waiting.discard(machine.name)
+            return not waiting
+
+        wait_for("all machines run", all_run, _SECONDS)
+        record_property("seconds", round(time.monotonic() - begun, 1))
+        guests = Counter(
+            word.split(",")[0]
+            for process in cluster.processes()
+            for word in process.command.split()
+            if word.startswith("guest=default_many-")
+        )
+        assert guests == Counter(f"guest=default_{name}" for name in names)
+        for machine in machines:
+            assert len(machine.pods()) == 1
+        addresses = {machine.address() for machine in machines}
+        assert len(addresses) == _COUNT
+    finally:
+        clean_up(machines)

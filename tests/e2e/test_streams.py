@@ -1,0 +1,270 @@
+"""The contract of KubeVirt's clients: websockets of the subresources API, and what virtctl makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import ssl
+import subprocess
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.e2e.conftest import clean_up
+from tests.e2e.support import Cluster, Document, Machine, attempt, manifest, program, run, wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
+
+SUBPROTOCOL = "plain.kubevirt.io"
+BASE = "/apis/subresources.kubevirt.io"
+
+
+@pytest.fixture(scope="module")
+def identity(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An SSH key, or a skip where OpenSSH is not installed."""
+    if shutil.which("ssh") is None:
+        pytest.skip("ssh is not installed")
+    key = tmp_path_factory.mktemp("ssh") / "key"
+    run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key)
+    return key
+
+
+@pytest.fixture(scope="module")
+def guest(cluster: Cluster, identity: Path) -> Iterator[Machine]:
+    """A guest that has booted, has its agent connected and knows the key."""
+    wanted = manifest("streams", grace=1)
+    user_data = wanted["spec"]["template"]["spec"]["volumes"][1]["cloudInitNoCloud"]
+    public = identity.with_suffix(".pub").read_text().strip()
+    user_data["userData"] += f"ssh_authorized_keys:\n  - {public}\n"
+    made = cluster.create(wanted)
+    try:
+        made.wait_running()
+        wait_for("the agent is connected", lambda: made.condition("AgentConnected") == "True", 60)
+        yield made
+    finally:
+        clean_up([made])
+
+
+@pytest.fixture(scope="module")
+def halted(cluster: Cluster) -> Iterator[Machine]:
+    """A machine without an instance."""
+    made = cluster.create(manifest("halted", strategy="Halted"))
+    yield made
+    clean_up([made])
+
+
+class Api:
+    """Raw websockets of the administrator."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.tls = ssl.create_default_context(cafile=str(cluster.state / "pki/ca.crt"))
+        self.tls.load_cert_chain(cluster.state / "pki/admin.crt", cluster.state / "pki/admin.key")
+        port = json.loads((cluster.state / "instance.json").read_text())["api_port"]
+        self.server = f"https://127.0.0.1:{port}"
+
+    def path(
+        self, name: str, action: str, *, kind: str = "virtualmachineinstances", version: str = "v1"
+    ) -> str:
+        """The URL of an action."""
+        return f"{self.server}{BASE}/{version}/namespaces/default/{kind}/{name}/{action}"
+
+    @asynccontextmanager
+    async def connect(self, url: str, *protocols: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """A websocket."""
+        async with aiohttp.ClientSession() as session:
+            async with session.ws_connect(url, protocols=protocols, ssl=self.tls, max_msg_size=0) as socket:
+                yield socket
+            # TLS says good-bye in the background.
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def api(cluster: Cluster) -> Api:
+    """Websockets of the cluster."""
+    return Api(cluster)
+
+
+async def receive(socket: aiohttp.ClientWebSocketResponse, mark: bytes, seconds: float = 20) -> bytes:
+    """Bytes up to and with `mark`; every message must be binary."""
+    seen = b""
+    while mark not in seen:
+        message = await socket.receive(seconds)
+        assert message.type == aiohttp.WSMsgType.BINARY, (message, seen)
+        seen += message.data
+    return seen
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3"])
+@pytest.mark.parametrize("protocols", [(SUBPROTOCOL,), ()])
+async def test_the_console_is_a_plain_byte_stream_with_and_without_the_subprotocol(
+    api: Api, guest: Machine, protocols: tuple[str, ...], version: str
+) -> None:
+    url = api.path("streams", "console", version=version)
+    async with api.connect(url, *protocols) as socket:
+        assert socket.protocol == (SUBPROTOCOL if protocols else None)
+        await socket.send_bytes(b"\n")
+        assert await receive(socket, b"streams login: ")
+
+
+async def test_the_display_speaks_rfb(api: Api, guest: Machine) -> None:
+    url = api.path("streams", "vnc")
+    async with api.connect(url, SUBPROTOCOL) as socket:
+        assert await receive(socket, b"\n") == b"RFB 003.008\n"
+
+
+@pytest.mark.parametrize("kind", ["virtualmachineinstances", "virtualmachines"])
+@pytest.mark.parametrize("port", ["80", "80/tcp"])
+async def test_a_forwarded_port_carries_bytes_until_the_guest_ends(
+    api: Api, guest: Machine, kind: str, port: str
+) -> None:
+    url = api.path("streams", f"portforward/{port}", kind=kind)
+    async with api.connect(url, SUBPROTOCOL) as socket:
+        await socket.send_bytes(b"GET / HTTP/1.0\r\n\r\n")
+        assert b" 200 " in await receive(socket, b"streams is up\n")
+        assert (await socket.receive(20)).type == aiohttp.WSMsgType.CLOSE
+        assert socket.close_code == 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "kind", "code", "said"),
+    [
+        (
+            "none",
+            "console",
+            "virtualmachineinstances",
+            404,
+            'virtualmachineinstance.kubevirt.io "none" not found',
+        ),
+        (
+            "none",
+            "vnc",
+            "virtualmachineinstances",
+            404,
+            'virtualmachineinstance.kubevirt.io "none" not found',
+        ),
+        ("halted", "portforward/80", "virtualmachines", 409, "VMI is not started"),
+        ("streams", "usbredir", "virtualmachineinstances", 409, "Not configured with USB Redirection"),
+        ("streams", "vsock?port=1", "virtualmachineinstances", 400, "VSOCK is not attached."),
+        ("streams", "portforward/9", "virtualmachineinstances", 500, "dialing VM: "),
+    ],
+)
+async def test_refused_streams_are_http_errors(
+    api: Api, guest: Machine, halted: Machine, name: str, action: str, kind: str, code: int, said: str
+) -> None:
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Protocol": SUBPROTOCOL,
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(api.path(name, action, kind=kind), headers=headers, ssl=api.tls) as answer,
+    ):
+        status: Document = await answer.json()
+        assert (answer.status, status["kind"], status["code"]) == (code, "Status", code)
+        assert said in status["message"]
+
+
+@pytest.mark.parametrize("action", ["guestosinfo", "userlist", "filesystemlist"])
+async def test_questions_to_the_agent_fail_as_plain_text(api: Api, halted: Machine, action: str) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(api.path("halted", action), ssl=api.tls) as answer,
+    ):
+        assert answer.status == 500
+        assert await answer.text() == 'virtualmachineinstance.kubevirt.io "halted" not found'
+
+
+# virtctl.
+
+
+def virtctl(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """virtctl, whatever comes of it."""
+    return attempt(program("virtctl"), *arguments, seconds=60, env=machine.cluster.environment)
+
+
+@pytest.mark.parametrize("target", ["vmi/streams", "vm/streams", "vmis/streams/default"])
+def test_virtctl_forwards_a_local_port(guest: Machine, target: str) -> None:
+    command = [str(program("virtctl")), "port-forward", target, "0:80"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=guest.cluster.environment
+    ) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline().split("127.0.0.1:")[1].split()[0])
+            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            with opener.open(f"http://127.0.0.1:{port}/", timeout=20) as page:
+                assert page.read() == b"streams is up\n"
+        finally:
+            process.kill()
+
+
+def test_virtctl_forwards_to_its_own_standard_streams(guest: Machine) -> None:
+    command = [str(program("virtctl")), "port-forward", "--stdio", "vmi/streams", "22"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=guest.cluster.environment) as process:
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            assert process.stdout.readline().startswith(b"SSH-2.0-dropbear")
+            process.stdin.close()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Path, tmp_path: Path) -> None:
+    known = str(tmp_path / "known")
+    options = ("-i", str(identity), "--known-hosts", known, "-t", "-oStrictHostKeyChecking=accept-new")
+    done = virtctl(guest, "ssh", "root@vmi/streams", *options, "--command", "hostname; exit 7")
+    assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
+
+
+def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> None:
+    told = virtctl(guest, "guestosinfo", "streams")
+    assert told.stdout.startswith('{\n  "')
+    assert json.loads(told.stdout)["hostname"] == "streams"
+    for command, kind in (("userlist", "GuestOSUserList"), ("fslist", "FileSystemList")):
+        told = virtctl(guest, command, "streams")
+        assert json.loads(told.stdout)["kind"] == f"VirtualMachineInstance{kind}"
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("guestosinfo none", "Error getting guestosinfo of VirtualMachineInstance none, "),
+        ("userlist none", "Error listing users of VirtualMachineInstance none, "),
+        ("fslist none", "Error listing filesystems of VirtualMachineInstance none, "),
+        ("console none", "Virtual Machine not found."),
+        ("vnc none --proxy-only", "an't access VMI none: "),
+        (
+            "start streams",
+            "Error starting VirtualMachine Operation cannot be fulfilled on virtualmachine.kubevirt.io",
+        ),
+        (
+            "stop halted",
+            "error stopping VirtualMachine Operation cannot be fulfilled on virtualmachine.kubevirt.io",
+        ),
+        ("restart streams --force", "Must both use --force=true and set --grace-period."),
+        (
+            "pause vm halted",
+            "Error pausing VirtualMachineInstance halted. VirtualMachine halted is not set to run",
+        ),
+        ("pause vmi none", "Error pausing VirtualMachineInstance none"),
+        ("soft-reboot none", "Error soft rebooting VirtualMachineInstance none: "),
+        ("port-forward streams 80", "target must contain type and name separated by '/'"),
+        ("port-forward pod/streams 80", "unsupported resource type 'pod'"),
+        ("port-forward vmi/streams icmp/80", "unknown protocol: icmp"),
+        ("port-forward --stdio vmi/streams 80 81", "only one port supported when forwarding to stdout"),
+    ],
+)
+def test_virtctl_fails_with_kubevirts_words(guest: Machine, halted: Machine, command: str, said: str) -> None:
+    done = virtctl(guest, *command.split())
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert done.stdout == ""
