@@ -241,7 +241,7 @@ def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> 
         ("userlist none", "Error listing users of VirtualMachineInstance none, "),
         ("fslist none", "Error listing filesystems of VirtualMachineInstance none, "),
         ("console none", "Virtual Machine not found."),
-        ("vnc none --proxy-only", "an't access VMI none: "),
+        ("vnc none --proxy-only", "can't access VMI none: "),
         (
             "start streams",
             "Error starting VirtualMachine Operation cannot be fulfilled on virtualmachine.kubevirt.io",

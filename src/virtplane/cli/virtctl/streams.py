@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kubecore.client import Client
+from kubecore.errors import StatusError
 
 if TYPE_CHECKING:
     import aiohttp
@@ -14,13 +15,24 @@ if TYPE_CHECKING:
 SUBPROTOCOL = "plain.kubevirt.io"
 _CHUNK = 65536
 ABNORMAL_CLOSE = 1006
+_KUBEVIRTS_WORDS = {
+    404: "Virtual Machine not found.",
+    500: "Websocket failed due to internal server error.",
+}
+"""What KubeVirt's clients say about refused websockets, whatever the answer's body says."""
 
 
 async def open_stream(
     client: Client, path: str, query: dict[str, str] | None = None
 ) -> aiohttp.ClientWebSocketResponse:
     """A byte stream through the API server. Raises StatusError when it is refused."""
-    return await client.websocket(path, [SUBPROTOCOL], query=query)
+    try:
+        return await client.websocket(path, [SUBPROTOCOL], query=query)
+    except StatusError as error:
+        message = _KUBEVIRTS_WORDS.get(error.code)
+        if message is None:
+            raise
+        raise StatusError(error.code, error.reason, message, error.details) from error
 
 
 async def carry(

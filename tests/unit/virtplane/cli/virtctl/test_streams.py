@@ -69,10 +69,10 @@ def test_the_console_carries_keys_until_the_escape_key(api: FakeServer) -> None:
 
 
 @pytest.mark.feature("ACC-14")
-def test_a_console_that_is_refused_ends_with_the_servers_words(api: FakeServer) -> None:
+def test_a_missing_machines_console_is_refused_in_kubevirts_words(api: FakeServer) -> None:
     api.refuse("GET", _CONSOLE, 404, 'virtualmachineinstance.kubevirt.io "vm" not found')
     _, errors = _start(api, "console", "vm").communicate(timeout=10)
-    assert b'virtualmachineinstance.kubevirt.io "vm" not found' in errors
+    assert b"Virtual Machine not found." in errors
 
 
 def _free_port() -> int:
