@@ -252,7 +252,7 @@ async def test_a_volume_has_exactly_one_source() -> None:
     assert await causes(_disk(two, disk={})) == [("spec.volumes[0]", text)]
 
 
-@pytest.mark.feature("VMC-59", "VMC-61")
+@pytest.mark.feature("VMC-59")
 async def test_ssh_keys_need_a_way_into_the_guest() -> None:
     def credential(**method: Any) -> JsonObject:
         source = {"secret": {"secretName": "keys"}}

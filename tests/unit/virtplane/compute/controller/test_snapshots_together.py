@@ -1,0 +1,239 @@
+"""Snapshots and restores on an API server in memory; the test plays the storage's snapshot controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kubecore import resources
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import meta
+from kubecore.runtime import EventRecorder, Manager
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.component import add_controllers
+from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.snapshot import decisions
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_SNAPSHOTS, _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS
+_SERVED = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+_FINALIZER = "snapshot.kubevirt.io/vmsnapshot-protection"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[MemoryApi]:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    server.put(resources.STORAGE_CLASSES, {"metadata": {"name": "fast"}, "provisioner": "csi.test"})
+    server.put(kinds.VOLUME_SNAPSHOT_CLASSES, {"metadata": {"name": "snaps"}, "driver": "csi.test"})
+    for name, storage in (("c1", "fast"), ("c2", "slow")):
+        spec = {
+            "storageClassName": storage,
+            "volumeName": f"pv-{name}",
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        claim = {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"phase": "Bound"}}
+        server.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
+    client = server.client()
+    async with EventRecorder(client, "virtualmachine-controller") as recorder:
+        manager = Manager(client)
+        add_controllers(Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), _SERVED))
+        task = asyncio.create_task(manager.run())
+        await manager.wait_started()
+        yield server
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await client.close()
+
+
+async def _until(check: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(3):
+        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
+            await asyncio.sleep(0.01)
+    return found
+
+
+def _machine(api: MemoryApi) -> None:
+    disks = [{"name": name, "disk": {}} for name in ("root", "other", "scratch")]
+    volumes = [
+        {"name": "root", "persistentVolumeClaim": {"claimName": "c1"}},
+        {"name": "other", "persistentVolumeClaim": {"claimName": "c2"}},
+        {"name": "scratch", "emptyDisk": {"capacity": "1Gi"}},
+    ]
+    template = {"spec": {"domain": {"devices": {"disks": disks}}, "volumes": volumes}}
+    api.put(
+        kinds.VIRTUAL_MACHINES,
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": "vm", "namespace": "ns", "generation": 1, "labels": {"a": "b"}},
+            "spec": {"runStrategy": "Halted", "template": template},
+        },
+    )
+
+
+def _snapshot(**spec: Any) -> JsonObject:
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
+    return {
+        "apiVersion": _SNAPSHOTS.api_version,
+        "kind": "VirtualMachineSnapshot",
+        "metadata": {"name": "snap", "namespace": "ns"},
+        "spec": {"source": source, **spec},
+    }
+
+
+def _found(api: MemoryApi) -> JsonObject:
+    return api.get(_SNAPSHOTS, "snap", "ns") or {}
+
+
+def _condition(obj: JsonObject, kind: str) -> tuple[str, str]:
+    found = meta.get_condition(obj, kind) or {}
+    return found.get("status", ""), found.get("reason", "")
+
+
+async def _take(api: MemoryApi) -> JsonObject:
+    """Make the machine and its snapshot, and let the storage take it."""
+    _machine(api)
+    await _until(lambda: "volumeSnapshotStatuses" in str(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns")))
+    api.put(_SNAPSHOTS, _snapshot())
+    (volume,) = await _until(lambda: api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
+    taken = deep_copy(volume)
+    taken["status"] = {"creationTime": "2026-01-01T00:00:00Z", "readyToUse": True, "restoreSize": "2Gi"}
+    api.put(kinds.VOLUME_SNAPSHOTS, taken)
+    return await _until(lambda: _found(api).get("status", {}).get("readyToUse") and _found(api))  # type: ignore[no-any-return]
+
+
+@pytest.mark.feature("SNP-01", "SNP-02", "SNP-09", "SNP-10", "SNP-11", "SNP-12")
+async def test_a_snapshot_makes_its_content_and_succeeds_with_the_storage(api: MemoryApi) -> None:
+    snapshot = await _take(api)
+    status = snapshot["status"]
+    content = f"vmsnapshot-content-{meta.uid(snapshot)}"
+    assert meta.finalizers(snapshot) == [_FINALIZER]
+    assert status["phase"] == "Succeeded"
+    assert status["virtualMachineSnapshotContentName"] == content
+    assert [meta.name(item) for item in api.list(_CONTENTS, "ns")] == [content]
+    vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+    assert status["sourceUID"] == meta.uid(vm)
+    assert status["creationTime"]
+    assert _condition(snapshot, "Progressing") == ("False", "Operation complete")
+    assert _condition(snapshot, "Ready")[0] == "True"
+    assert "indications" not in status or status["indications"] == ["PartialSnapshot"]
+
+
+@pytest.mark.feature("SNP-03", "SNP-13", "SNP-18")
+async def test_only_disks_whose_storage_can_are_taken(api: MemoryApi) -> None:
+    snapshot = await _take(api)
+    (content,) = api.list(_CONTENTS, "ns")
+    (backup,) = content["spec"]["volumeBackups"]
+    assert backup["volumeName"] == "root"
+    assert backup["volumeSnapshotName"] == f"vmsnapshot-{meta.uid(snapshot)}-volume-root"
+    assert backup["persistentVolumeClaim"]["metadata"]["name"] == "c1"
+    (volume,) = api.list(kinds.VOLUME_SNAPSHOTS, "ns")
+    assert meta.name(volume) == backup["volumeSnapshotName"]
+    assert volume["spec"]["source"] == {"persistentVolumeClaimName": "c1"}
+    listed = snapshot["status"]["snapshotVolumes"]
+    assert listed == {"includedVolumes": ["root"], "excludedVolumes": ["other"]}
+
+
+@pytest.mark.feature("SNP-04")
+async def test_a_content_holds_the_machine_as_it_was(api: MemoryApi) -> None:
+    await _take(api)
+    (content,) = api.list(_CONTENTS, "ns")
+    kept = content["spec"]["source"]["virtualMachine"]
+    assert kept["metadata"]["labels"] == {"a": "b"}
+    changed = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+    changed["spec"]["template"]["spec"]["hostname"] = "later"
+    api.put(kinds.VIRTUAL_MACHINES, changed)
+    await asyncio.sleep(0.05)
+    assert "hostname" not in api.list(_CONTENTS, "ns")[0]["spec"]["source"]["virtualMachine"]["spec"][
+        "template"]["spec"]  # fmt: skip
+
+
+@pytest.mark.feature("SNP-15")
+async def test_a_deleted_snapshot_takes_its_content_along(api: MemoryApi) -> None:
+    await _take(api)
+    await api.client().delete(_SNAPSHOTS, "snap", "ns")
+    await _until(lambda: not api.list(_SNAPSHOTS, "ns") and not api.list(_CONTENTS, "ns"))
+
+
+@pytest.mark.feature("SNP-08", "SNP-09")
+async def test_a_snapshot_that_takes_too_long_fails_and_stays_so(api: MemoryApi) -> None:
+    late = _snapshot(failureDeadline="1s")
+    late["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    api.put(_SNAPSHOTS, late)
+    await _until(lambda: _found(api).get("status", {}).get("phase") == "Failed")
+    assert _condition(_found(api), "Failure") == ("True", "snapshot deadline exceeded")
+    _machine(api)
+    await asyncio.sleep(0.1)
+    assert _found(api)["status"]["phase"] == "Failed"
+    assert not api.list(_CONTENTS, "ns")
+
+
+@pytest.mark.feature("SNP-19", "SNP-21", "SNP-22")
+async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_them(api: MemoryApi) -> None:
+    await _take(api)
+    target = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
+    restore = {
+        "apiVersion": kinds.VIRTUAL_MACHINE_RESTORES.api_version,
+        "kind": "VirtualMachineRestore",
+        "metadata": {"name": "back", "namespace": "ns"},
+        "spec": {"target": target, "virtualMachineSnapshotName": "snap"},
+    }
+    uid = meta.uid(api.put(kinds.VIRTUAL_MACHINE_RESTORES, restore))
+    name = f"restore-{uid}-root"
+    made = await _until(lambda: api.get(resources.PERSISTENT_VOLUME_CLAIMS, name, "ns"))
+    snapshot_name = f"vmsnapshot-{meta.uid(_found(api))}-volume-root"
+    assert made["spec"]["dataSource"]["name"] == snapshot_name
+    assert "volumeName" not in made["spec"]
+    bound = deep_copy(made)
+    bound["status"] = {"phase": "Bound"}
+    api.put(resources.PERSISTENT_VOLUME_CLAIMS, bound)
+
+    def done() -> JsonObject | None:
+        found = api.get(kinds.VIRTUAL_MACHINE_RESTORES, "back", "ns") or {}
+        return found if found.get("status", {}).get("complete") else None
+
+    finished = await _until(done)
+    status = finished["status"]
+    assert status["restores"] == [
+        {"volumeName": "root", "persistentVolumeClaim": name, "volumeSnapshotName": snapshot_name}
+    ]
+    assert status["restoreTime"]
+    assert _condition(finished, "Ready") == ("True", "Operation complete")
+    assert _condition(finished, "Progressing") == ("False", "Operation complete")
+    vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+    root = next(item for item in vm["spec"]["template"]["spec"]["volumes"] if item["name"] == "root")
+    assert root["persistentVolumeClaim"]["claimName"] == name
+    assert vm["spec"]["runStrategy"] == "Halted"
+    (owner,) = finished["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("VirtualMachine", meta.uid(vm))
+    assert owner["controller"] is owner["blockOwnerDeletion"] is True
+
+
+@pytest.mark.feature("SNP-07")
+@pytest.mark.parametrize(
+    ("spec", "seconds"),
+    [
+        ({}, 300),
+        ({"failureDeadline": "1m"}, 60),
+        ({"failureDeadline": "90s"}, 90),
+        ({"failureDeadline": "0"}, 0),
+    ],
+)
+def test_a_snapshot_has_five_minutes_unless_it_says_otherwise(spec: JsonObject, seconds: float) -> None:
+    assert decisions.deadline_seconds({"spec": spec}) == seconds
+
+
+@pytest.mark.feature("SNP-14")
+@pytest.mark.parametrize(
+    ("agent", "expected"), [(True, ["Online", "GuestAgent"]), (False, ["Online", "NoGuestAgent"])]
+)
+def test_snapshots_of_running_guests_say_how_consistent_they_are(agent: bool, expected: list[str]) -> None:
+    conditions = [{"type": "AgentConnected", "status": "True"}] if agent else []
+    running = {"status": {"phase": "Running", "conditions": conditions}}
+    assert decisions.indications_of({}, running, decisions.Volumes()) == expected
+    assert decisions.indications_of({}, None, decisions.Volumes()) == []
