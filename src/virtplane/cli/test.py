@@ -16,6 +16,9 @@ from xml.etree import ElementTree
 from virtplane.cli.terminal import CommandError, report, say, step
 
 _ROOT = Path(__file__).resolve().parents[3]
+_TESTS_FAILED = 1
+"""pytest's exit code when tests failed (others mean that they could not be run)."""
+
 _CHECKS = (
     ("style", ("ruff", "check", "src", "tests")),
     ("types", ("mypy",)),
@@ -38,8 +41,8 @@ def main(arguments: list[str]) -> int:
     if not (_ROOT / "tests").is_dir():
         return report(CommandError("There are no tests here.", "This is not a checkout.", code=2))
     if options.conformance:
-        script = _ROOT / "tests/conformance/replay_recorded.py"
-        return _run([sys.executable, str(script), str(options.conformance)])
+        module = "tests.conformance.replay_recorded"
+        return _run([sys.executable, "-m", module, str(options.conformance.resolve()), *options.rest])
     try:
         for name, command in _CHECKS:
             _check(name, command)
@@ -59,11 +62,28 @@ def _check(name: str, command: tuple[str, ...]) -> None:
 def _test(options: argparse.Namespace) -> int:
     selection = ["-m", "not host and not guest"] if options.quick else []
     with tempfile.TemporaryDirectory(prefix="virtplane-test-") as folder:
-        junit = Path(folder) / "report.xml"
-        code = _run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *selection, *options.rest])
-        if junit.exists():
-            say(f"Features proved: {len(proved_features(junit))}")
+        first, second = Path(folder) / "first.xml", Path(folder) / "second.xml"
+        code = _pytest(first, *selection, *options.rest)
+        if code == _TESTS_FAILED and first.exists() and only_whole_clusters_failed(first):
+            # Whole clusters with emulated guests depend on how busy this machine is; nothing else gets this.
+            say("Trying the failed tests of whole clusters once more")
+            code = _pytest(second, "--last-failed", *selection, *options.rest)
+        proved = {
+            feature for report in (first, second) if report.exists() for feature in proved_features(report)
+        }
+        say(f"Features proved: {len(proved)}")
     return code
+
+
+def _pytest(junit: Path, *arguments: str) -> int:
+    return _run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *arguments])
+
+
+def only_whole_clusters_failed(junit: Path) -> bool:
+    """Whether every failed test of a report is one that runs a whole cluster."""
+    cases = ElementTree.parse(junit).iter("testcase")
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    return all(case.get("classname", "").startswith("tests.e2e.") for case in failed)
 
 
 def proved_features(junit: Path) -> set[str]:
