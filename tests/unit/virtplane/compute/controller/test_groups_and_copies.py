@@ -137,6 +137,54 @@ def test_the_policy_that_names_most_wins_and_overrides_the_installation() -> Non
     assert settings["bandwidthPerMigration"] == "0"
 
 
+@pytest.mark.feature("MIG-20", "MIG-21", "MIG-22", "MIG-23")
+def test_a_policy_fits_when_all_its_labels_do() -> None:
+    policy = _policy(
+        "p", {"kubevirt.io/size": "large", "kubevirt.io/environment": "production"}, {"hpc": "True"}
+    )
+    full = {"kubevirt.io/size": "large", "kubevirt.io/environment": "production", "other": "x"}
+
+    def chosen(vmi: JsonObject, namespace: JsonObject) -> str:
+        return policies.policy_name(policies.matching_policy([policy], vmi, namespace))
+
+    assert chosen(full, {"hpc": "True"}) == "p"
+    assert chosen({"kubevirt.io/size": "large"}, {"hpc": "True"}) == ""
+    assert chosen(full, {}) == ""
+    assert chosen(full, {"hpc": "False"}) == ""
+
+
+@pytest.mark.feature("MIG-26")
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("allowAutoConverge", True),
+        ("allowPostCopy", True),
+        ("bandwidthPerMigration", "64Mi"),
+        ("completionTimeoutPerGiB", 800),
+    ],
+)
+def test_a_policy_changes_the_settings_of_its_migrations(field: str, value: object) -> None:
+    settings = policies.configuration(ClusterConfig(None), _policy("p", {}, {}, **{field: value}))
+    assert settings[field] == value
+    assert policies.configuration(ClusterConfig(None), None)[field] != value
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        pytest.param("parallelMigrationsPerCluster", 5, marks=pytest.mark.feature("MIG-06")),
+        pytest.param("parallelOutboundMigrationsPerNode", 2, marks=pytest.mark.feature("MIG-07")),
+        ("progressTimeout", 150),
+        ("completionTimeoutPerGiB", 150),
+        ("allowPostCopy", False),
+        ("allowAutoConverge", False),
+        ("bandwidthPerMigration", "0"),
+    ],
+)
+def test_migrations_have_defaults_that_the_installation_changes(key: str, value: object) -> None:
+    assert policies.configuration(ClusterConfig(None), None)[key] == value
+
+
 def test_a_clone_keeps_the_labels_that_filters_want() -> None:
     labels = {"keep": "1", "drop": "2", "a/b": "3"}
     assert cloning.filtered(labels, ["*", "!drop"]) == {"keep": "1", "a/b": "3"}
