@@ -47,6 +47,8 @@ def run_node(instance: Instance, name: str) -> None:
 
 def run_controllers(instance: Instance) -> None:
     """Controllers, scheduler, services' proxy and resolver. Returns when told to stop."""
+    import uvloop  # noqa: PLC0415
+
     from kindling.controllers import main as controllers  # noqa: PLC0415
     from kindling.controllers import token_secrets  # noqa: PLC0415
     from kindling.network.proxy import ProxyPlace, ServiceNetwork  # noqa: PLC0415
@@ -73,7 +75,8 @@ def run_controllers(instance: Instance) -> None:
             group.create_task(controllers.run(config, sign_token=sign), name="controllers")
             group.create_task(network.run(), name="services")
 
-    asyncio.run(until_signalled(run))
+    # Its streams hold a tenth of the memory of the standard loop's: there is one for each kind of object.
+    uvloop.run(until_signalled(run))
 
 
 def upstream_resolver(text: str) -> tuple[list[str], list[str], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,17 +125,21 @@ class ServiceNetwork:
 async def load(ruleset: bytes, namespace: Path | None) -> str:
     """Load a JSON ruleset atomically; what went wrong, empty when nothing did."""
     prefix = ["nsenter", f"--net={namespace}"] if namespace else []
-    process = await asyncio.create_subprocess_exec(
-        *prefix,
-        "nft",
-        "-j",
-        "-f",
-        "-",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, stderr = await process.communicate(ruleset)
+    # A file, since nft opens its input by name, which a loop that gives sockets to its children precludes.
+    with tempfile.TemporaryFile() as rules:
+        rules.write(ruleset)
+        rules.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            "nft",
+            "-j",
+            "-f",
+            "-",
+            stdin=rules,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, stderr = await process.communicate()
     return "" if process.returncode == 0 else stderr.decode(errors="replace").strip()[:500]
 
 
