@@ -218,6 +218,7 @@ def test_virtctl_forwards_to_its_own_standard_streams(guest: Machine) -> None:
             process.kill()
 
 
+@pytest.mark.feature("ACC-18")
 def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Path, tmp_path: Path) -> None:
     known = str(tmp_path / "known")
     options = ("-i", str(identity), "--known-hosts", known, "-t", "-oStrictHostKeyChecking=accept-new")
@@ -225,6 +226,7 @@ def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Pat
     assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
 
 
+@pytest.mark.feature("CTL-09", "CTL-10", "CTL-11")
 def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> None:
     told = virtctl(guest, "guestosinfo", "streams")
     assert told.stdout.startswith('{\n  "')

@@ -1,0 +1,165 @@
+"""The manifests under ``examples/``: admitted as they are, and doing what their comments say."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.e2e.conftest import clean_up
+from tests.e2e.support import CORE, KUBEVIRT, NAMESPACE, ROOT, Cluster, Document, Machine, wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
+
+EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
+_PATHS = {
+    "Service": f"{CORE}/namespaces/{NAMESPACE}/services",
+    "VirtualMachine": f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachines",
+    "VirtualMachineInstance": f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstances",
+}
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+
+
+def documents(name: str) -> list[Document]:
+    """The objects of an example."""
+    return list(yaml.safe_load_all((ROOT / "examples" / name).read_text()))
+
+
+@pytest.fixture(scope="module")
+def host_disks(cluster: Cluster) -> Iterator[None]:
+    """The feature gate of disks in files of the node."""
+    gates = {"featureGates": ["HostDisk"]}
+    change = {"spec": {"configuration": {"developerConfiguration": gates}}}
+    cluster.request("PATCH", _INSTALLATION, change)
+
+    def is_open() -> bool:
+        cluster.request("POST", f"{_PATHS['VirtualMachine']}?dryRun=All", documents("vm-host-disk.yaml")[0])
+        return True
+
+    wait_for("the feature gate is known everywhere", is_open, 20)
+    yield
+    gates.clear()
+    cluster.request(
+        "PATCH",
+        _INSTALLATION,
+        {"spec": {"configuration": {"developerConfiguration": {"featureGates": None}}}},
+    )
+
+
+@pytest.fixture
+def create(cluster: Cluster) -> Iterator[Callable[[Document], Machine]]:
+    """Creates objects that are gone after the test."""
+    services: list[str] = []
+    machines: list[Machine] = []
+    instances: list[Machine] = []
+
+    def make(document: Document) -> Machine:
+        kind, name = document["kind"], document["metadata"]["name"]
+        cluster.request("POST", _PATHS[kind], document)
+        machine = Machine(cluster, name)
+        if kind == "Service":
+            services.append(name)
+        else:
+            (machines if kind == "VirtualMachine" else instances).append(machine)
+        return machine
+
+    yield make
+    for name in services:
+        cluster.request("DELETE", f"{_PATHS['Service']}/{name}")
+    for machine in instances:
+        cluster.request("DELETE", f"{_PATHS['VirtualMachineInstance']}/{machine.name}")
+    clean_up(machines + instances)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_admitted(cluster: Cluster, host_disks: None, path: Path) -> None:
+    for document in documents(path.name):
+        made = cluster.request(
+            "POST", f"{_PATHS[document['kind']]}?dryRun=All&fieldValidation=Strict", document
+        )
+        assert made["metadata"]["uid"]
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VMC-39", "VMC-40")
+def test_an_empty_disk_has_its_size_and_serial_in_the_guest(create: Callable[[Document], Machine]) -> None:
+    machine = create(documents("vm-data-disk.yaml")[0])
+    machine.wait_running()
+    with machine.console() as console:
+        assert console.run("hostname") == "data-disk"
+        assert console.run("cat /sys/block/vdc/size") == str((256 << 20) // 512)
+        assert console.run("cat /sys/block/vdc/serial") == "DATA0001"
+
+
+@pytest.mark.guest
+def test_an_instance_runs_without_a_machine(create: Callable[[Document], Machine]) -> None:
+    instance = create(documents("vmi.yaml")[0])
+    wait_for("it runs", lambda: instance.phase() == "Running" and instance.condition("Ready") == "True", 60)
+    assert "ownerReferences" not in (instance.instance() or {})["metadata"]
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VML-03")
+def test_a_machine_rerun_on_failure_stays_off_when_its_guest_is_done(
+    create: Callable[[Document], Machine],
+) -> None:
+    machine = create(documents("vm-rerun-on-failure.yaml")[0])
+    wait_for("the guest is done", lambda: machine.phase() == "Succeeded", 60)
+    wait_for("the machine stands still", lambda: machine.status() == "Stopped", 20)
+
+
+@pytest.mark.guest
+def test_a_host_disk_is_made_as_a_file_of_the_node_and_outlives_the_machine(
+    cluster: Cluster, host_disks: None, tmp_path: Path, create: Callable[[Document], Machine]
+) -> None:
+    wanted = documents("vm-host-disk.yaml")[0]
+    file = tmp_path / "disks/kept.img"
+    wanted["spec"]["template"]["spec"]["volumes"][1]["hostDisk"]["path"] = str(file)
+    machine = create(wanted)
+    machine.wait_running()
+    assert file.stat().st_size == 64 << 20
+    with machine.console() as console:
+        console.run("echo remembered >/dev/vdb; sync")
+    machine.delete()
+    machine.wait_gone()
+    assert file.read_bytes().startswith(b"remembered\n")
+
+
+@pytest.mark.guest
+@pytest.mark.feature("ACC-25", "ACC-27")
+def test_a_service_leads_to_the_web_server_of_a_guest(
+    cluster: Cluster, create: Callable[[Document], Machine]
+) -> None:
+    service, wanted = documents("service-http.yaml")
+    create(service)
+    create(wanted).wait_running()
+    found = cluster.request("GET", f"{_PATHS['Service']}/website")["spec"]
+    nodes = cluster.items(f"{CORE}/nodes")
+    node = next(item["address"] for item in nodes[0]["status"]["addresses"] if item["type"] == "InternalIP")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+    def page(address: str) -> bytes:
+        with opener.open(f"http://{address}/", timeout=3) as answer:
+            return bytes(answer.read())
+
+    for address in (found["clusterIP"], f"{node}:{found['ports'][0]['nodePort']}"):
+        assert (
+            wait_for("the service answers", lambda address=address: page(address), 20) == b"website is up\n"
+        )  # type: ignore[misc]
+
+
+@pytest.mark.guest
+def test_a_headless_service_gives_a_machine_its_name(
+    cluster: Cluster, create: Callable[[Document], Machine]
+) -> None:
+    service, wanted = documents("headless-service.yaml")
+    create(service)
+    machine = create(wanted)
+    machine.wait_running()
+    with machine.console() as console:
+        name = f"first.machines.{NAMESPACE}.svc.cluster.local"
+        assert machine.address() in wait_for(
+            "the name resolves", lambda: console.run(f"nslookup {name} | tail -n +3"), 20
+        )
