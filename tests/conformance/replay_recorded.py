@@ -1,6 +1,6 @@
 """Replay recorded requests against clusters brought up for them, and hold the results against the floor.
 
-    python tests/conformance/replay_recorded.py DIR [--set NAME] [--only GLOB] [--keep]
+    python -m tests.conformance.replay_recorded DIR [--set NAME] [--only GLOB] [--keep]
 
 DIR holds ``replay.py`` and the sets of cases: ``cases`` (Kubernetes, played to a bare cluster) and
 ``cases-kubevirt`` (played to a cluster with virtplane). A case that fails is played once more on its own,
@@ -47,14 +47,11 @@ class CaseSet:
     folder: str
     name: str
     with_virtplane: bool
-    lacking: tuple[str, ...] = ()
-    """Features that the cluster lacks, by the names of the runner's ``--without``."""
 
 
 SETS = (
     CaseSet("cases", "kubernetes", with_virtplane=False),
-    # The kinds of these neighbours of virtualization are not part of the embedded cluster.
-    CaseSet("cases-kubevirt", "kubevirt", with_virtplane=True, lacking=("cdi", "nad", "snapshot-crds")),
+    CaseSet("cases-kubevirt", "kubevirt", with_virtplane=True),
 )
 
 
@@ -131,10 +128,34 @@ def _left(deadline: float, most: float = WHOLE_RUN_SECONDS) -> float:
 
 
 def _bring_up(cases: CaseSet, state: Path, deadline: float) -> None:
-    program = ROOT / "virtplane" if cases.with_virtplane else ROOT / ".venv/bin/kindling"
-    subprocess.run([program, "up", "--state", str(state)], check=True, timeout=_left(deadline, UP_SECONDS))
+    def up(program: Path) -> None:
+        command = [str(program), "up", "--state", str(state)]
+        subprocess.run(command, check=True, timeout=_left(deadline, UP_SECONDS))
+
+    up(ROOT / ".venv/bin/kindling")
     if cases.with_virtplane:
+        asyncio.run(asyncio.wait_for(_add_neighbours(state), _left(deadline, UP_SECONDS)))
+        up(ROOT / "virtplane")
         asyncio.run(asyncio.wait_for(_reset_configuration(state), _left(deadline, UP_SECONDS)))
+
+
+async def _add_neighbours(state: Path) -> None:
+    """The kinds that real clusters with KubeVirt have besides; before virtplane, which looks for them."""
+    from tests.conformance.neighbours import NEIGHBOURS, OBJECTS
+
+    from kubecore.client import Client, load_kubeconfig
+    from kubecore.objects import meta
+    from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
+
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        for neighbour in NEIGHBOURS:
+            made = await client.create(CUSTOM_RESOURCE_DEFINITIONS, neighbour.definition())
+            while not meta.is_condition_true(made, "Established"):
+                await asyncio.sleep(0.1)
+                made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(made))
+        for plural, obj in OBJECTS:
+            group, _, version = obj["apiVersion"].partition("/")
+            await client.create(ResourceType(group, version, plural, obj["kind"], False), obj)
 
 
 async def _reset_configuration(state: Path) -> None:
@@ -165,8 +186,6 @@ def _replay(
     command += ["--server", server, "--token", token, "--insecure", "--image", IMAGE]
     command += ["--jobs", str(jobs), "--timeout-scale", str(TIMEOUT_SCALE), "--no-wait"]
     command += ["--json", str(results)]
-    if cases.lacking:
-        command += ["--without", ",".join(cases.lacking)]
     for glob in only:
         command += ["--only", glob]
     try:
