@@ -49,10 +49,10 @@ async def console(client: Client, connection: Connection, name: str, minutes: in
     click.echo(f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.", err=True)
     try:
         with _raw_terminal():
-            await _talk(socket)
+            left = await _talk(socket)
     finally:
         await socket.close()
-    if socket.close_code == ABNORMAL_CLOSE:
+    if not left and socket.close_code == ABNORMAL_CLOSE:
         click.echo(_DISCONNECTED, err=True, nl=False)
 
 
@@ -83,7 +83,8 @@ def _raw_terminal() -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+async def _talk(socket: aiohttp.ClientWebSocketResponse) -> bool:
+    """Carry keys and output; True when the user left, False when the console ended."""
     loop = asyncio.get_running_loop()
     keys: asyncio.Queue[bytes] = asyncio.Queue()
     descriptor = sys.stdin.fileno()
@@ -105,6 +106,7 @@ async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
         done, _ = await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        return typing in done
     finally:
         loop.remove_reader(descriptor)
         for task in (typing, showing):
