@@ -80,7 +80,7 @@ def next_state(vmi: JsonObject, around: Surroundings) -> JsonObject:
         _advance_scheduling(new, around)
     elif phase in ("Scheduled", "Running"):
         _watch_running(new, around)
-    elif phase in FINAL_PHASES and not around.pods:
+    elif not around.pods and (phase in FINAL_PHASES or _is_abandoned(new)):
         _release(new, around)
     _set_ready(known, new, around.pod)
     _set_synchronized(known, new, around)
@@ -240,6 +240,11 @@ def _watch_running(vmi: JsonObject, around: Surroundings) -> None:
         set_phase(vmi, "WaitingForSync")
     else:
         set_phase(vmi, "Failed")
+
+
+def _is_abandoned(vmi: JsonObject) -> bool:
+    """Whether the guest that an instance waited for is not wanted any more: nothing was started for it."""
+    return phase_of(vmi) == "WaitingForSync" and meta.is_being_deleted(vmi)
 
 
 def _release(vmi: JsonObject, around: Surroundings) -> None:

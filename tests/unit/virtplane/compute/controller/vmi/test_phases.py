@@ -115,3 +115,10 @@ def test_a_claim_that_waits_for_its_consumer_needs_a_stand_in() -> None:
     vmi = _with_volume({"dataVolume": {"name": "disk"}})
     waiting = {"disk": {"status": {"phase": "WaitForFirstConsumer"}}}
     assert storage_state(vmi, {"disk": {"status": {"phase": "Pending"}}}, waiting).waits_for_consumer
+
+
+def test_a_guest_that_was_waited_for_and_is_not_wanted_any_more_is_let_go() -> None:
+    vmi = _vmi("WaitingForSync", finalizers=[phases.FOREGROUND_FINALIZER])
+    assert meta.finalizers(phases.next_state(vmi, Surroundings(None))) == [phases.FOREGROUND_FINALIZER]
+    vmi["metadata"]["deletionTimestamp"] = _DELETED
+    assert meta.finalizers(phases.next_state(vmi, Surroundings(None))) == []
