@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api import crds
 
 
-def _definition(kind: str) -> JsonObject:
-    found = (crd for crd in crds.custom_resource_definitions() if crd["spec"]["names"]["kind"] == kind)
-    return next(found)
+@cache
+def _definitions() -> dict[str, JsonObject]:
+    return {crd["spec"]["names"]["kind"]: crd for crd in crds.custom_resource_definitions()}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def _definition(kind: str) -> JsonObject:
 def test_kinds_have_kubevirts_names(
     kind: str, plural: str, short_names: list[str], group: str, versions: set[str]
 ) -> None:
-    spec = _definition(kind)["spec"]
+    spec = _definitions()[kind]["spec"]
     assert spec["names"]["plural"] == plural
     assert spec["names"].get("shortNames", []) == short_names
     assert spec["group"] == group

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -17,6 +18,8 @@ from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.domain import document
+from virtplane.compute.domain.context import DomainContext
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 
@@ -68,6 +71,7 @@ def _set_pod(api: MemoryApi, status: JsonObject) -> None:
     api.put(resources.PODS, pod)
 
 
+@pytest.mark.feature("INS-42")
 async def test_a_running_vm_gets_an_instance_and_a_pod_and_is_scheduled(api: MemoryApi) -> None:
     api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Always"))
     await _until(lambda: api.list(resources.PODS, "ns"))
@@ -97,3 +101,137 @@ async def test_a_launcher_lost_before_the_guest_ran_leads_to_back_off(api: Memor
     await _until(lambda: _status(api) == "CrashLoopBackOff")
     vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
     assert vm["status"]["startFailure"]["consecutiveFailCount"] == 1
+
+
+def _running(api: MemoryApi) -> JsonObject:
+    """Play the node agent: the guest runs."""
+    vmi = deep_copy(_instance(api) or {})
+    before = vmi["status"].get("phaseTransitionTimestamps", [])
+    ran = {"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"}
+    vmi["status"] |= {"phase": "Running", "phaseTransitionTimestamps": [*before, ran]}
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+    return vmi
+
+
+async def _up(api: MemoryApi, **spec: Any) -> None:
+    api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Always", **spec))
+    await _until(lambda: api.list(resources.PODS, "ns"))
+    running = {"name": "compute", "ready": True, "state": {"running": {}}}
+    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
+    _set_pod(api, {"phase": "Running", "containerStatuses": [running]})
+    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduled")
+    _running(api)
+    await _until(lambda: _status(api) == "Running")
+
+
+@pytest.mark.feature("INS-16")
+async def test_a_machine_has_one_launcher_pod_in_which_its_kvm_guest_runs(api: MemoryApi) -> None:
+    await _up(api)
+    (pod,) = api.list(resources.PODS, "ns")
+    (container,) = [item for item in pod["spec"]["containers"] if item["name"] == "compute"]
+    assert container["command"] == ["virt-launcher"]
+    assert container["resources"]["limits"]["devices.kubevirt.io/kvm"] == "1"
+    root = ElementTree.fromstring(document.render(_instance(api) or {}, DomainContext(emulation=False)))
+    assert root.get("type") == "kvm"
+
+
+@pytest.mark.feature("VML-28")
+async def test_labels_of_a_template_reach_instance_and_pod(api: MemoryApi) -> None:
+    vm = _vm(runStrategy="Always")
+    vm["spec"]["template"]["metadata"] = {"labels": {"special": "key"}}
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+    (pod,) = await _until(lambda: api.list(resources.PODS, "ns"))
+    assert meta.labels(_instance(api) or {})["special"] == meta.labels(pod)["special"] == "key"
+
+
+@pytest.mark.feature("VML-20", "VML-79")
+async def test_a_deleted_machine_takes_its_instance_along(api: MemoryApi) -> None:
+    await _up(api)
+    owner = (_instance(api) or {})["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("VirtualMachine", "vm", True)
+    await api.client().delete(kinds.VIRTUAL_MACHINES, "vm", "ns")
+    await _until(lambda: api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") is None)
+    deleted = [request.path.rsplit("/", 2)[1:] for request in api.requests if request.method == "DELETE"]
+    assert ["virtualmachineinstances", "vm"] in deleted
+    assert _instance(api) is None
+
+
+@pytest.mark.feature("VML-75")
+async def test_an_instance_without_machine_gets_its_pod_and_no_machine(api: MemoryApi) -> None:
+    spec = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}}
+    vmi = {"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec, "status": {"phase": "Pending"}}
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+    await _until(lambda: api.list(resources.PODS, "ns"))
+    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
+    assert api.list(kinds.VIRTUAL_MACHINES, "ns") == []
+
+
+@pytest.mark.feature("VML-02")
+async def test_an_always_running_machine_is_started_again_after_the_guest_shut_down(api: MemoryApi) -> None:
+    await _up(api)
+    first = _instance(api) or {}
+    ended = deep_copy(first)
+    ended["status"]["phase"] = "Succeeded"
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, ended)
+    for pod in api.list(resources.PODS, "ns"):
+        api.remove(resources.PODS, meta.name(pod), "ns")
+    again = await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != meta.uid(first))
+    assert again
+
+
+def _restart_required(api: MemoryApi) -> bool:
+    return meta.is_condition_true(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}, "RestartRequired")
+
+
+@pytest.mark.feature("VML-21")
+async def test_a_change_that_needs_a_restart_is_told_until_the_next_boot(api: MemoryApi) -> None:
+    await _up(api)
+    assert not _restart_required(api)
+    vm = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+    vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 4}
+    vm["metadata"]["generation"] = 2
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+    await _until(lambda: _restart_required(api))
+    assert "cpu" not in (_instance(api) or {})["spec"]["domain"]
+    first = meta.uid(_instance(api) or {})
+    ended = deep_copy(_instance(api) or {})
+    ended["status"]["phase"] = "Succeeded"
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, ended)
+    for pod in api.list(resources.PODS, "ns"):
+        api.remove(resources.PODS, meta.name(pod), "ns")
+    await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
+    await _until(lambda: not _restart_required(api))
+    assert (_instance(api) or {})["spec"]["domain"]["cpu"]["cores"] == 4
+
+
+@pytest.mark.feature("VML-17")
+async def test_a_machine_that_is_asked_to_start_paused_does(api: MemoryApi) -> None:
+    vm = _vm(runStrategy="Manual")
+    vm["status"] = {"stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}]}
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+    assert (await _until(lambda: _instance(api)))["spec"]["startStrategy"] == "Paused"
+
+
+@pytest.mark.feature("VML-10", "NOD-10")
+async def test_a_guest_of_a_lost_node_fails_and_is_started_again(api: MemoryApi) -> None:
+    silent = {"kubevirt.io/heartbeat": "2020-01-01T00:00:00Z"}
+    labels = {"kubevirt.io/schedulable": "true"}
+    await _up(api)
+    first = meta.uid(_instance(api) or {})
+    for pod in api.list(resources.PODS, "ns"):
+        api.remove(resources.PODS, meta.name(pod), "ns")
+    api.put(resources.NODES, {"metadata": {"name": "node", "annotations": silent, "labels": labels}})
+    await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
+
+
+@pytest.mark.feature("VML-11")
+async def test_a_node_without_heartbeat_takes_no_guests(api: MemoryApi) -> None:
+    silent = {"kubevirt.io/heartbeat": "2020-01-01T00:00:00Z"}
+    labels = {"kubevirt.io/schedulable": "true"}
+    api.put(resources.NODES, {"metadata": {"name": "n2", "annotations": silent, "labels": labels}})
+
+    def closed() -> bool:
+        node = api.get(resources.NODES, "n2") or {}
+        return meta.labels(node).get("kubevirt.io/schedulable") == "false"
+
+    await _until(closed)
