@@ -14,7 +14,6 @@ from .target import Target, forwarded_headers
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS = 30.0
-_NO_BODY = ("GET", "HEAD", "OPTIONS")
 _SKIPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
 
 
@@ -45,7 +44,7 @@ class Forwarder:
     ) -> web.StreamResponse:
         """The upstream server's answer, passed on as it comes. Raises StatusError (503)."""
         headers = forwarded_headers(request.headers.items(), target.headers, upgrade=False)
-        data = None if request.method in _NO_BODY or not request.body_exists else request.content
+        data = request.content if request.body_exists else None
         if data is not None and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)
         try:

@@ -134,9 +134,11 @@ async def test_exec_without_an_upgrade_is_refused(tmp_path: Path) -> None:
 
 async def test_an_aggregated_group_is_served_by_its_service_in_the_callers_name(tmp_path: Path) -> None:
     seen: list[web.Request] = []
+    bodies: list[bytes] = []
 
     async def things(request: web.Request) -> web.Response:
         seen.append(request)
+        bodies.append(await request.read())
         return web.json_response({"kind": "ThingList", "resources": []})
 
     app = web.Application()
@@ -164,11 +166,13 @@ async def test_an_aggregated_group_is_served_by_its_service_in_the_callers_name(
                 conditions = (event.object.get("status") or {}).get("conditions") or [{}]
                 if event.object["metadata"]["name"] == name and conditions[0].get("status") == "True":
                     break
-            async with client.get(f"{running.url}/apis/things.example.com/v1/things?x=1") as answer:
+            path = "/apis/things.example.com/v1/things?x=1"
+            async with client.get(f"{running.url}{path}", data=b"even a question may have one") as answer:
                 assert answer.status == 200
             async with client.get(f"{running.url}/apis") as answer:
                 groups = [group["name"] for group in (await answer.json())["groups"]]
     assert "things.example.com" in groups
+    assert bodies[-1] == b"even a question may have one"
     assert seen[-1].query["x"] == "1"
     assert seen[-1].headers["X-Remote-User"] == "admin"
     assert seen[-1].headers.getall("X-Remote-Group") == ["system:masters", "system:authenticated"]
