@@ -198,6 +198,7 @@ async def test_endpoints_are_grouped_by_the_ports_that_pods_offer(cluster: Any) 
         assert cluster.api.list(ENDPOINTS) == []
 
 
+@pytest.mark.feature("MON-39")
 async def test_slices_tell_readiness_and_termination_apart(cluster: Any) -> None:
     cluster.api.put(NODES, {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z"}}})
     cluster.api.put(PODS, pod("one", container=serving(8080)))

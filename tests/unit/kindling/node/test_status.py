@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kindling.node.pods.fields import NodeFacts
 from kindling.node.pods.observed import Memory, Observation, ProbeResult, Verdicts, Waiting
 from kindling.node.pods.publisher import status_patch
@@ -116,6 +118,7 @@ def test_a_pod_is_over_only_when_its_sandbox_is_stopped() -> None:
     assert conditions(document)["PodReadyToStartContainers"] == ("False", None)
 
 
+@pytest.mark.feature("MON-39")
 def test_readiness_follows_the_probe_and_the_gates() -> None:
     memory = Memory(verdicts={"a0": Verdicts(readiness=ProbeResult.FAILURE)})
     document = status(pod(), container(RUNNING), memory=memory)

@@ -106,6 +106,7 @@ def test_cordoned_nodes_take_only_pods_that_tolerate_it() -> None:
     assert place(tolerant, cordoned) == "n1"
 
 
+@pytest.mark.feature("INS-122", "VML-66")
 def test_taints_are_told_together() -> None:
     tainted = node(spec={"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]})
     assert "1 node(s) had untolerated taint(s)." in reason(pod(), tainted)
@@ -125,6 +126,7 @@ def test_taints_are_told_together() -> None:
         ({"key": "zone", "operator": "Gt", "values": ["4"]}, False),
     ],
 )
+@pytest.mark.feature("INS-121", "VML-65")
 def test_node_affinity_speaks_of_labels(expression: JsonObject, fits: bool) -> None:
     required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
@@ -135,6 +137,7 @@ def test_node_affinity_speaks_of_labels(expression: JsonObject, fits: bool) -> N
         assert "1 node(s) didn't match Pod's node affinity/selector." in reason(wanted, candidate)
 
 
+@pytest.mark.feature("INS-120", "VML-63")
 def test_node_selectors_and_names_are_kept() -> None:
     assert "node affinity/selector" in reason(pod(nodeSelector={"disk": "ssd"}), node())
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]}
@@ -155,6 +158,7 @@ def pod_affinity(kind: str, key: str = "kubernetes.io/hostname", **term: Any) ->
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}
 
 
+@pytest.mark.feature("VML-64")
 def test_pods_go_where_their_friends_are() -> None:
     friend = pod("q", on="n2", labels={"app": "db"})
     wanted = pod(affinity=pod_affinity("podAffinity"))
@@ -166,6 +170,7 @@ def test_the_first_of_a_group_that_wants_its_own_kind_may_start() -> None:
     assert place(pod(labels={"app": "db"}, affinity=pod_affinity("podAffinity")), node()) == "n1"
 
 
+@pytest.mark.feature("VML-64")
 def test_pods_keep_away_from_others_in_both_directions() -> None:
     hermit = pod("q", on="n1", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity"))
     plain = pod("r", on="n1", labels={"app": "db"})
@@ -252,6 +257,7 @@ def test_the_emptier_node_is_better() -> None:
     assert place(pod(), node(), node("n2"), pods=(busy,)) == "n2"
 
 
+@pytest.mark.feature("INS-121")
 def test_preferences_outweigh_room() -> None:
     preference = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     preferred = [{"weight": 10, "preference": preference}]

@@ -110,6 +110,7 @@ async def test_an_important_pod_takes_the_place_of_another() -> None:
     assert any(event["reason"] == "Preempted" for event in api.list(EVENTS))
 
 
+@pytest.mark.feature("VML-68")
 async def test_gated_and_foreign_pods_are_left_alone() -> None:
     api = MemoryApi()
     api.put(NODES, node(cpu="8"))

@@ -146,6 +146,7 @@ async def test_a_priority_nobody_gave_is_refused(cluster: Cluster, spec: JsonObj
     assert caught.value.message == f'pods "p" is forbidden: {message}'
 
 
+@pytest.mark.feature("STO-04", "VMC-81")
 async def test_a_claim_gets_the_newest_default_class(cluster: Cluster) -> None:
     for name, created in (("old", "2026-01-01T00:00:00Z"), ("new", "2026-01-02T00:00:00Z")):
         marked = {"storageclass.kubernetes.io/is-default-class": "true"}

@@ -17,6 +17,7 @@ def spec(kinds: Any, **fields: Any) -> JsonObject:
     return made["spec"]  # type: ignore[no-any-return]
 
 
+@pytest.mark.feature("ACC-25")
 def test_a_plain_service_gets_an_address_of_the_cluster(kinds: Any) -> None:
     assert spec(kinds) == {
         "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
@@ -39,6 +40,7 @@ def test_headless_services_have_no_address(kinds: Any) -> None:
     assert kinds.addresses.ips == set()
 
 
+@pytest.mark.feature("ACC-25")
 def test_node_ports_are_given_for_exposed_types(kinds: Any) -> None:
     assert spec(kinds, type="NodePort")["ports"][0]["nodePort"] == 30000
     assert spec(kinds, type="LoadBalancer")["ports"][0]["nodePort"] == 30001

@@ -244,6 +244,7 @@ def test_a_new_phase_of_a_volume_is_dated(kinds: Any) -> None:
     assert new["status"]["lastPhaseTransitionTime"] > "2024-01-01T00:00:00Z"
 
 
+@pytest.mark.feature("STO-16")
 def test_classes_are_fixed_but_for_growth(kinds: Any) -> None:
     made = make(kinds, "storageclasses", {"provisioner": "a.b", "parameters": {"x": "y"}})
     assert (made["reclaimPolicy"], made["volumeBindingMode"]) == ("Delete", "Immediate")
