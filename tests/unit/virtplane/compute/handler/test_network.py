@@ -95,3 +95,36 @@ def test_only_listed_ports_are_forwarded() -> None:
     text = json.dumps(ruleset(plan))
     assert '"field": "dport"' in text
     assert '"right": 80' in text
+
+
+def _rules(**interface: Any) -> list[dict[str, Any]]:
+    plan = network.plan_masquerade(instance({"masquerade": {}, **interface}), POD)
+    assert plan is not None
+    return [item["add"]["rule"] for item in ruleset(plan)["nftables"] if "rule" in item.get("add", {})]
+
+
+@pytest.mark.feature("NET-02")
+def test_the_guest_speaks_with_the_pods_address() -> None:
+    leaving = [rule["expr"] for rule in _rules() if rule["chain"] == "postrouting"]
+    own = {"payload": {"protocol": "ip", "field": "saddr"}}
+    assert [{"match": {"op": "==", "left": own, "right": "10.0.2.2"}}, {"masquerade": None}] in leaving
+
+
+@pytest.mark.feature("NET-02")
+def test_without_a_list_every_port_leads_to_the_guest() -> None:
+    (arriving,) = [rule["expr"] for rule in _rules() if rule["chain"] == "KUBEVIRT_PREINBOUND"]
+    assert arriving == [{"dnat": {"addr": "10.0.2.2"}}]
+
+
+def test_with_a_list_only_its_ports_lead_to_the_guest() -> None:
+    arriving = [
+        rule["expr"] for rule in _rules(ports=[{"port": 80}]) if rule["chain"] == "KUBEVIRT_PREINBOUND"
+    ]
+    port = {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 80}}
+    assert arriving == [[port, {"dnat": {"addr": "10.0.2.2"}}]]
+
+
+@pytest.mark.feature("NET-11")
+def test_a_card_without_address_has_the_pods() -> None:
+    plan = network.plan_masquerade(instance({"masquerade": {}}), POD)
+    assert plan is not None and plan.mac == POD.mac

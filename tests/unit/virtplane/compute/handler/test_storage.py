@@ -101,3 +101,39 @@ def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
         cloudinit.read_data({}, tmp_path)
     with pytest.raises(cloudinit.CloudInitError, match="cannot be decoded"):
         cloudinit.read_data({"userDataBase64": "%%"}, tmp_path)
+
+
+@pytest.mark.feature("VMC-71", "VMC-72")
+@pytest.mark.parametrize(
+    "data",
+    [
+        "version: 2\nethernets:\n  eth1:\n    addresses: [10.10.10.14/24]\n",
+        "version: 2\nethernets:\n  eth1:\n    dhcp4: true\n",
+    ],
+    ids=["static", "dynamic"],
+)
+def test_network_data_reaches_the_guest_as_it_is(tmp_path: Path, data: str) -> None:
+    read = cloudinit.read_data({"userData": "#cloud-config\n", "networkData": data}, tmp_path)
+    assert cloudinit.no_cloud_files(VMI, read, [])["network-config"].decode() == data
+
+
+@pytest.mark.feature("VMC-59", "VMC-60")
+def test_ssh_keys_of_a_secret_are_given_beside_the_users_data(tmp_path: Path) -> None:
+    mounted = tmp_path / "keys-access-cred"
+    mounted.mkdir()
+    (mounted / "key").write_text("ssh-rsa AAA me\n")
+    source = {"secret": {"secretName": "keys"}}
+    credential = {"sshPublicKey": {"source": source, "propagationMethod": {"noCloud": {}}}}
+    vmi = {**VMI, "spec": {**VMI["spec"], "accessCredentials": [credential]}}
+    keys = cloudinit.public_keys(vmi, tmp_path)
+    files = cloudinit.no_cloud_files(vmi, cloudinit.CloudInitData("#cloud-config\n", ""), keys)
+    assert b'"public-keys": {"0": "ssh-rsa AAA me"}' in files["meta-data"]
+    assert files["user-data"] == b"#cloud-config\n"
+
+
+@pytest.mark.feature("NET-12")
+@pytest.mark.parametrize(("spec", "name"), [({"hostname": "demo-vm"}, b"demo-vm"), ({}, b"vm")])
+def test_the_guest_is_told_its_host_name(spec: dict[str, Any], name: bytes) -> None:
+    vmi = {**VMI, "spec": {**VMI["spec"], **spec}}
+    files = cloudinit.no_cloud_files(vmi, cloudinit.CloudInitData("#", ""), [])
+    assert b'"local-hostname": "%s"' % name in files["meta-data"]
