@@ -25,7 +25,7 @@ def test_a_template_becomes_a_volume_that_goes_with_its_machine() -> None:
         "root",
         "ns",
     )
-    (owner,) = metadata["ownerReferences"]
+    (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["uid"]) == ("VirtualMachine", "vm", "u")
     assert owner["controller"] is True
     assert made["spec"] == _TEMPLATE["spec"]
