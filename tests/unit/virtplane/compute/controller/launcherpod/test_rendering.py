@@ -9,6 +9,7 @@ import pytest
 from kindling.apiserver.admission.pod_security.levels import Policy, describe
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.launcherpod.attachment import render_attachment_pod
 from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.migration.target import host_model_selector
@@ -347,3 +348,13 @@ def test_a_guest_with_its_hosts_model_moves_to_hosts_that_support_it() -> None:
         "cpu-feature.node.kubevirt.io/aes": "true",
     }
     assert host_model_selector(instance(domain={"cpu": {"model": "Conroe"}}), node) == {}
+
+
+def test_an_attachment_pod_takes_the_launchers_image_as_the_launcher_does() -> None:
+    config = settings(imagePullPolicy="Never")
+    launcher = rendered(instance(), config)
+    launcher["spec"]["nodeName"] = "node01"
+    inputs = RenderInputs(instance(), config, IMAGES)
+    (container,) = render_attachment_pod(inputs, launcher, [])["spec"]["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("launcher:1", "Never")
+    assert compute(launcher)["imagePullPolicy"] == "Never"
