@@ -6,6 +6,10 @@ A body is the magic ``k8s\\0`` and an envelope: 1 type ({1 apiVersion, 2 kind}),
 fields stand in the surrounding JSON object). Numbers never change, so the table may lag behind the schemas:
 fields that it does not know are left out where they are empty, and refuse the body where they are not.
 Answers are JSON, which such clients accept.
+
+Where the numbers come from: those of the core group and of metadata from the message descriptors in the PyPI
+package ``k8s-proto`` 0.0.3; all others, and those added since, from what kubectl 1.32 sends for known objects
+(``kubectl create ... -v=9`` shows it; ``kubectl create job --from=cronjob/X`` repeats a whole pod template).
 """
 
 from __future__ import annotations

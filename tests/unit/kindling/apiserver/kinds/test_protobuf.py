@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import resources
+
+import orjson
 import pytest
 
+from kindling.apiserver import kinds
 from kindling.apiserver.kinds import protobuf
+from kindling.apiserver.kinds.schemas import builtin_schemas
 from kubecore import errors
 from kubecore.json import JsonObject
 
@@ -131,3 +136,16 @@ def test_bytes_that_are_no_such_message_are_a_bad_request(raw: bytes) -> None:
         protobuf.decode(raw)
 
     assert refused.value.code == 400
+
+
+def test_the_table_agrees_with_the_published_schemas() -> None:
+    schemas = builtin_schemas()
+    lines = orjson.loads(resources.files(kinds).joinpath("protobuf_numbers.json").read_bytes())
+    table = {name: dict(entry.split("=") for entry in text.split()) for name, text in lines.items()}
+    assert len(table) > 200
+    for name, fields in table.items():
+        assert len(set(fields.values())) == len(fields), name
+        unfolded = {field for field in fields if field.startswith("*")}
+        assert {f"{name.rpartition('.')[0]}.{field[1:]}" for field in unfolded} <= set(table)
+        if name in schemas:  # Others have no definition: their fields stand in that of another object.
+            assert set(fields) - unfolded <= set(schemas.schema(name).properties), name
