@@ -110,7 +110,7 @@ def machine_traces(state: Path, identifier: str) -> dict[str, set[str]]:
             run("losetup", "--list", "--noheadings", "--output", "BACK-FILE").stdout.splitlines()
         ),
         "cgroups": marked(cgroups),
-        "registry": marked([str(path) for path in Path("/run/kindling").glob(f"{identifier}*")]),
+        "registry": {str(path) for path in Path("/run/kindling").glob(f"{identifier}*")},
         "state": {str(path) for path in [state] if path.exists()},
         "namespaces": marked(run("lsns", "--noheadings", "--output", "NSFS").stdout.splitlines()),
     }
