@@ -36,6 +36,8 @@ class MigrationController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._expected = Expectations()
+        self._starting: set[Key] = set()
+        """Migrations whose target is being made: they take room before their pods can be seen."""
         self.controller = Controller("virt-controller-migration", self._reconcile, workers=2)
         self.controller.watch(cluster.migrations)
         self.controller.watch(cluster.vmis, self._instance_keys)
@@ -140,6 +142,15 @@ class MigrationController:
         wait = _WAIT_SECONDS.get(get_str(migration, "spec", "priority"), _OTHER_WAIT_SECONDS)
         if not self._has_room(vmi) or len(get_object(vmi, "status", "activePods")) > 1:
             return "", wait
+        self._starting.add(key)
+        try:
+            return await self._start_target(key, migration, vmi, around, wait)
+        finally:
+            self._starting.discard(key)
+
+    async def _start_target(
+        self, key: Key, migration: JsonObject, vmi: JsonObject, around: Around, wait: float
+    ) -> tuple[str, float]:
         vmi = await self._set_runtime_user(vmi)
         node = self._cluster.nodes.get(None, get_str(vmi, "status", "nodeName"))
         pod = target.render_target(self._inputs(vmi, around.source), migration, node)
@@ -181,15 +192,20 @@ class MigrationController:
             running = self._cluster.vmis.get(meta.namespace(item), get_str(item, "spec", "vmiName"))
             if phases.is_finished(item) or running is None:
                 continue
-            if phases.phase_of(item) in ("", "Pending") and not self._target(
-                item, self._cluster.pods_of(running)
-            ):
+            if phases.phase_of(item) in ("", "Pending") and not self._has_target(item, running):
                 continue
             total += 1
             outgoing += get_str(running, "status", "nodeName") == node
         return total < get_int(settings, "parallelMigrationsPerCluster", default=5) and outgoing < get_int(
             settings, "parallelOutboundMigrationsPerNode", default=2
         )
+
+    def _has_target(self, migration: JsonObject, vmi: JsonObject) -> bool:
+        """Whether there is a target, or one is on its way."""
+        key = meta.key(migration)
+        if key in self._starting or not self._expected.satisfied(key):
+            return True
+        return self._target(migration, self._cluster.pods_of(vmi)) is not None
 
     async def _set_runtime_user(self, vmi: JsonObject) -> JsonObject:
         """The guest arrives under the user that launchers run as now."""

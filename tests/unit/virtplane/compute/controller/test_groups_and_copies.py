@@ -213,6 +213,7 @@ def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too
     assert updates.update_migration(old)["spec"]["priority"] == "system-critical"
 
 
+@pytest.mark.feature("INS-134")
 def test_automatic_migrations_wait_longer_after_each_failure() -> None:
     def failed(moment: str) -> JsonObject:
         annotations = {"kubevirt.io/evacuationMigration": "node"}

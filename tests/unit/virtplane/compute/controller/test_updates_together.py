@@ -1,0 +1,210 @@
+"""Migrations that updates ask for, on an API server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.runtime import EventRecorder, Manager
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.component import add_controllers
+from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.vm import liveupdate
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_MIGRATIONS = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[MemoryApi]:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    methods = {"workloadUpdateMethods": ["LiveMigrate"]}
+    kubevirt = {
+        "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+        "spec": {"workloadUpdateStrategy": methods},
+        "status": {"phase": "Deployed"},
+    }
+    server.put(kinds.KUBEVIRTS, kubevirt)
+    client = server.client()
+    async with EventRecorder(client, "virtualmachine-controller") as recorder:
+        manager = Manager(client)
+        add_controllers(Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2")))
+        task = asyncio.create_task(manager.run())
+        await manager.wait_started()
+        yield server
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await client.close()
+
+
+async def _until(check: Callable[[], Any]) -> Any:
+    async with asyncio.timeout(3):
+        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
+            await asyncio.sleep(0.01)
+    return found
+
+
+def _guest(
+    api: MemoryApi, name: str, *, migratable: bool = True, image: str = "launcher:1", node: str = "node"
+) -> None:
+    metadata = {"name": name, "namespace": "ns", "uid": name}
+    owner = {"kind": "VirtualMachineInstance", "name": name, "uid": name, "controller": True}
+    labels = {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": name}
+    pod = {
+        "metadata": {
+            "name": f"p-{name}",
+            "namespace": "ns",
+            "uid": f"p-{name}",
+            "labels": labels,
+            "annotations": {"kubevirt.io/domain": name},
+            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", **owner}],
+        },
+        "spec": {"nodeName": node, "containers": [{"name": "compute", "image": image}]},
+        "status": {
+            "phase": "Running",
+            "containerStatuses": [{"name": "compute", "ready": True, "state": {"running": {}}}],
+        },
+    }
+    api.put(resources.PODS, pod)
+    condition = {"type": "LiveMigratable", "status": "True" if migratable else "False"}
+    status = {
+        "phase": "Running",
+        "nodeName": node,
+        "activePods": {f"p-{name}": node},
+        "launcherContainerImageVersion": image,
+        "conditions": [condition],
+    }
+    spec = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}, "evictionStrategy": "LiveMigrate"}
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, {"metadata": metadata, "spec": spec, "status": status})
+
+
+def _instance(api: MemoryApi, name: str) -> JsonObject:
+    return api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, "ns") or {}
+
+
+@pytest.mark.feature("INS-131")
+async def test_only_migratable_guests_of_old_launchers_are_moved(api: MemoryApi) -> None:
+    _guest(api, "old")
+    _guest(api, "stuck", migratable=False)
+    _guest(api, "new", image="launcher:2")
+    await _until(lambda: api.list(_MIGRATIONS, "ns"))
+    await asyncio.sleep(0.1)
+    assert [item["spec"]["vmiName"] for item in api.list(_MIGRATIONS, "ns")] == ["old"]
+    for name in ("stuck", "new"):
+        assert _instance(api, name)["status"]["phase"] == "Running"
+
+
+@pytest.mark.feature("INS-135")
+async def test_guests_of_old_launchers_carry_a_label(api: MemoryApi) -> None:
+    _guest(api, "old")
+    _guest(api, "new", image="launcher:2")
+    label = "kubevirt.io/outdatedLauncherImage"
+    await _until(lambda: label in meta.labels(_instance(api, "old")))
+    assert label not in meta.labels(_instance(api, "new"))
+
+
+@pytest.mark.feature("INS-134")
+async def test_the_five_newest_ended_migrations_are_kept(api: MemoryApi) -> None:
+    _guest(api, "vmi", image="launcher:2")
+    for number in range(8):
+        metadata = {
+            "name": f"m{number}",
+            "namespace": "ns",
+            "labels": {"kubevirt.io/vmi-name": "vmi"},
+            "creationTimestamp": f"2026-01-01T00:00:0{number}Z",
+        }
+        ended = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Succeeded"}}
+        api.put(_MIGRATIONS, ended)
+    await _until(lambda: len(api.list(_MIGRATIONS, "ns")) == 5)
+    assert [meta.name(item) for item in api.list(_MIGRATIONS, "ns")] == [f"m{n}" for n in range(3, 8)]
+
+
+@pytest.mark.feature("INS-133", "MIG-15")
+@pytest.mark.parametrize(
+    ("conditions", "minutes"),
+    [([{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}], 5), ([], 15)],
+    ids=["unschedulable", "pending"],
+)
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_a_target_that_no_node_takes_is_given_up_in_time(
+    api: MemoryApi, conditions: list[JsonObject], minutes: int, is_late: bool
+) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    _guest(api, "vmi", image="launcher:2")
+    age = timedelta(minutes=minutes) + timedelta(seconds=5 if is_late else -60)
+    created = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+    owner = {"kind": "VirtualMachineInstance", "name": "vmi", "uid": "vmi", "controller": True}
+    labels = {
+        "kubevirt.io": "virt-launcher",
+        "kubevirt.io/created-by": "vmi",
+        "kubevirt.io/migrationJobUID": "m",
+    }
+    pod = {
+        "metadata": {
+            "name": "target",
+            "namespace": "ns",
+            "creationTimestamp": created,
+            "labels": labels,
+            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", **owner}],
+        },
+        "spec": {"containers": [{"name": "compute", "image": "launcher:2"}]},
+        "status": {"phase": "Pending", "conditions": conditions},
+    }
+    api.put(resources.PODS, pod)
+    metadata = {"name": "m", "namespace": "ns", "uid": "m", "labels": {"kubevirt.io/vmi-name": "vmi"}}
+    migration = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Scheduling"}}
+    api.put(_MIGRATIONS, migration)
+    if is_late:
+        await _until(lambda: api.get(resources.PODS, "target", "ns") is None)
+        await _until(lambda: (api.get(_MIGRATIONS, "m", "ns") or {})["status"]["phase"] == "Failed")
+    else:
+        await asyncio.sleep(0.1)
+        assert api.get(resources.PODS, "target", "ns") is not None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "most"),
+    [
+        pytest.param(1, 2, marks=pytest.mark.feature("MIG-07", "MIG-14"), id="of-one-node"),
+        pytest.param(8, 5, marks=pytest.mark.feature("MIG-06", "MIG-14"), id="of-the-cluster"),
+    ],
+)
+async def test_only_so_many_guests_move_at_once(api: MemoryApi, nodes: int, most: int) -> None:
+    for number in range(8):
+        _guest(api, f"v{number}", image="launcher:2", node=f"n{number % nodes}")
+        metadata = {"name": f"m{number}", "namespace": "ns", "labels": {"kubevirt.io/vmi-name": f"v{number}"}}
+        spec = {"vmiName": f"v{number}"}
+        api.put(_MIGRATIONS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+
+    def targets() -> int:
+        found = (meta.labels(pod) for pod in api.list(resources.PODS, "ns"))
+        return sum("kubevirt.io/migrationJobUID" in labels for labels in found)
+
+    await _until(lambda: targets() == most)
+    await asyncio.sleep(0.2)
+    assert targets() == most
+
+
+@pytest.mark.feature("VML-24")
+def test_more_memory_becomes_a_patch_of_the_running_instance() -> None:
+    vm = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "2Gi"}}}}}}
+    memory = {"guest": "1Gi", "maxGuest": "4Gi"}
+    status = {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"}}
+    conditions = [{"type": "LiveMigratable", "status": "True"}]
+    vmi: JsonObject = {
+        "spec": {"architecture": "amd64", "domain": {"memory": memory}},
+        "status": {**status, "conditions": conditions},
+    }
+    update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=10)
+    assert update.restart_message == ""
+    replaced = {item["path"]: item["value"] for item in update.operations if item["op"] == "replace"}
+    assert replaced == {"/spec/domain/memory/guest": "2Gi"}
