@@ -433,7 +433,7 @@ def manifest(name: str, *, strategy: str = "Always", memory: str = "96Mi", grace
     disks = [{"name": volume, "disk": {"bus": "virtio"}} for volume in ("root", "cloudinit")]
     domain = {
         "memory": {"guest": memory},
-        "resources": {"requests": {"cpu": "10m"}},
+        "resources": {"requests": {"cpu": "50m"}},
         "devices": {"disks": disks, "interfaces": [{"name": "default", "masquerade": {}}], "rng": {}},
     }
     root = {"image": GUEST_IMAGE, "imagePullPolicy": "IfNotPresent"}
