@@ -122,8 +122,12 @@ def test_a_viewer_is_started_on_the_display(api: FakeServer, tmp_path: Path) -> 
         "import socket, sys, urllib.parse\n"
         "url = urllib.parse.urlsplit(sys.argv[1])\n"
         "assert url.scheme == 'vnc'\n"
-        "line = socket.create_connection((url.hostname, url.port)).recv(100)\n"
-        f"open({str(tmp_path / 'seen')!r}, 'wb').write(line)\n"
+        # virtctl ends its viewer with the connection, so that stays open until the file is written.
+        "display = socket.create_connection((url.hostname, url.port))\n"
+        "line = display.recv(100)\n"
+        f"with open({str(tmp_path / 'seen')!r}, 'wb') as seen:\n"
+        "    seen.write(line)\n"
+        "display.close()\n"
     )
     viewer.chmod(0o755)
     process = _start(api, "vnc", "vm", "-n", "ns", "-v", "4", PATH=str(tmp_path))
