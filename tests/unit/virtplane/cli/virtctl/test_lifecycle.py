@@ -14,7 +14,12 @@ _MIGRATIONS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancemig
 
 def _case(feature: str, arguments: str, path: str, body: dict[str, Any], said: str) -> Any:
     return pytest.param(
-        arguments.split(), path, body, said, id=arguments, marks=pytest.mark.feature(*feature.split())
+        arguments.split(),
+        path,
+        body,
+        said,
+        id=arguments,
+        marks=[pytest.mark.feature(*feature.split())] if feature else [],
     )
 
 
@@ -69,9 +74,9 @@ def _case(feature: str, arguments: str, path: str, body: dict[str, Any], said: s
             {},
             "VMI vm was scheduled to unpause",
         ),
-        _case("CTL-04", "reset vm", "virtualmachineinstances/vm/reset", {}, "VMI vm was scheduled to reset"),
+        _case("", "reset vm", "virtualmachineinstances/vm/reset", {}, "VMI vm was scheduled to reset"),
         _case(
-            "CTL-04",
+            "",
             "soft-reboot vm",
             "virtualmachineinstances/vm/softreboot",
             {},

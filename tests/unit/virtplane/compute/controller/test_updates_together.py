@@ -174,8 +174,8 @@ async def test_a_target_that_no_node_takes_is_given_up_in_time(
 @pytest.mark.parametrize(
     ("nodes", "most"),
     [
-        pytest.param(1, 2, marks=pytest.mark.feature("MIG-07", "MIG-14"), id="of-one-node"),
-        pytest.param(8, 5, marks=pytest.mark.feature("MIG-06", "MIG-14"), id="of-the-cluster"),
+        pytest.param(1, 2, marks=pytest.mark.feature("MIG-07"), id="of-one-node"),
+        pytest.param(8, 5, marks=pytest.mark.feature("MIG-06"), id="of-the-cluster"),
     ],
 )
 async def test_only_so_many_guests_move_at_once(api: MemoryApi, nodes: int, most: int) -> None:

@@ -72,7 +72,7 @@ def test_a_volume_shows_as_disk_or_cdrom() -> None:
     assert [kind for kind, *_ in found] == ["disk", "cdrom"]
 
 
-@pytest.mark.feature("VMC-39", "VMC-35")
+@pytest.mark.feature("VMC-39")
 def test_a_read_only_volume_lies_below_a_layer_that_is_written_to() -> None:
     root = rendered(instance(devices={"disks": [{"name": "a", "disk": {}}]}), "a")
     disk = only(root, "devices/disk")
@@ -134,7 +134,6 @@ def test_the_machine_type_is_the_one_asked_for(given: str, expected: str) -> Non
     assert only(rendered(instance(machine={"type": given})), "os/type").get("machine") == expected
 
 
-@pytest.mark.feature("VML-57")
 @pytest.mark.parametrize("policy", ["force", "require", "optional", "disable", "forbid"])
 def test_cpu_features_have_their_policies(policy: str) -> None:
     root = rendered(instance(cpu={"features": [{"name": "apic", "policy": policy}]}))
@@ -147,20 +146,17 @@ def test_a_forced_feature_is_the_guests_whatever_the_host_has() -> None:
     assert only(root, "cpu/feature[@name='apic']").get("policy") == "force"
 
 
-@pytest.mark.feature("VML-59")
 def test_a_feature_without_policy_is_required() -> None:
     root = rendered(instance(cpu={"features": [{"name": "apic"}]}))
     assert only(root, "cpu/feature[@name='apic']").get("policy") == "require"
 
 
-@pytest.mark.feature("VML-55")
 def test_a_named_cpu_model_is_the_guests() -> None:
     root = rendered(instance(cpu={"model": "Conroe"}))
     assert only(root, "cpu").get("mode") == "custom"
     assert only(root, "cpu/model").text == "Conroe"
 
 
-@pytest.mark.feature("VML-56")
 def test_the_hosts_model_is_the_guests() -> None:
     assert only(rendered(instance(cpu={"model": "host-model"})), "cpu").get("mode") == "host-model"
 

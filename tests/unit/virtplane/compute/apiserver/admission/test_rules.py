@@ -119,7 +119,6 @@ async def test_an_unknown_model_is_refused() -> None:
     assert await causes(_card(model="3c509")) == [(f"{_INTERFACE}.model", text)]
 
 
-@pytest.mark.feature("NET-10")
 @pytest.mark.parametrize("binding", ["masquerade", "bridge", "sriov"])
 async def test_a_card_has_exactly_one_binding(binding: str) -> None:
     source = {"multus": {"networkName": "n"}} if binding == "sriov" else {"pod": {}}
@@ -280,7 +279,6 @@ async def test_ssh_keys_need_a_way_into_the_guest() -> None:
     ]
 
 
-@pytest.mark.feature("VML-57")
 async def test_policies_of_cpu_features_are_known() -> None:
     def asked(policy: str) -> JsonObject:
         return instance(domain={"cpu": {"features": [{"name": "apic", "policy": policy}]}})
@@ -332,7 +330,6 @@ async def test_probes_get_the_defaults_of_kubernetes() -> None:
     }
 
 
-@pytest.mark.feature("MON-38")
 async def test_a_probe_has_exactly_one_test() -> None:
     both = instance(livenessProbe={"tcpSocket": {"port": 1}, "guestAgentPing": {}})
     assert ("spec.livenessProbe", "spec.livenessProbe must have exactly one probe type set") in await causes(

@@ -153,14 +153,12 @@ def _node_expressions(spec: JsonObject) -> list[JsonObject]:
     return [item for term in required["nodeSelectorTerms"] for item in term["matchExpressions"]]
 
 
-@pytest.mark.feature("VML-55", "NOD-20")
 def test_a_cpu_model_is_looked_for_among_the_nodes() -> None:
     spec = _cpu(model="Conroe")
     assert spec["nodeSelector"]["cpu-model.node.kubevirt.io/Conroe"] == "true"
     assert "affinity" not in spec
 
 
-@pytest.mark.feature("VML-56")
 def test_the_hosts_own_model_goes_anywhere_but_to_obsolete_hosts() -> None:
     spec = _cpu(model="host-model")
     assert not any(key.startswith("cpu-model") for key in spec["nodeSelector"])
@@ -171,9 +169,9 @@ def test_the_hosts_own_model_goes_anywhere_but_to_obsolete_hosts() -> None:
 @pytest.mark.parametrize(
     ("policy", "is_required"),
     [
-        pytest.param("require", True, marks=pytest.mark.feature("VML-57", "VML-59")),
-        pytest.param("", True, marks=pytest.mark.feature("VML-59")),
-        pytest.param(None, True, marks=pytest.mark.feature("VML-59")),
+        pytest.param("require", True),
+        pytest.param("", True),
+        pytest.param(None, True),
         pytest.param("force", False, marks=pytest.mark.feature("VML-58")),
         pytest.param("optional", False, marks=pytest.mark.feature("VML-60")),
         ("disable", False),
@@ -186,7 +184,6 @@ def test_only_a_required_cpu_feature_must_be_there(policy: str | None, is_requir
     assert ("cpu-feature.node.kubevirt.io/apic" in spec["nodeSelector"]) is is_required
 
 
-@pytest.mark.feature("VML-62", "NOD-20")
 def test_a_forbidden_cpu_feature_must_not_be_there() -> None:
     spec = _cpu(model="Conroe", features=[{"name": "apic", "policy": "forbid"}])
     wanted = {"key": "cpu-feature.node.kubevirt.io/apic", "operator": "DoesNotExist"}
@@ -227,18 +224,17 @@ def _probe(**probe: Any) -> JsonObject:
     return dict(found["readinessProbe"])
 
 
-@pytest.mark.feature("MON-38", "MON-41")
+@pytest.mark.feature("MON-41")
 def test_an_http_probe_is_the_containers() -> None:
     handler = {"port": 1500, "path": "/healthz", "httpHeaders": [{"name": "Custom-Header", "value": "A"}]}
     assert _probe(httpGet=handler)["httpGet"] == handler
 
 
-@pytest.mark.feature("MON-38", "MON-42")
+@pytest.mark.feature("MON-42")
 def test_a_tcp_probe_is_the_containers() -> None:
     assert _probe(tcpSocket={"port": 1500})["tcpSocket"] == {"port": 1500}
 
 
-@pytest.mark.feature("MON-38", "MON-43")
 def test_a_ping_of_the_guests_agent_is_a_command_in_the_container() -> None:
     probe = _probe(guestAgentPing={}, timeoutSeconds=10)
     assert "guestAgentPing" not in probe
@@ -280,7 +276,7 @@ def test_a_container_disks_image_is_a_volume_of_the_pod() -> None:
     assert {"name": "pull"} in pod["spec"]["imagePullSecrets"]
 
 
-@pytest.mark.feature("SUP-14", "SUP-15")
+@pytest.mark.feature("SUP-14")
 @pytest.mark.parametrize(("devices", "logged"), [({}, True), ({"logSerialConsole": False}, False)])
 def test_the_serial_consoles_log_is_a_containers(devices: JsonObject, logged: bool) -> None:
     pod = rendered(instance(domain={"devices": devices}))
@@ -334,7 +330,6 @@ def test_the_overhead_grows_with_what_the_guest_has(domain: JsonObject, added_mi
     assert overhead(rendered(instance(domain=domain))) - overhead(rendered(instance())) == added_mi << 20
 
 
-@pytest.mark.feature("VML-56")
 def test_a_guest_with_its_hosts_model_moves_to_hosts_that_support_it() -> None:
     labels = {
         "host-model-cpu.node.kubevirt.io/EPYC": "true",
