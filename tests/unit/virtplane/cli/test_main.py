@@ -150,7 +150,7 @@ def test_a_check_that_fails_is_reported_with_its_words(
 
 
 @pytest.mark.parametrize(("failed", "again"), [("tests.e2e.test_scale", True), ("tests.unit.test_x", False)])
-def test_only_failed_tests_of_whole_clusters_are_tried_again(tmp_path: Path, failed: str, again: bool) -> None:
+def test_only_whole_clusters_are_tried_again(tmp_path: Path, failed: str, again: bool) -> None:
     junit = tmp_path / "report.xml"
     junit.write_text(
         '<testsuites><testsuite><testcase classname="tests.unit.test_fine" name="a"/>'
