@@ -3,8 +3,8 @@
     python -m tests.conformance.replay_recorded DIR [--set NAME] [--only GLOB] [--keep]
 
 DIR holds ``replay.py`` and the sets of cases: ``cases`` (Kubernetes, played to a bare cluster) and
-``cases-kubevirt`` (played to a cluster with virtplane). A case that fails is played once more without the others,
-because a busy machine makes some of them late; the output names those that needed it. The floor
+``cases-kubevirt`` (played to a cluster with virtplane). A case that fails is played once more without the
+others, because a busy machine makes some of them late; the output names those that needed it. The floor
 (``floor.json``) says how many cases of each set must pass; it only rises. docs/conformance.md lists what
 fails and why. Exit status 1 when a set is below its floor.
 """
