@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -145,9 +146,7 @@ def test_a_service_leads_to_the_web_server_of_a_guest(
             return bytes(answer.read())
 
     for address in (found["clusterIP"], f"{node}:{found['ports'][0]['nodePort']}"):
-        assert (
-            wait_for("the service answers", lambda address=address: page(address), 20) == b"website is up\n"
-        )  # type: ignore[misc]
+        assert wait_for("the service answers", partial(page, address), 20) == b"website is up\n"
 
 
 @pytest.mark.guest

@@ -62,6 +62,7 @@ async def _install(state: Path) -> None:
             image=HOST_IMAGE,
             layout="compact",
             use_emulation=not verdict.usable,
+            dense=True,
         )
 
 

@@ -29,9 +29,12 @@ async def install(
     image: str,
     layout: str,
     use_emulation: bool,
+    dense: bool = False,
     timeout_seconds: float = 300.0,
 ) -> None:
     """Apply the operator and the KubeVirt object and wait for the condition Available.
+
+    `dense` is for small machines: guests request little of a processor.
 
     Safe to repeat. Raises CommandError.
     """
@@ -39,7 +42,7 @@ async def install(
     with step("Applying the operator"):
         for obj in install_objects(namespace, image, layout):
             await _apply(client, obj, deadline)
-        await _apply(client, kubevirt_object(namespace, use_emulation=use_emulation), deadline)
+        await _apply(client, kubevirt_object(namespace, use_emulation, dense=dense), deadline)
     with step("Waiting for virtplane to be available"):
         await _wait_available(client, namespace, deadline)
 

@@ -9,6 +9,8 @@ from virtplane.operator.strategy.services import priority_class
 from virtplane.operator.strategy.workloads import operator_deployment
 
 KUBEVIRT_NAME = "kubevirt"
+_DENSE_RATIO = 20
+"""Virtual processors for each one of the node that guests request, where machines are small."""
 
 
 def install_objects(namespace: str, image: str, layout: str = "distributed") -> list[JsonObject]:
@@ -37,11 +39,21 @@ def install_objects(namespace: str, image: str, layout: str = "distributed") -> 
     ]
 
 
-def kubevirt_object(namespace: str, use_emulation: bool = False) -> JsonObject:
-    """The KubeVirt object. With `use_emulation` guests run without KVM where nodes have none."""
+def kubevirt_object(namespace: str, use_emulation: bool = False, *, dense: bool = False) -> JsonObject:
+    """The KubeVirt object. With `use_emulation` guests run without KVM where nodes have none.
+
+    `dense` lets each guest request little of a processor (a twentieth for each of its own, like guests that
+    say nothing), so that a small machine holds as many as its memory does.
+    """
     configuration: JsonObject = {}
+    developer: JsonObject = {}
     if use_emulation:
-        configuration["developerConfiguration"] = {"useEmulation": True}
+        developer["useEmulation"] = True
+    if dense:
+        developer["cpuAllocationRatio"] = _DENSE_RATIO
+        configuration["cpuRequest"] = f"{1000 // _DENSE_RATIO}m"
+    if developer:
+        configuration["developerConfiguration"] = developer
     return {
         "apiVersion": resources.KUBEVIRTS.api_version,
         "kind": resources.KUBEVIRTS.kind,
