@@ -184,7 +184,7 @@ def _replay(
     results.unlink(missing_ok=True)
     server, token = _access(state)
     command = [sys.executable, str(directory / "replay.py"), "--cases", str(directory / cases.folder)]
-    command += ["--server", server, "--token", token, "--insecure", "--image", IMAGE]
+    command += ["--server", server, f"--token={token}", "--insecure", "--image", IMAGE]
     command += ["--jobs", str(jobs), "--timeout-scale", str(TIMEOUT_SCALE), "--no-wait"]
     command += ["--json", str(results)]
     for glob in only:

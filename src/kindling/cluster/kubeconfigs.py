@@ -16,7 +16,7 @@ def ensure(instance: Instance) -> None:
     """Write the administrator's kubeconfig and, once, a token for programs without certificates."""
     token_file = instance.state / "token"
     if not token_file.exists():
-        write_atomically(token_file, secrets.token_urlsafe(32).encode(), 0o600)
+        write_atomically(token_file, secrets.token_hex(32).encode(), 0o600)
     token = token_file.read_text().strip()
     line = f'{token},kindling-admin,kindling-admin,"system:masters"\n'
     write_atomically(instance.pki / "tokens.csv", line.encode(), 0o600)
