@@ -1,0 +1,119 @@
+"""Requests that read: get and list, and the shape in which an object is answered."""
+
+from __future__ import annotations
+
+import orjson
+
+from kubecore import errors
+from kubecore.json import JsonObject
+
+from ..registry import encoding, reads, writes
+from ..registry.definition import ResourceDefinition
+from ..registry.reads import ListQuery, Matcher
+from ..registry.registry import Registry, Written, object_path
+from ..storage.store import Item
+from . import answers, options_check, tables
+from .answers import Answer
+from .call import Call
+from .media import JSON, PARTIAL, TABLE
+
+
+def selected(call: Call, definition: ResourceDefinition) -> Matcher:
+    """Which objects the request's selectors choose. Raises StatusError (400)."""
+    return reads.matcher(definition, call.query.get("labelSelector", ""), call.query.get("fieldSelector", ""))
+
+
+def list_query(call: Call) -> ListQuery:
+    """The checked options of a list. Raises StatusError."""
+    limit = call.integer("limit") or 0
+    query = ListQuery(
+        max(limit, 0),
+        call.query.get("continue", ""),
+        call.query.get("resourceVersion", ""),
+        call.query.get("resourceVersionMatch", ""),
+    )
+    options_check.check_list_options(call, query, watch=False)
+    return query
+
+
+def document_answer(call: Call, definition: ResourceDefinition, document: JsonObject, status: int) -> Answer:
+    """An object in the shape and form that the client asked for. Raises StatusError (406)."""
+    wanted = call.media
+    if wanted.as_kind:
+        tables.check_shape(definition, wanted, is_list=False)
+    if wanted.as_kind == TABLE:
+        include = tables.include_object(call.query.get("includeObject"))
+        version = document.get("metadata", {}).get("resourceVersion")
+        metadata = {"resourceVersion": version} if version else {}
+        document = tables.table(definition, [document], metadata, version=wanted.as_version, include=include)
+    elif wanted.as_kind == PARTIAL:
+        document = tables.partial(document, wanted.as_version)
+    return answers.document_answer(status, document, wanted.type, pretty=wanted.pretty)
+
+
+class Reading:
+    """Answers get and list, and every other request whose answer is an object."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+
+    async def get(self, call: Call, definition: ResourceDefinition) -> Answer:
+        item = self.find(call, definition)
+        return await self.item_answer(call, definition, item, 200)
+
+    def find(self, call: Call, definition: ResourceDefinition) -> Item:
+        store, info = self._registry.store, call.info
+        version = call.query.get("resourceVersion", "")
+        if version and version != "0":
+            wanted = writes.parse_list_version(version)
+            if wanted > store.revision:
+                raise errors.too_large_resource_version(wanted, store.revision)
+        path = object_path(definition, info.namespace, info.name)
+        item = store.get(definition.storage_prefix, path)
+        if item is None:
+            raise errors.not_found(definition.resource, info.name)
+        return item
+
+    async def item_answer(
+        self, call: Call, definition: ResourceDefinition, item: Item, status: int
+    ) -> Answer:
+        wanted = call.media
+        if not wanted.as_kind and wanted.type == JSON and not wanted.pretty:
+            return Answer(status, (await self._registry.values(definition, [item]))[0])
+        document = await self._registry.document(definition, item)
+        return document_answer(call, definition, document, status)
+
+    async def written_answer(self, call: Call, written: Written, status: int) -> Answer:
+        if written.item is not None:
+            return await self.item_answer(call, written.definition, written.item, status)
+        return document_answer(call, written.definition, written.document, status)
+
+    async def list(self, call: Call, definition: ResourceDefinition) -> Answer:
+        query = list_query(call)
+        wanted = selected(call, definition)
+        prefix = f"{call.info.namespace}/" if definition.resource.namespaced and call.info.namespace else ""
+        listing = reads.list_items(self._registry.store, definition.storage_prefix, prefix, query, wanted)
+        if not definition.recorded:
+            listing.metadata.pop("resourceVersion")
+        media = call.media
+        if media.as_kind:
+            tables.check_shape(definition, media, is_list=True)
+            documents = await self._registry.documents(definition, listing.items)
+            if media.as_kind == TABLE:
+                include = tables.include_object(call.query.get("includeObject"))
+                document = tables.table(
+                    definition, documents, listing.metadata, version=media.as_version, include=include
+                )
+            else:
+                document = tables.partial_list(listing.metadata, documents, media.as_version)
+            return answers.document_answer(200, document, media.type, pretty=media.pretty)
+        values = await self._registry.values(definition, listing.items)
+        if definition.custom:
+            listing.metadata.setdefault("continue", "")
+        cut = 0 if definition.custom else len(encoding.header(definition))
+        body = encoding.encode_list(
+            definition.list_kind, definition.resource.api_version, listing.metadata, values, cut
+        )
+        if media.type != JSON or media.pretty:
+            return answers.document_answer(200, orjson.loads(body), media.type, pretty=media.pretty)
+        return Answer(200, body)

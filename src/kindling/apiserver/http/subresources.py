@@ -1,0 +1,125 @@
+"""Requests for subresources: status like an object, scale, and actions such as binding and eviction."""
+
+from __future__ import annotations
+
+from kubecore import errors
+from kubecore.json import JsonObject
+
+from ..registry import decoding, patches, scales, writes
+from ..registry.definition import ResourceDefinition, Subresource
+from ..registry.registry import Registry
+from . import answers, bodies, writing
+from .answers import Answer
+from .call import Call
+from .contexts import Contexts
+from .reading import Reading
+from .writing import Writing
+
+_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
+
+
+class Subresources:
+    """Answers requests for subresources that are no streams."""
+
+    def __init__(self, registry: Registry, contexts: Contexts, reading: Reading, writing: Writing) -> None:
+        self._registry = registry
+        self._contexts = contexts
+        self._reading = reading
+        self._writing = writing
+
+    async def handle(self, call: Call, definition: ResourceDefinition) -> Answer:
+        subresource = definition.subresources[call.info.subresource]
+        method = call.request.method
+        verb = _VERBS.get(method)
+        if verb is None or verb not in subresource.verbs:
+            raise errors.method_not_allowed()
+        if subresource.action is not None:
+            return await self._action(call, definition, subresource)
+        if subresource.scale is not None:
+            return await self._scale(call, definition, subresource, verb)
+        if verb == "get":
+            return await self._reading.item_answer(
+                call, definition, self._reading.find(call, definition), 200
+            )
+        target = writes.Target(definition, subresource)
+        return await (
+            self._writing.update(call, target) if verb == "update" else self._writing.patch(call, target)
+        )
+
+    async def _action(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> Answer:
+        ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
+        content_type = bodies.media_type(call.request)
+        body = bodies.decode(await bodies.read(call.request), content_type, subresource.kind)
+        document = body.document
+        group = subresource.group or (definition.resource.group if not subresource.version else "")
+        version = subresource.version or definition.resource.version
+        api_version = f"{group}/{version}" if group else version
+        if subresource.older_versions:
+            _accept_older_version(document, subresource, api_version)
+        bodies.check_kind(document, api_version, subresource.kind)
+        if subresource.schema is not None:
+            decoding.prune_body(subresource.schema, document)
+        metadata = document.setdefault("metadata", {}) or {}
+        document["metadata"] = metadata
+        if metadata.get("namespace") not in (None, "", ctx.namespace):
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if subresource.action is None:
+            raise errors.method_not_allowed()
+        attributes = writes.action_attributes(ctx, definition, subresource, api_version, document)
+        await self._registry.chain.mutate(attributes)
+        await self._registry.chain.validate(attributes)
+        answer = await subresource.action(ctx, attributes.object or document)
+        status = 201
+        if answer.get("kind") == "Status":
+            status = int(answer.get("code") or 201)
+        return answers.document_answer(status, answer, call.media.type, pretty=call.media.pretty)
+
+    async def _scale(
+        self, call: Call, definition: ResourceDefinition, subresource: Subresource, verb: str
+    ) -> Answer:
+        if verb == "get":
+            item = self._reading.find(call, definition)
+            current = await self._registry.document(definition, item)
+            document = scales.view(definition, subresource, current, must_exist=True)
+            return answers.document_answer(200, document, call.media.type, pretty=call.media.pretty)
+        kind = "UpdateOptions" if verb == "update" else "PatchOptions"
+        if verb == "update":
+            ctx = self._contexts.for_write(call, definition, "update", kind)
+            raw = await bodies.read(call.request)
+            body = bodies.decode(raw, bodies.media_type(call.request), "Scale").document
+            scales.check_body(body, raw)
+            change = scales.replacement(definition, subresource, ctx, body)
+        else:
+            patch_type = writing.patch_type_of(call, definition)
+            ctx = self._contexts.for_write(call, definition, "patch", kind)
+            raw = await bodies.read(call.request)
+            if patch_type == "apply":
+                writing.check_apply(call)
+                document, _ = patches.decode_applied(raw)
+                force = bool(ctx.options.get("force"))
+                change = scales.applied(definition, subresource, ctx, document, force=force)
+            else:
+                change = scales.patched(definition, subresource, ctx, patch_type, raw)
+        target = scales.target(definition, subresource)
+        written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
+        document = scales.view(definition, subresource, written.document)
+        return answers.document_answer(200, document, call.media.type, pretty=call.media.pretty)
+
+
+def _accept_older_version(document: JsonObject, subresource: Subresource, api_version: str) -> None:
+    """Read the body of an action in one of its older versions as the present one (400 for unknown ones)."""
+    sent = str(document.get("apiVersion") or "")
+    group, _, version = sent.rpartition("/")
+    if not sent or sent == api_version:
+        return
+    if group == subresource.group and version in subresource.older_versions:
+        document["apiVersion"] = api_version
+        return
+    kind = subresource.kind
+    scheme = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+    raise errors.bad_request(
+        f'{kind} in version "{version}" cannot be handled as a {kind}: '
+        f'no kind "{kind}" is registered for version "{sent}" in scheme "{scheme}"'
+    )

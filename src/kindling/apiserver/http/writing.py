@@ -1,0 +1,149 @@
+"""Requests that write: create, update and patch."""
+
+from __future__ import annotations
+
+from kubecore import errors
+from kubecore.json import JsonObject, deep_copy
+from kubecore.objects import fields
+
+from ..registry import decoding, managed, patches, writes
+from ..registry.context import RequestContext
+from ..registry.definition import ResourceDefinition
+from ..registry.registry import Registry
+from . import bodies, reading
+from .answers import Answer
+from .call import Call
+from .contexts import Contexts
+from .media import OFFERED
+from .reading import Reading
+
+_PATCH_TYPES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+}
+
+
+class Writing:
+    """Answers create, update and patch, of objects and of their subresources."""
+
+    def __init__(self, registry: Registry, contexts: Contexts, reading: Reading) -> None:
+        self._registry = registry
+        self._contexts = contexts
+        self._reading = reading
+
+    async def create(self, call: Call, definition: ResourceDefinition) -> Answer:
+        ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
+        obj = await self._body(call, definition, ctx)
+        if definition.virtual is not None:
+            if call.media.as_kind:
+                raise errors.not_acceptable(OFFERED)
+            if definition.resource.namespaced:
+                _settle_namespace(definition, ctx, obj)
+            document = await definition.virtual(ctx, obj)
+            return reading.document_answer(call, definition, document, 201)
+        _settle_namespace(definition, ctx, obj)
+        ctx.name = str(obj["metadata"].get("name") or "")
+        managed.track_write(definition, None, obj, ctx)
+        written = await writes.create(self._registry, ctx, definition, obj)
+        return await self._reading.written_answer(call, written, 201)
+
+    async def update(self, call: Call, target: writes.Target) -> Answer:
+        definition = target.definition
+        ctx = self._contexts.for_write(call, definition, "update", "UpdateOptions")
+        obj = await self._body(call, definition, ctx)
+        _settle_namespace(definition, ctx, obj)
+        _check_name(ctx.name, obj)
+
+        async def change(current: JsonObject | None) -> JsonObject:
+            new = deep_copy(obj)
+            managed.track_write(definition, current, new, ctx, target.subresource)
+            return new
+
+        written = await writes.update(self._registry, ctx, target, change)
+        return await self._reading.written_answer(call, written, 201 if written.created else 200)
+
+    async def patch(self, call: Call, target: writes.Target) -> Answer:
+        definition = target.definition
+        patch_type = patch_type_of(call, definition)
+        ctx = self._contexts.for_write(
+            call, definition, "apply" if patch_type == "apply" else "patch", "PatchOptions"
+        )
+        change = await self._patch_change(call, target, ctx, patch_type)
+        written = await writes.update(self._registry, ctx, target, change, options_kind="PatchOptions")
+        return await self._reading.written_answer(call, written, 201 if written.created else 200)
+
+    async def _patch_change(
+        self, call: Call, target: writes.Target, ctx: RequestContext, patch_type: str
+    ) -> writes.Change:
+        raw = await bodies.read(call.request)
+        if patch_type != "apply":
+            if "force" in call.query:
+                problem = fields.forbidden("force", "may not be specified for non-apply patch")
+                raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+            return patches.change(target, ctx, patch_type, raw)
+        check_apply(call)
+        document, duplicates = patches.decode_applied(raw)
+        force = bool(ctx.options.get("force"))
+        return patches.applying(target, ctx, document, duplicates, force=force)
+
+    async def _body(self, call: Call, definition: ResourceDefinition, ctx: RequestContext) -> JsonObject:
+        """The decoded, checked, pruned and defaulted object of a create or update."""
+        content_type = bodies.media_type(call.request)
+        raw = await bodies.read(call.request)
+        strict = ctx.options.get("fieldValidation") or "Warn"
+        body = bodies.decode(raw, content_type, definition.resource.kind, check_duplicates=strict != "Ignore")
+        if definition.custom:
+            decoding.report_other_version(definition, body.document, strict, ctx)
+        bodies.check_kind(
+            body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
+        )
+        document: JsonObject = body.document
+        decoding.complete(definition, document, body.duplicates, strict, ctx, raw)
+        return document
+
+
+def patch_type_of(call: Call, definition: ResourceDefinition) -> str:
+    header = (call.request.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    found = _PATCH_TYPES.get(header)
+    if found is None and not definition.custom:
+        raise errors.StatusError(415, errors.UNSUPPORTED_MEDIA_TYPE, "415: Unsupported Media Type", {})
+    if found is None or (found == "strategic" and definition.custom):
+        supported = [name for name, kind in _PATCH_TYPES.items() if kind != "strategic"]
+        raise errors.unsupported_media_type(supported)
+    return found
+
+
+def check_apply(call: Call) -> None:
+    if not call.query.get("fieldManager"):
+        problem = fields.required("fieldManager", "is required for apply patch")
+        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
+
+
+def _check_name(name: str, obj: JsonObject) -> None:
+    sent = str(obj["metadata"].get("name") or "")
+    if not sent:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if sent != name:
+        raise errors.bad_request(
+            f"the name of the object ({sent}) does not match the name on the URL ({name})"
+        )
+
+
+def _settle_namespace(definition: ResourceDefinition, ctx: RequestContext, obj: JsonObject) -> None:
+    """Give the object the namespace of the request; refuse another (400)."""
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    if not definition.resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    sent = metadata.get("namespace")
+    if sent and sent != ctx.namespace:
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+    metadata["namespace"] = ctx.namespace
