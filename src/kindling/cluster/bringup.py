@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import os
 import subprocess
@@ -25,6 +26,7 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
+from kindling.cluster.readiness import missing_parts
 
 Progress = Callable[[str], None]
 """Told what is being done or waited for."""
@@ -216,15 +218,11 @@ def _import_images(instance: Instance, node: NodeLayout, archives: list[Path], p
 
 def hash_of(path: Path) -> str:
     """A file's SHA-256 in hexadecimal."""
-    import hashlib  # noqa: PLC0415
-
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def wait_ready(instance: Instance, progress: Progress) -> None:
     """Wait until the API answers, every node is ready and default accounts exist. Raises SetupError."""
-    from kindling.cluster.readiness import missing_parts  # noqa: PLC0415 - needs the HTTP client
-
     deadline = time.monotonic() + READY_SECONDS
     last = ""
     while missing := missing_parts(instance):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -36,8 +37,6 @@ def run(command: Sequence[str], *, what: str, stdin: str | None = None, check: b
 
 def check_machine() -> None:
     """Raise SetupError when the machine cannot run a cluster, listing everything that is missing."""
-    import os  # noqa: PLC0415
-
     if os.geteuid() != 0:
         raise SetupError("starting a cluster", "it needs root", "run it with sudo", code=ExitCode.MISSING)
     missing = sorted({package for program, package in NEEDED.items() if shutil.which(program) is None})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kindling.node.pods.fields import FieldProblem, NodeFacts, field_value, resource_value
+from kindling.node.secret_values import decode_text
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.names import is_relaxed_env_var_name
 
@@ -190,8 +190,3 @@ def _from_reference(source: JsonObject, container: str, context: EnvironmentCont
             return None
         raise ConfigProblem(f"couldn't find key {key} in {title} {namespace}/{name}")
     return decode_text(data[key]) if kind == "secret" else str(data[key])
-
-
-def decode_text(value: str) -> str:
-    """The text behind a secret's base64 value; bytes that are no text survive as surrogates."""
-    return base64.b64decode(value).decode("utf-8", "surrogateescape")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import go_quote
 from kubecore.objects.quantity import Quantity
 
 _SUBSCRIPT = re.compile(r"^(metadata\.(?:annotations|labels))\['(.+)'\]$")
@@ -28,8 +29,6 @@ class NodeFacts:
 
 def format_map(values: Mapping[str, str]) -> str:
     """Labels or annotations as ``key="value"`` lines, sorted, values quoted as Go does."""
-    from kubecore.objects.fields import go_quote  # noqa: PLC0415
-
     return "\n".join(f"{key}={go_quote(values[key])}" for key in sorted(values))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kindling.node.backoff import Backoff
 from kindling.node.images import host_image
-from kindling.node.images.manager import ImageManager, ImageProblem
+from kindling.node.images.manager import ImageManager, ImageProblem, credentials_of
 from kindling.node.pods import environment, identity, sandbox
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
@@ -119,8 +119,6 @@ class ContainerStarter:
         self._backoff.failed(key, now)
 
     async def _image(self, pod: JsonObject, container: JsonObject) -> Image:
-        from kindling.node.images.manager import credentials_of  # noqa: PLC0415
-
         name = get_str(container, "name")
         credentials = [
             login for secret in await self._services.pull_secrets(pod) for login in credentials_of(secret)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,8 +111,6 @@ async def _lines(path: Path, options: LogOptions, is_running: Callable[[], bool]
 
 
 def _inode(descriptor: int) -> int:
-    import os  # noqa: PLC0415
-
     return os.fstat(descriptor).st_ino
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from kindling.node.pods import identity
+from kindling.node.secret_values import decode_text
 from kindling.node.volumes import mounts, ownership
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.csi_registry import CsiRegistry, Driver
@@ -149,8 +150,6 @@ class CsiVolumes:
             )
         except StatusError as error:
             raise ContentProblem(f"{field}: {error.message}") from error
-        from kindling.node.pods.environment import decode_text  # noqa: PLC0415
-
         return {key: decode_text(value) for key, value in get_object(found, "data").items()}
 
 
