@@ -17,7 +17,7 @@ from ..registry import managed
 from ..registry.admission import AuthorizationQuery
 from ..registry.context import RequestContext, UserInfo
 from ..registry.definition import GenericStrategy, ResourceDefinition, Virtual
-from .authentication import Authenticator
+from .authentication import Authenticator, with_authenticated
 from .rbac import RbacAuthorizer
 from .service_accounts import TokenAuthority
 
@@ -105,8 +105,6 @@ class Reviews:
         found = self._authority.review(token, audiences) if static is None else None
         user = static or (found.user if found is not None else None)
         if user is not None:
-            from .authentication import with_authenticated  # noqa: PLC0415
-
             status = {"authenticated": True, "user": with_authenticated(user).to_json()}
             status["audiences"] = list(found.audiences) if found is not None else audiences
         managed.track_write(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,8 @@ from kubecore.json import JsonObject
 from kubecore.objects import fields
 
 from ..kinds import protobuf
-from .go_json import syntax_error
+from ..registry import yaml_text
+from ..registry.go_json import json_type, syntax_error
 from .media import JSON, OFFERED, PROTOBUF, YAML
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
@@ -92,26 +92,11 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
     return body
 
 
-def load_yaml(raw: bytes) -> Any:
-    """The JSON value of YAML text. Raises yaml.YAMLError; StatusError (400) where JSON has no such value."""
-    try:
-        document = orjson.loads(raw) if raw[:1] == b"{" else yaml.load(raw, Loader=_Loader)
-    except orjson.JSONDecodeError:
-        document = yaml.load(raw, Loader=_Loader)
-    except (RecursionError, ValueError) as error:
-        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
-    try:
-        # Through JSON once: no dates, no keys that are not strings.
-        return orjson.loads(orjson.dumps(document, option=orjson.OPT_NON_STR_KEYS))
-    except (TypeError, ValueError) as error:
-        raise errors.bad_request(f"error converting YAML to JSON: {error}") from error
-
-
 def _decode_yaml(raw: bytes, kind: str) -> Body:
     try:
-        document = load_yaml(raw)
+        document = yaml_text.load(raw)
     except yaml.YAMLError as error:
-        raise _unrecognized(yaml_message(error), raw, kind) from error
+        raise _unrecognized(yaml_text.message(error), raw, kind) from error
     if document is None:
         return Body({})
     if not isinstance(document, dict):
@@ -122,37 +107,6 @@ def _decode_yaml(raw: bytes, kind: str) -> Body:
             kind,
         )
     return Body(document)
-
-
-class _Loader(yaml.CSafeLoader):
-    """YAML without timestamps: those are strings in the API."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
-def _short_bool(loader: _Loader, node: yaml.ScalarNode) -> bool:
-    """``y`` and ``n`` are booleans in YAML 1.1, though this library's own rules leave them out."""
-    return str(loader.construct_scalar(node)).lower() == "y"
-
-
-_Loader.add_implicit_resolver("!short-bool", re.compile("^[yYnN]$"), list("yYnN"))
-_Loader.add_constructor("!short-bool", _short_bool)
-
-
-def yaml_message(error: yaml.YAMLError) -> str:
-    """What is wrong with YAML text, as Kubernetes' parser says it."""
-    problem = getattr(error, "problem", None) or str(error)
-    line = 0
-    for mark in (getattr(error, "context_mark", None), getattr(error, "problem_mark", None)):
-        if mark is not None and mark.line:
-            # Counted from zero; only the scanner's errors are corrected to what editors show.
-            line = mark.line + (1 if isinstance(error, yaml.scanner.ScannerError) else 0)
-            break
-    return f"yaml: line {line}: {problem}" if line else f"yaml: {problem}"
 
 
 def _unrecognized(problem: str, raw: bytes, kind: str) -> errors.StatusError:
@@ -169,19 +123,6 @@ def _summary(raw: bytes) -> str:
     cut = raw[:_SUMMARY_BYTES]
     text = cut.decode(errors="replace") if raw[:1] == b"{" else cut.hex()
     return f"{text} ..." if len(raw) > _SUMMARY_BYTES else text
-
-
-def json_type(value: Any) -> str:
-    """A value's type as Go's decoder names it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
 
 
 class _Repeated(dict[str, Any]):

@@ -7,9 +7,9 @@ fields stand in the surrounding JSON object). Numbers never change, so the table
 fields that it does not know are left out where they are empty, and refuse the body where they are not.
 Answers are JSON, which such clients accept.
 
-Where the numbers come from: those of the core group and of metadata from the message descriptors in the PyPI
-package ``k8s-proto`` 0.0.3; all others, and those added since, from what kubectl 1.32 sends for known objects
-(``kubectl create ... -v=9`` shows it; ``kubectl create job --from=cronjob/X`` repeats a whole pod template).
+The numbers are those of the ``generated.proto`` files which Kubernetes publishes beside its Go types
+(repositories kubernetes/api, apimachinery, apiextensions-apiserver and kube-aggregator; July 2026), for all
+definitions that a served kind reaches.
 """
 
 from __future__ import annotations
@@ -201,6 +201,8 @@ def _value(value: Value, schema: Schema, depth: int) -> Any:
     special = (schema.definition or "").rpartition(".")[2]
     if special in _SPECIAL:
         return _SPECIAL[special](_bytes(value))
+    if special in _SCHEMA_OR:
+        return _schema_or(_bytes(value), schema, depth)
     if schema.type == "string":
         return base64.b64encode(_bytes(value)).decode() if schema.format == "byte" else _text(value)
     if schema.type == "integer":
@@ -267,6 +269,25 @@ def _nested_json(data: bytes) -> Any:
     return orjson.loads(text) if text else None
 
 
+def _schema_or(data: bytes, schema: Schema, depth: int) -> Any:
+    """A schema (of a custom resource), or instead of it a boolean, a list of schemas, or a list of texts."""
+    prefix, _, special = (schema.definition or "").rpartition(".")
+    nested = f"{prefix}.JSONSchemaProps"
+    whole, other = (2, 1) if special == "JSONSchemaPropsOrBool" else (1, 2)
+    others: list[Value] = []
+    for number, value in fields_of(data):
+        if number == whole:
+            return _object(_bytes(value), nested, builtin_schemas().schema(nested), depth + 1)
+        if number == other:
+            others.append(value)
+    if special == "JSONSchemaPropsOrBool":
+        return any(others)
+    if special == "JSONSchemaPropsOrStringArray":
+        return [_text(value) for value in others]
+    return [_object(_bytes(value), nested, builtin_schemas().schema(nested), depth + 1) for value in others]
+
+
+_SCHEMA_OR = ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
 _SPECIAL = {
     "Quantity": _quantity,
     "IntOrString": _int_or_string,
@@ -274,5 +295,6 @@ _SPECIAL = {
     "MicroTime": _micro_time,
     "FieldsV1": _nested_json,
     "RawExtension": _nested_json,
+    "JSON": _nested_json,
 }
 """Types with a JSON form of their own."""

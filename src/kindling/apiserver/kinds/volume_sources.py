@@ -19,6 +19,7 @@ from kubecore.objects.fields import (
 from kubecore.objects.quantity import Quantity
 
 from .checks import amount, messages, one_of, required_text
+from .claim_validation import validate_claim_spec
 
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 HOST_PATH_TYPES = (
@@ -299,7 +300,6 @@ def _ephemeral(source: JsonObject, path: FieldPath) -> list[FieldError]:
     template = source.get("volumeClaimTemplate")
     if template is None:
         return [required(path.child("volumeClaimTemplate"))]
-    from .claim_validation import validate_claim_spec  # noqa: PLC0415 - claims and pods name each other
 
     return validate_claim_spec(get_object(template, "spec"), path.child("volumeClaimTemplate", "spec"))
 

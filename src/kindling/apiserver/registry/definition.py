@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from kubecore.json import JsonObject
+from kubecore.objects import names
+from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
+from kubecore.schema.model import Schema
 
 from .context import RequestContext
-
-if TYPE_CHECKING:
-    from kubecore.objects.fields import FieldError
-    from kubecore.schema.model import Schema
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 """What a stored resource offers by default."""
@@ -144,8 +143,6 @@ class GenericStrategy:
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS subdomain."""
-        from kubecore.objects import names  # noqa: PLC0415 - keeps this contract importable on its own
-
         return names.is_dns1123_subdomain(name.rstrip("-") if prefix else name)
 
     def canonicalize(self, obj: JsonObject) -> None:

@@ -22,9 +22,10 @@ from kubecore.patch import (
 from kubecore.patch.strategic import invalid_patch
 
 from ..kinds.schemas import builtin_schemas
-from . import decoding, managed
+from . import decoding, managed, yaml_text
 from .context import RequestContext
 from .definition import ResourceDefinition
+from .go_json import json_type, syntax_error
 from .go_types import type_error
 from .writes import Change, Target
 
@@ -39,8 +40,6 @@ def patched_document(
     try:
         patch = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        from ..http.go_json import syntax_error  # noqa: PLC0415 - the wire's words, needed only on failure
-
         raise errors.bad_request(f"error decoding patch: {syntax_error(raw) or error}") from error
     if patch_type == "json":
         try:
@@ -145,18 +144,16 @@ def applying(
 
 def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
     """(document, repeated fields) of the YAML of an apply request. Raises StatusError (400)."""
-    from ..http import bodies  # noqa: PLC0415 - the wire's YAML, needed for this kind of patch alone
-
     try:
-        document = bodies.load_yaml(raw)
+        document = yaml_text.load(raw)
     except yaml.YAMLError as error:
         raise errors.bad_request(
-            f"error decoding YAML: error converting YAML to JSON: {bodies.yaml_message(error)}"
+            f"error decoding YAML: error converting YAML to JSON: {yaml_text.message(error)}"
         ) from error
     if not isinstance(document, dict):
         raise errors.bad_request(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
-            f"{bodies.json_type(document)} into Go value of type map[string]interface {{}}"
+            f"{json_type(document)} into Go value of type map[string]interface {{}}"
         )
     return document, []
 

@@ -22,6 +22,7 @@ from kubecore.objects.selectors import (
 
 from ..storage.store import Compacted, Item, Page, Store
 from .definition import ResourceDefinition
+from .go_json import syntax_error
 
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 _EXPIRED_EXACT = "The resourceVersion for the provided list is too old."
@@ -128,8 +129,6 @@ def decode_continue(token: str) -> tuple[int, str]:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError) as error:
         raise _bad_token(f"illegal base64 data at input byte {len(token)}") from error
-    from ..http.go_json import syntax_error  # noqa: PLC0415 - avoids a cycle between reading and wire
-
     problem = syntax_error(raw)
     if problem:
         raise _bad_token(problem)

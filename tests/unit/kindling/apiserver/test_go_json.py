@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kindling.apiserver.http.bodies import duplicate_fields
-from kindling.apiserver.http.go_json import syntax_error
 from kindling.apiserver.kinds.schemas import builtin_schemas
+from kindling.apiserver.registry.go_json import syntax_error
 from kindling.apiserver.registry.go_types import type_error
 
 

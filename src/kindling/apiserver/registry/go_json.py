@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 
 _ESCAPES = frozenset(b'"\\/bfnrt')
@@ -188,3 +190,16 @@ def _quote(char: int) -> str:
     if char in named:
         return f"'{named[char]}'"
     return f"'\\x{char:02x}'"
+
+
+def json_type(value: Any) -> str:
+    """A value's type as Go's decoder names it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
