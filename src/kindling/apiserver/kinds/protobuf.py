@@ -272,19 +272,24 @@ def _nested_json(data: bytes) -> Any:
 def _schema_or(data: bytes, schema: Schema, depth: int) -> Any:
     """A schema (of a custom resource), or instead of it a boolean, a list of schemas, or a list of texts."""
     prefix, _, special = (schema.definition or "").rpartition(".")
-    nested = f"{prefix}.JSONSchemaProps"
-    whole, other = (2, 1) if special == "JSONSchemaPropsOrBool" else (1, 2)
+    name = f"{prefix}.JSONSchemaProps"
+    nested = builtin_schemas().schema(name)
+
+    def whole(value: Value) -> JsonObject:
+        return wire.normalize(_object(_bytes(value), name, nested, depth + 1), nested)
+
+    whole_number, other_number = (2, 1) if special == "JSONSchemaPropsOrBool" else (1, 2)
     others: list[Value] = []
     for number, value in fields_of(data):
-        if number == whole:
-            return _object(_bytes(value), nested, builtin_schemas().schema(nested), depth + 1)
-        if number == other:
+        if number == whole_number:
+            return whole(value)
+        if number == other_number:
             others.append(value)
     if special == "JSONSchemaPropsOrBool":
         return any(others)
     if special == "JSONSchemaPropsOrStringArray":
         return [_text(value) for value in others]
-    return [_object(_bytes(value), nested, builtin_schemas().schema(nested), depth + 1) for value in others]
+    return [whole(value) for value in others]
 
 
 _SCHEMA_OR = ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
