@@ -232,9 +232,8 @@ def test_custom_resource_definitions_carry_schemas_booleans_and_json() -> None:
     root = message((5, "object"), (38, 1), *properties)
     version = message((1, "v1"), (2, 1), (3, 0), (4, message((1, root))))
 
-    found = decode(
-        "apiextensions.k8s.io/v1", "CustomResourceDefinition", (2, message((1, "g"), (3, names), (7, version)))
-    )
+    spec = message((1, "g"), (3, names), (7, version))
+    found = decode("apiextensions.k8s.io/v1", "CustomResourceDefinition", (2, spec))
 
     assert found["spec"]["names"] == {"plural": "widgets", "kind": "Widget"}
     assert found["spec"]["versions"] == [
