@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kindling.controllers import pods as pod_facts
-from kindling.controllers import rollout
+from kindling.controllers import rollout, rollout_status
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
 from kubecore.errors import StatusError
@@ -127,8 +127,8 @@ class DeploymentController:
         return await self._finish(family)
 
     async def _finish(self, family: Family) -> Result:
-        result = rollout.status(family.deployment, family.new, family.old, self._environment.clock())
-        if rollout.is_complete(family.deployment, result):
+        result = rollout_status.status(family.deployment, family.new, family.old, self._environment.clock())
+        if rollout_status.is_complete(family.deployment, result):
             await self._clean_up(family)
         return await self._write_status(family)
 
@@ -142,7 +142,7 @@ class DeploymentController:
     async def _mark_pause(self, family: Family) -> None:
         """Tell in the condition Progressing that the deployment was paused or resumed."""
         deployment = family.deployment
-        if rollout.deadline_seconds(deployment) is None:
+        if rollout_status.deadline_seconds(deployment) is None:
             return
         condition = meta.get_condition(deployment, "Progressing")
         reason = condition.get("reason") if condition else None
@@ -161,7 +161,7 @@ class DeploymentController:
         )
         updated = deep_copy(deployment)
         conditions = updated.setdefault("status", {}).setdefault("conditions", [])
-        rollout.set_condition(conditions, "Progressing", "Unknown", *text, self._environment.clock())
+        rollout_status.set_condition(conditions, "Progressing", "Unknown", *text, self._environment.clock())
         family.deployment = await self._client.update(DEPLOYMENTS, updated, "status")
 
     async def _sync_revision(self, family: Family, *, create: bool) -> bool:
@@ -224,11 +224,12 @@ class DeploymentController:
         return False
 
     async def _set_progressing(self, family: Family, status: str, reason: str, message: str) -> None:
-        if rollout.deadline_seconds(family.deployment) is None:
+        if rollout_status.deadline_seconds(family.deployment) is None:
             return
         updated = deep_copy(family.deployment)
         conditions = updated.setdefault("status", {}).setdefault("conditions", [])
-        rollout.set_condition(conditions, "Progressing", status, reason, message, self._environment.clock())
+        now = self._environment.clock()
+        rollout_status.set_condition(conditions, "Progressing", status, reason, message, now)
         family.deployment = await self._client.update(DEPLOYMENTS, updated, "status")
 
     async def _set_revision(self, family: Family, revision: str) -> None:
@@ -276,12 +277,12 @@ class DeploymentController:
     async def _write_status(self, family: Family, *, progress: bool = True) -> Result:
         now = self._environment.clock()
         deployment = family.deployment
-        result = rollout.status(deployment, family.new, family.old, now)
+        result = rollout_status.status(deployment, family.new, family.old, now)
         if progress:
-            rollout.set_progress(deployment, family.new, result, now)
+            rollout_status.set_progress(deployment, family.new, result, now)
         if _comparable(result) != _comparable(get_object(deployment, "status")):
             await self._client.update(DEPLOYMENTS, {**deployment, "status": result}, "status")
-        wait = rollout.seconds_to_deadline(deployment, result, now) if progress else None
+        wait = rollout_status.seconds_to_deadline(deployment, result, now) if progress else None
         return DONE if wait is None else RequeueAfter(wait)
 
 

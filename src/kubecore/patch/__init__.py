@@ -6,7 +6,8 @@ original, so callers must not change either in place.
 - `jsonpatch`, `mergepatch`, `strategic`: the three patches, each with the decoding of its request body;
 - `apply`: server-side apply; `managed`: the account of who owns which fields, kept on every write;
 - `diff`: patches made from two documents;
-- `fieldset` and `typed`: what both are made of, sets of paths and the merge rules of a schema.
+- `fieldset`, `field_types` and `typed`: what both are made of, sets of paths, the rules of a schema, and what
+  they make of documents.
 """
 
 from kubecore.patch.apply import ApplyConflict, apply_object

@@ -16,16 +16,14 @@ import orjson
 from kubecore import errors
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.patch import fieldset, managed
+from kubecore.patch.field_types import FieldType, TypedError, object_type
 from kubecore.patch.fieldset import FieldSet
 from kubecore.patch.managed import APPLY, UPDATE, Entry, ManagedFieldsError, Write
 from kubecore.patch.typed import (
     ABSENT,
-    FieldType,
-    TypedError,
     compare,
     field_set,
     merge,
-    object_type,
     remove,
     with_named_fields,
 )

@@ -15,8 +15,9 @@ import orjson
 
 from kubecore.json import JsonObject
 from kubecore.patch import fieldset
+from kubecore.patch.field_types import TypedError, object_type
 from kubecore.patch.fieldset import FieldSet
-from kubecore.patch.typed import Comparison, TypedError, compare, object_type, reconciled
+from kubecore.patch.typed import Comparison, compare, reconciled
 from kubecore.patch.typed_validation import validate
 from kubecore.schema.model import Schema
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from kubecore.objects.fields import format_float, go_quote
 from kubecore.objects.goformat import go_print
+from kubecore.patch.field_types import ANY, LIST, SCALAR, FieldType, TypedError
 from kubecore.patch.fieldset import format_element
-from kubecore.patch.typed import ANY, LIST, SCALAR, FieldType, TypedError
 
 _SCALARS: Final = (str, int, float)
 

@@ -1,53 +1,33 @@
-"""The in-memory API server and its transport."""
+"""The in-memory API server."""
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 import string
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import orjson
 
 from kubecore import errors, resources
-from kubecore.client import Client, ClientConfig, ConnectionFailed, Request, Response, StreamedResponse
+from kubecore.client import Client, ClientConfig, ConnectionFailed, Request, Response
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects.selectors import parse_label_selector
 from kubecore.objects.times import now_rfc3339
 from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.patch.mergepatch import apply_merge_patch
 from kubecore.resources import ResourceType
+from kubecore.testing import watchers
+from kubecore.testing.transport import MemoryTransport
 
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 ObjectKey = tuple[ResourceType, str, str]
 Reaction = Callable[[Request], Response | StatusError | None]
 """Looks at a request before the server does: an answer or a refusal of its own, or None to let it pass."""
-
-
-@dataclass(slots=True)
-class _Watcher:
-    resource: ResourceType
-    namespace: str
-    selects: Callable[[JsonObject], bool]
-    queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
-    known: set[tuple[str, str]] = field(default_factory=set)
-
-
-@dataclass(slots=True)
-class _Stream:
-    status: int
-    headers: Mapping[str, str]
-    source: AsyncIterator[bytes]
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        return self.source
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +63,11 @@ class MemoryApi:
         self._version = itertools.count(1)
         self._last_version = 0
         self._oldest_version = 0
-        self._watchers: list[_Watcher] = []
+        self._watchers: list[watchers.Watcher] = []
 
     def client(self, **config: Any) -> Client:
         """A client of this server; `config` are fields of its ClientConfig."""
-        return Client(ClientConfig(server="memory://", **config), _MemoryTransport(self))
+        return Client(ClientConfig(server="memory://", **config), MemoryTransport(self.handle, self.watch))
 
     def get(self, resource: ResourceType, name: str, namespace: str = "") -> JsonObject | None:
         """The stored object."""
@@ -144,24 +124,24 @@ class MemoryApi:
         self._refuse(request)
         target = self._target(request.path)
         query = dict(request.query)
-        watcher = _Watcher(target.resource, target.namespace, _selector(query))
+        watcher = watchers.Watcher(target.resource, target.namespace, watchers.selector(query))
         since = int(query.get("resourceVersion") or 0)
         if since and since < self._oldest_version:
             raise errors.expired(f"too old resource version: {since} ({self._oldest_version})")
         for obj in self._selected(watcher):
-            watcher.known.add(_key(obj))
+            watcher.known.add(watchers.key(obj))
         backlog = [event for event in self._history if event[0] > since] if since else []
         if since:
             watcher.known = self._known_at(watcher, backlog)
         else:
             for obj in self._selected(watcher):
-                watcher.queue.put_nowait(_line("ADDED", obj))
+                watcher.queue.put_nowait(watchers.line("ADDED", obj))
         for _, event, resource, new, old in backlog:
-            _deliver(watcher, event, resource, new, old)
+            watchers.deliver(watcher, event, resource, new, old)
         self._watchers.append(watcher)
         return self._lines(watcher)
 
-    async def _lines(self, watcher: _Watcher) -> AsyncIterator[bytes]:
+    async def _lines(self, watcher: watchers.Watcher) -> AsyncIterator[bytes]:
         try:
             while (line := await watcher.queue.get()) is not None:
                 yield line
@@ -170,18 +150,18 @@ class MemoryApi:
             if watcher in self._watchers:
                 self._watchers.remove(watcher)
 
-    def _known_at(self, watcher: _Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
+    def _known_at(self, watcher: watchers.Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
         """Which objects the watcher saw before the backlog: undo it from the present."""
         known = set(watcher.known)
         for _, _, resource, new, old in reversed(list(backlog)):
             if resource != watcher.resource:
                 continue
-            known.discard(_key(new))
+            known.discard(watchers.key(new))
             if old is not None and watcher.selects(old):
-                known.add(_key(old))
+                known.add(watchers.key(old))
         return known
 
-    def _selected(self, watcher: _Watcher) -> Iterable[JsonObject]:
+    def _selected(self, watcher: watchers.Watcher) -> Iterable[JsonObject]:
         for obj in self.list(watcher.resource, watcher.namespace or None):
             if watcher.selects(obj):
                 yield obj
@@ -270,7 +250,7 @@ class MemoryApi:
         return obj
 
     def _listing(self, target: _Target, query: Mapping[str, str]) -> JsonObject:
-        selects = _selector(query)
+        selects = watchers.selector(query)
         return {
             "kind": f"{target.resource.kind}List",
             "apiVersion": target.resource.api_version,
@@ -350,7 +330,7 @@ class MemoryApi:
     def _delete(self, target: _Target, options: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if not target.name:
             for obj in self._listing(target, query)["items"]:
-                namespace, name = _key(obj)
+                namespace, name = watchers.key(obj)
                 self._delete(_Target(target.resource, namespace, name, ""), options, {})
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         obj = self._existing(target)
@@ -384,7 +364,7 @@ class MemoryApi:
         obj.setdefault("apiVersion", resource.api_version)
         obj.setdefault("kind", resource.kind)
         metadata = obj.setdefault("metadata", {})
-        key = (resource, *_key(obj))
+        key = (resource, *watchers.key(obj))
         old = self._objects.get(key)
         kept = get_object(old, "metadata")
         metadata.setdefault("uid", kept.get("uid") or str(uuid.uuid4()))
@@ -409,89 +389,16 @@ class MemoryApi:
         new = deep_copy(new)
         self._history.append((self._last_version, event, resource, new, old))
         for watcher in self._watchers:
-            _deliver(watcher, event, resource, new, old)
-
-
-class _MemoryTransport:
-    def __init__(self, api: MemoryApi) -> None:
-        self._api = api
-
-    async def request(self, request: Request) -> Response:
-        await asyncio.sleep(0)
-        return self._api.handle(request)
-
-    @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[StreamedResponse]:
-        await asyncio.sleep(0)
-        try:
-            lines = self._api.watch(request)
-        except StatusError as error:
-            yield _Stream(error.code, error.headers, _once(orjson.dumps(error.to_status())))
-            return
-        yield _Stream(200, {}, lines)
-
-    async def websocket(self, request: Request, protocols: Sequence[str]) -> NoReturn:
-        raise ConnectionFailed(f"the server in memory has no websocket for {request.path} ({protocols})")
-
-    async def close(self) -> None:
-        await asyncio.sleep(0)
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content
+            watchers.deliver(watcher, event, resource, new, old)
 
 
 def _json(status: int, body: Any) -> Response:
     return Response(status, {"content-type": "application/json"}, orjson.dumps(body))
 
 
-def _line(event: str, obj: JsonObject) -> bytes:
-    return orjson.dumps({"type": event, "object": obj}) + b"\n"
-
-
-def _deliver(
-    watcher: _Watcher, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None
-) -> None:
-    """Tell a watcher what the change means for its selection."""
-    key = _key(new)
-    if resource != watcher.resource or (watcher.namespace and key[0] != watcher.namespace):
-        return
-    before, after = key in watcher.known, event != "DELETED" and watcher.selects(new)
-    if after:
-        watcher.known.add(key)
-        watcher.queue.put_nowait(_line("MODIFIED" if before else "ADDED", new))
-    elif before:
-        watcher.known.discard(key)
-        gone = {**(old or new), "metadata": {**(old or new)["metadata"]}}
-        gone["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"]
-        watcher.queue.put_nowait(_line("DELETED", gone))
-
-
-def _key(obj: JsonObject) -> tuple[str, str]:
-    return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
-
-
 def _group(name: str, versions: Sequence[str]) -> JsonObject:
     entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
-
-
-def _selector(query: Mapping[str, str]) -> Callable[[JsonObject], bool]:
-    labels = parse_label_selector(query.get("labelSelector", ""))
-    terms = [term for term in query.get("fieldSelector", "").split(",") if term]
-
-    def selects(obj: JsonObject) -> bool:
-        return labels.matches(get_object(obj, "metadata", "labels")) and all(
-            _field_matches(obj, term) for term in terms
-        )
-
-    return selects
-
-
-def _field_matches(obj: JsonObject, term: str) -> bool:
-    path, operator, wanted = term.partition("!=") if "!=" in term else term.partition("=")
-    actual = get_str(obj, *path.split("."))
-    return (actual != wanted) if operator == "!=" else (actual == wanted.lstrip("="))
 
 
 def _without_version(obj: JsonObject) -> JsonObject:

@@ -9,7 +9,14 @@ from kubecore import errors
 from kubecore.expressions import EvaluationError
 from kubecore.expressions.literals import plain_maps
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
-from kubecore.patch import JsonPatchError, apply_json_patch, apply_merge_patch, decode_json_patch, typed
+from kubecore.patch import (
+    JsonPatchError,
+    apply_json_patch,
+    apply_merge_patch,
+    decode_json_patch,
+    field_types,
+    typed,
+)
 from kubecore.schema import Schema
 
 from .base import PluginBase, refuse
@@ -62,8 +69,8 @@ def merged(obj: JsonObject, configuration: JsonObject, schema: Schema | None) ->
     if schema is None:
         return dict(apply_merge_patch(obj, configuration))
     try:
-        result = typed.merge(typed.object_type(schema), obj, configuration)
-    except typed.TypedError as error:
+        result = typed.merge(field_types.object_type(schema), obj, configuration)
+    except field_types.TypedError as error:
         raise MutationError(str(error)) from error
     return dict(result)
 

@@ -6,7 +6,7 @@ from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields, meta_validation
 
-from ..registry import writes
+from ..registry import preconditions
 from ..registry.reads import ListQuery
 from .call import Call
 
@@ -44,7 +44,7 @@ def check_list_options(call: Call, query: ListQuery, *, watch: bool) -> None:
     if query.continue_token and query.resource_version not in ("", "0") and not watch:
         raise errors.bad_request("specifying resource version is not allowed when using continue")
     if query.resource_version:
-        writes.parse_list_version(query.resource_version)
+        preconditions.parse_list_version(query.resource_version)
 
 
 def _check_match(query: ListQuery) -> list[fields.FieldError]:

@@ -7,7 +7,7 @@ import orjson
 from kubecore import errors
 from kubecore.json import JsonObject
 
-from ..registry import encoding, reads, writes
+from ..registry import encoding, preconditions, reads
 from ..registry.definition import ResourceDefinition
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
@@ -65,7 +65,7 @@ class Reading:
         store, info = self._registry.store, call.info
         version = call.query.get("resourceVersion", "")
         if version and version != "0":
-            wanted = writes.parse_list_version(version)
+            wanted = preconditions.parse_list_version(version)
             if wanted > store.revision:
                 raise errors.too_large_resource_version(wanted, store.revision)
         path = object_path(definition, info.namespace, info.name)

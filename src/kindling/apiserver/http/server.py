@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from kubecore import errors
-from kubecore.objects.selectors import SelectorError, parse_field_selector
+from kubecore.objects.field_selectors import parse_field_selector
+from kubecore.objects.selectors import SelectorError
 
 from ..auth.authentication import Authenticator
 from ..registry.admission import AuthorizationQuery

@@ -10,7 +10,7 @@ from aiohttp import web
 from kubecore import errors
 from kubecore.json import JsonObject
 
-from ..registry import encoding, writes
+from ..registry import encoding, preconditions
 from ..registry.definition import ResourceDefinition
 from ..registry.reads import ListQuery
 from ..registry.registry import Registry
@@ -50,7 +50,7 @@ class WatchRequests:
             watch=True,
         )
         if query.resource_version:
-            writes.parse_list_version(query.resource_version)
+            preconditions.parse_list_version(query.resource_version)
         wanted = reading.selected(call, definition)
         if definition.resource.namespaced and call.info.namespace:
             query.prefix = f"{call.info.namespace}/"

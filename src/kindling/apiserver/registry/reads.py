@@ -12,11 +12,10 @@ import orjson
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields
+from kubecore.objects.field_selectors import FieldSelector, parse_field_selector
 from kubecore.objects.selectors import (
-    FieldSelector,
     LabelSelector,
     SelectorError,
-    parse_field_selector,
     parse_label_selector,
 )
 

@@ -10,11 +10,10 @@ import orjson
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields, meta_validation, times
-from kubecore.objects.fields import FieldPath
 from kubecore.resources import NAMESPACES
 
 from ..storage.store import Conflict, Item
-from . import decoding, encoding, object_meta
+from . import decoding, encoding, object_meta, preconditions
 from .admission import AdmissionAttributes
 from .context import RequestContext
 from .definition import ResourceDefinition, Strategy, Subresource
@@ -234,7 +233,7 @@ async def _update_once(
     metadata: JsonObject = new.setdefault("metadata", {})
     # Refused here before admission is asked, as a precondition.
     if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
-        raise _wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
+        raise preconditions.wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
     if object_meta.deduplicate_owners(metadata):
         ctx.warn(_DUPLICATE_OWNERS)
     attributes = _attributes(ctx, target, "UPDATE", new, old, options_document(ctx, options_kind))
@@ -243,7 +242,7 @@ async def _update_once(
     metadata = new["metadata"]
     if object_meta.deduplicate_owners(metadata):
         ctx.warn(_DUPLICATE_OWNERS_ADMITTED)
-    _check_resource_version(ctx, definition, strategy, metadata, current)
+    preconditions.check_resource_version(ctx, definition, strategy, metadata, current)
     metadata["resourceVersion"] = str(current.revision)
     object_meta.carry_over(metadata, old["metadata"])
     strategy.prepare_for_update(ctx, new, old)
@@ -306,47 +305,10 @@ async def _create_on_update(
     new = await change(None)
     uid = new.get("metadata", {}).get("uid")
     if uid:
-        raise _wrong_uid(definition, ctx, str(uid), "")
+        raise preconditions.wrong_uid(definition, ctx, str(uid), "")
     if new["metadata"].get("resourceVersion") not in (None, "", "0"):
         raise errors.conflict(definition.resource, ctx.name)
     return await _create(registry, ctx, target, new)
-
-
-def _check_resource_version(
-    ctx: RequestContext,
-    definition: ResourceDefinition,
-    strategy: Strategy,
-    metadata: JsonObject,
-    current: Item,
-) -> None:
-    sent = parse_resource_version(str(metadata.get("resourceVersion") or "0"))
-    if sent == current.revision:
-        return
-    if sent == 0:
-        if strategy.allow_unconditional_update:
-            return
-        problem = fields.invalid(
-            FieldPath("metadata").child("resourceVersion"), 0, "must be specified for an update"
-        )
-        raise errors.invalid(definition.resource.plural, definition.resource.group, ctx.name, [problem])
-    raise errors.conflict(definition.resource, ctx.name)
-
-
-def parse_resource_version(text: str) -> int:
-    """The number of a resourceVersion; StatusError (500, as Kubernetes answers) when it is none."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax")
-
-
-def parse_list_version(text: str) -> int:
-    """The number of the resourceVersion of a get, list or watch; StatusError (400) when it is none."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    problem = fields.invalid(
-        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax"
-    )
-    raise errors.bad_request(f"Invalid value: {problem.message()}")
 
 
 def action_attributes(
@@ -367,20 +329,6 @@ def action_attributes(
         None,
         options_document(ctx, "CreateOptions"),
         lambda _: None,
-    )
-
-
-def _wrong_uid(
-    definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
-) -> errors.StatusError:
-    resource = definition.resource
-    group = f"{resource.group}/" if resource.group else ""
-    key = f"/registry/{group}{resource.plural}/" + object_path(definition, ctx.namespace, ctx.name)
-    return errors.conflict(
-        resource,
-        ctx.name,
-        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
-        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubecore.objects.field_selectors import parse_field_selector
 from kubecore.objects.fields import FieldPath
 from kubecore.objects.selectors import (
     EVERYTHING,
@@ -15,7 +16,6 @@ from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
     label_selector_of_map,
-    parse_field_selector,
     parse_label_selector,
     validate_label_selector_object,
 )

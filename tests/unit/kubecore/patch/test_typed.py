@@ -8,7 +8,8 @@ import pytest
 from tests.unit.kubecore.patch.widgets import WIDGET, widget
 
 from kubecore.json import JsonObject, deep_copy
-from kubecore.patch.typed import ABSENT, TypedError, compare, field_set, merge, object_type, remove
+from kubecore.patch.field_types import TypedError, object_type
+from kubecore.patch.typed import ABSENT, compare, field_set, merge, remove
 from kubecore.patch.typed_validation import validate
 
 _KIND = object_type(WIDGET)

@@ -1,0 +1,64 @@
+"""What a request says about the version and identity of the object that it expects."""
+
+from __future__ import annotations
+
+from kubecore import errors
+from kubecore.json import JsonObject
+from kubecore.objects import fields
+from kubecore.objects.fields import FieldPath
+
+from ..storage.store import Item
+from .context import RequestContext
+from .definition import ResourceDefinition, Strategy
+from .registry import object_path
+
+
+def check_resource_version(
+    ctx: RequestContext,
+    definition: ResourceDefinition,
+    strategy: Strategy,
+    metadata: JsonObject,
+    current: Item,
+) -> None:
+    sent = parse_resource_version(str(metadata.get("resourceVersion") or "0"))
+    if sent == current.revision:
+        return
+    if sent == 0:
+        if strategy.allow_unconditional_update:
+            return
+        problem = fields.invalid(
+            FieldPath("metadata").child("resourceVersion"), 0, "must be specified for an update"
+        )
+        raise errors.invalid(definition.resource.plural, definition.resource.group, ctx.name, [problem])
+    raise errors.conflict(definition.resource, ctx.name)
+
+
+def parse_resource_version(text: str) -> int:
+    """The number of a resourceVersion; StatusError (500, as Kubernetes answers) when it is none."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax")
+
+
+def parse_list_version(text: str) -> int:
+    """The number of the resourceVersion of a get, list or watch; StatusError (400) when it is none."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    problem = fields.invalid(
+        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax"
+    )
+    raise errors.bad_request(f"Invalid value: {problem.message()}")
+
+
+def wrong_uid(
+    definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
+) -> errors.StatusError:
+    resource = definition.resource
+    group = f"{resource.group}/" if resource.group else ""
+    key = f"/registry/{group}{resource.plural}/" + object_path(definition, ctx.namespace, ctx.name)
+    return errors.conflict(
+        resource,
+        ctx.name,
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+        f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}",
+    )

@@ -1,0 +1,71 @@
+"""Who watches the in-memory API server, and what a change means for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import orjson
+
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.selectors import parse_label_selector
+from kubecore.resources import ResourceType
+
+
+@dataclass(slots=True)
+class Watcher:
+    """One watch; None in its queue cuts it off. `known` are the objects it has seen and not seen go."""
+
+    resource: ResourceType
+    namespace: str
+    selects: Callable[[JsonObject], bool]
+    queue: asyncio.Queue[bytes | None] = field(default_factory=asyncio.Queue)
+    known: set[tuple[str, str]] = field(default_factory=set)
+
+
+def line(event: str, obj: JsonObject) -> bytes:
+    """An event as it is sent."""
+    return orjson.dumps({"type": event, "object": obj}) + b"\n"
+
+
+def deliver(
+    watcher: Watcher, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None
+) -> None:
+    """Tell a watcher what the change means for its selection."""
+    known_as = key(new)
+    if resource != watcher.resource or (watcher.namespace and known_as[0] != watcher.namespace):
+        return
+    before, after = known_as in watcher.known, event != "DELETED" and watcher.selects(new)
+    if after:
+        watcher.known.add(known_as)
+        watcher.queue.put_nowait(line("MODIFIED" if before else "ADDED", new))
+    elif before:
+        watcher.known.discard(known_as)
+        gone = {**(old or new), "metadata": {**(old or new)["metadata"]}}
+        gone["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"]
+        watcher.queue.put_nowait(line("DELETED", gone))
+
+
+def key(obj: JsonObject) -> tuple[str, str]:
+    """Namespace and name."""
+    return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
+
+
+def selector(query: Mapping[str, str]) -> Callable[[JsonObject], bool]:
+    """What the selectors of a list or watch choose."""
+    labels = parse_label_selector(query.get("labelSelector", ""))
+    terms = [term for term in query.get("fieldSelector", "").split(",") if term]
+
+    def selects(obj: JsonObject) -> bool:
+        return labels.matches(get_object(obj, "metadata", "labels")) and all(
+            _field_matches(obj, term) for term in terms
+        )
+
+    return selects
+
+
+def _field_matches(obj: JsonObject, term: str) -> bool:
+    path, operator, wanted = term.partition("!=") if "!=" in term else term.partition("=")
+    actual = get_str(obj, *path.split("."))
+    return (actual != wanted) if operator == "!=" else (actual == wanted.lstrip("="))
