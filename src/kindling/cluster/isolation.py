@@ -64,10 +64,31 @@ def create(instance: Instance, node: NodeLayout) -> None:
         arguments.append(f"--{_MOUNT_FLAGS[kind]}={node.namespaces / kind}")
     script = f"NODE_NAME={node.name} NODE_DIR='{node.directory}'\n{_SETUP}"
     try:
-        machine.run(["unshare", *arguments, "--propagation=slave", "sh", "-c", script], what=what)
+        _run_on_some_processor(["unshare", *arguments, "--propagation=slave", "sh", "-c", script], what)
     except SetupError:
         destroy(node)
         raise
+
+
+def _run_on_some_processor(command: list[str], what: str) -> None:
+    """Run a command that makes namespaces; where that fails, once more on each processor in turn.
+
+    The kernel binds a mount namespace to a file only when its number is above the current namespace's, and
+    Linux 6.18 numbers namespaces from a stock of each processor: within a container, whose own namespace
+    has a high number already, every attempt fails on some processors and none on others.
+    """
+    try:
+        machine.run(command, what=what)
+    except SetupError:
+        processors = sorted(os.sched_getaffinity(0))
+        for number in processors:
+            try:
+                machine.run(["taskset", "--cpu-list", str(number), *command], what=what)
+            except SetupError:
+                if number == processors[-1]:
+                    raise
+            else:
+                return
 
 
 def enter_command(node: NodeLayout) -> list[str]:

@@ -1,0 +1,35 @@
+"""Making namespaces where the kernel numbers them from a stock of each processor."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from kindling.cluster import isolation, machine
+from kindling.cluster.errors import SetupError
+
+
+def _fails_except_on(allowed: str, calls: list[list[str]]):
+    def run(command, *, what, **_options):
+        calls.append(list(command))
+        if command[:3] != ["taskset", "--cpu-list", allowed]:
+            raise SetupError(what, "mount failed: Invalid argument")
+        return ""
+
+    return run
+
+
+def test_a_command_that_one_processor_refuses_runs_on_another(monkeypatch):
+    calls: list[list[str]] = []
+    monkeypatch.setattr(machine, "run", _fails_except_on("1", calls))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
+    isolation._run_on_some_processor(["unshare", "true"], "namespaces of a")
+    assert [call[2] for call in calls[1:]] == ["0", "1"]
+
+
+def test_the_last_refusal_is_told_when_no_processor_takes_the_command(monkeypatch):
+    monkeypatch.setattr(machine, "run", _fails_except_on("9", []))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    with pytest.raises(SetupError, match="Invalid argument"):
+        isolation._run_on_some_processor(["unshare", "true"], "namespaces of a")
