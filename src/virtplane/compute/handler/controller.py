@@ -19,7 +19,6 @@ from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.hypervisor import HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.machine import Machine
-from virtplane.compute.handler.network.plan import UnsupportedNetwork
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.cloudinit import CloudInitError
@@ -33,7 +32,7 @@ _LAUNCHER_POLL_SECONDS = 0.1
 """Only between the container's start and its control socket, for which there is no event."""
 
 _AGENT_SECONDS = 10.0
-_CRITICAL = (NetworkSetupError, UnsupportedNetwork, UnsupportedVolume)
+_CRITICAL = (NetworkSetupError, UnsupportedVolume)
 """A guest that these happen to can never run in its pod."""
 
 _RECOVERABLE = (HypervisorError, BadImage, CloudInitError, MissingSource, LauncherGone, OSError, ValueError)
@@ -149,7 +148,8 @@ class InstanceController:
         except _CRITICAL as error:
             logger.warning("Guest cannot run", extra={"vmi": machine.name, "err": str(error)})
             self._event(vmi, "Warning", "SyncFailed", str(error))
-            machine.fatal = str(error)
+            if action is Action.START:
+                machine.fatal = str(error)
             return "Synchronizing with the Domain failed.", str(error)
         except _RECOVERABLE as error:
             logger.warning("Guest could not be synchronised", extra={"vmi": machine.name, "err": str(error)})

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import Enum
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from virtplane.api.labels import ALLOW_BRIDGE_MIGRATION
 from virtplane.compute.handler.hypervisor import DomainState
 
 FINAL_PHASES = ("Succeeded", "Failed")
@@ -142,11 +143,7 @@ def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
     method = "BlockMigration" if _has_local_disk(vmi) else "LiveMigration"
     networks = {get_str(network, "name") for network in get_list(vmi, "spec", "networks") if "pod" in network}
     for interface in get_list(vmi, "spec", "domain", "devices", "interfaces"):
-        if (
-            get_str(interface, "name") in networks
-            and "masquerade" not in interface
-            and "passt" not in interface
-        ):
+        if get_str(interface, "name") in networks and not _can_move(vmi, interface):
             text = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network"  # noqa: E501 - one string
             return Migratability(False, method, "InterfaceNotLiveMigratable", text)
     devices = get_object(vmi, "spec", "domain", "devices")
@@ -164,6 +161,13 @@ def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
             text = f"cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"  # noqa: E501 - one string
             return Migratability(False, method, "DisksNotLiveMigratable", text)
     return Migratability(True, method)
+
+
+def _can_move(vmi: JsonObject, interface: JsonObject) -> bool:
+    """Whether an interface on the pod network works on another node, where the pod's address is another."""
+    if interface.get("bridge") is not None:
+        return ALLOW_BRIDGE_MIGRATION in get_object(vmi, "metadata", "annotations")
+    return interface.get("masquerade") is not None or interface.get("passtBinding") is not None
 
 
 def _has_local_disk(vmi: JsonObject) -> bool:

@@ -20,8 +20,8 @@ from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hypervisor import DomainState, Hypervisor, HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone, LauncherLink, LauncherNotReady, connect
 from virtplane.compute.handler.netns import run_in_network_namespace
+from virtplane.compute.handler.network import lease, setup
 from virtplane.compute.handler.network import plan as network_plan
-from virtplane.compute.handler.network import setup
 from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.settings import QEMU_USER, HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
@@ -222,16 +222,17 @@ class Machine:
         pod = await run_in_network_namespace(link.pid, setup.read_pod_interface)
         if pod is None:
             raise setup.NetworkSetupError("the pod has no network interface")
-        plan = network_plan.plan_masquerade(vmi, pod)
+        plan = network_plan.plan_network(vmi, pod)
         if plan is None:
             return {}
-        await run_in_network_namespace(link.pid, lambda: setup.apply_masquerade(plan))
-        resolver = network_plan.parse_resolver((link.root / "etc/resolv.conf").read_text())
-        lease = network_plan.lease(plan, vmi, resolver)
-        await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=lease)
+        await run_in_network_namespace(link.pid, lambda: setup.apply(plan))
+        resolver = lease.parse_resolver((link.root / "etc/resolv.conf").read_text())
+        offer = lease.lease(plan, vmi, resolver)
+        if offer is not None:
+            await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=offer)
         self.macs = {plan.interface: plan.mac}
-        self.pod_addresses = pod.addresses
-        return {plan.interface: InterfaceLink(network_plan.PRIMARY_TAP, plan.mac, plan.mtu)}
+        self.pod_addresses = tuple(str(address.ip) for address in pod.addresses)
+        return {plan.interface: InterfaceLink(network_plan.PRIMARY_TAP, plan.mac, pod.mtu)}
 
     async def _agent_answers(self) -> bool:
         assert self.hypervisor is not None

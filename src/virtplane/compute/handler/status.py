@@ -168,11 +168,16 @@ def interfaces(vmi: JsonObject, report: Report) -> list[JsonObject]:
         if seen is not None:
             entry["interfaceName"] = get_str(seen, "name")
             if "masquerade" not in interface:
-                addresses = get_list(seen, "addresses") or addresses
+                addresses = _primary_first(get_list(seen, "addresses"), addresses) or addresses
         if addresses:
             entry["ipAddress"], entry["ipAddresses"] = addresses[0], addresses
         rendered.append(entry)
     return rendered + _guest_only(by_mac)
+
+
+def _primary_first(found: list[str], primary: list[str]) -> list[str]:
+    """The guest's addresses, those first by which the cluster knows it."""
+    return sorted(found, key=lambda address: address not in primary)
 
 
 def _guest_only(by_mac: dict[str, JsonObject]) -> list[JsonObject]:

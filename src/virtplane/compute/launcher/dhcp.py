@@ -2,7 +2,8 @@
 
 Plain UDP sockets suffice: requests are broadcast, and the answers are broadcast too. Binding port 67 without
 privileges works because virt-handler lowers ``ip_unprivileged_port_start`` in the pod's network namespace.
-RFC 2131 (messages), RFC 2132 (options), RFC 3442 (classless routes), RFC 3397 (search domains).
+RFC 2131 (messages), RFC 2132 (options), RFC 3442 (classless routes), RFC 3396 (long options), RFC 3397
+(search domains).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ def open_socket(interface: str) -> socket.socket:
 def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
     """The reply to one datagram, or None when it deserves none.
 
-    `lease` has ``mac``, ``address``, ``prefix``, ``server`` and optionally ``routers``, ``dns``, ``search``,
-    ``mtu``, ``hostname``, ``ntp``, ``tftp``, ``bootfile`` and ``private`` (option number to text).
+    `lease` has ``mac``, ``address``, ``prefix``, ``server`` and optionally ``routers``, ``routes``
+    (destination and gateway), ``dns``, ``search``, ``mtu``, ``hostname``, ``ntp``, ``tftp``, ``bootfile`` and
+    ``private`` (option number to text).
     """
     parsed = _parse(request)
     if parsed is None:
@@ -84,8 +86,14 @@ def _reply(fields: tuple[Any, ...], address: bytes, kind: int, lease: dict[str, 
     options = [(53, bytes([kind])), (54, server)]
     if kind != _NAK:
         options += _lease_options(lease)
-    body = b"".join(bytes([code, len(value)]) + value for code, value in options if 0 < len(value) < 256)
+    body = b"".join(_encoded(code, value) for code, value in options)
     return (header + _MAGIC + body + b"\xff").ljust(300, b"\0")
+
+
+def _encoded(code: int, value: bytes) -> bytes:
+    """One option; a long one is continued in another of its code (RFC 3396)."""
+    parts = [value[start : start + 255] for start in range(0, len(value), 255)]
+    return b"".join(bytes([code, len(part)]) + part for part in parts)
 
 
 def _bootfile(lease: dict[str, Any]) -> bytes:
@@ -100,8 +108,7 @@ def _lease_options(lease: dict[str, Any]) -> list[tuple[int, bytes]]:
     options.append((6, b"".join(ipaddress.IPv4Address(item).packed for item in lease.get("dns", ()))))
     if lease.get("mtu"):
         options.append((26, struct.pack("!H", lease["mtu"])))
-    if routers:
-        options.append((121, _classless_routes(routers[0])))
+    options.append((121, _classless_routes(lease)))
     options.append((12, str(lease.get("hostname", "")).encode()))
     search = [str(name) for name in lease.get("search", ())]
     if search:
@@ -113,9 +120,15 @@ def _lease_options(lease: dict[str, Any]) -> list[tuple[int, bytes]]:
     return options
 
 
-def _classless_routes(router: bytes) -> bytes:
-    """The default route; clients that read option 121 ignore option 3."""
-    return b"\0" + router
+def _classless_routes(lease: dict[str, Any]) -> bytes:
+    """All routes, the default route among them: clients that read option 121 ignore option 3."""
+    everywhere = [("0.0.0.0/0", router) for router in lease.get("routers", ())[:1]]
+    encoded = b""
+    for destination, gateway in lease.get("routes", everywhere):
+        network = ipaddress.IPv4Network(destination)
+        significant = network.network_address.packed[: (network.prefixlen + 7) // 8]
+        encoded += bytes([network.prefixlen]) + significant + ipaddress.IPv4Address(gateway).packed
+    return encoded
 
 
 def _domain_list(names: list[str]) -> bytes:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_str
 
 PRIMARY_BRIDGE = "k6t-eth0"
 PRIMARY_TAP = "tap0"
 POD_INTERFACE = "eth0"
-BRIDGE_MAC = "02:00:00:00:00:00"
+MASQUERADE_MAC = "02:00:00:00:00:00"
 DEFAULT_NETWORK = "10.0.2.0/24"
+DHCP_ADDRESS = ipaddress.IPv4Interface("169.254.75.10/32")
+"""Where a bridged guest's DHCP server answers: none of the addresses of the pod's network is free for it."""
 
 
-class UnsupportedNetwork(Exception):
-    """The instance asks for an interface that this node cannot wire."""
+@dataclass(frozen=True, slots=True, order=True)
+class Route:
+    """Where packets to `destination` go; without `gateway` the destination is on the link itself."""
 
-    def __init__(self, interface: str, why: str) -> None:
-        super().__init__(f"interface {interface}: {why}")
-        self.interface = interface
+    destination: ipaddress.IPv4Network
+    gateway: ipaddress.IPv4Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +31,14 @@ class PodInterface:
 
     mac: str
     mtu: int
-    addresses: tuple[str, ...]
+    addresses: tuple[ipaddress.IPv4Interface | ipaddress.IPv6Interface, ...] = ()
+    routes: tuple[Route, ...] = ()
+    """Without those that follow from the addresses."""
 
-
-@dataclass(frozen=True, slots=True)
-class Resolver:
-    """The pod's ``resolv.conf``."""
-
-    servers: tuple[str, ...] = ()
-    search: tuple[str, ...] = ()
+    @property
+    def ipv4(self) -> ipaddress.IPv4Interface | None:
+        """The first IPv4 address; None in a network that gives none."""
+        return next((item for item in self.addresses if isinstance(item, ipaddress.IPv4Interface)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,17 @@ class MasqueradePlan:
     """Protocol and number of each forwarded port; empty forwards everything."""
 
 
+@dataclass(frozen=True, slots=True)
+class BridgePlan:
+    """A guest in the pod's place: it has the pod's address, and its MAC unless it names one."""
+
+    interface: str
+    mac: str
+    bridge_mac: str
+    """Of the bridge and of the pod's own card, whose MAC the guest has."""
+    pod: PodInterface
+
+
 def primary_interface(vmi: JsonObject) -> JsonObject | None:
     """The interface on the pod network, or None for a guest without one."""
     networks = {get_str(network, "name") for network in get_list(vmi, "spec", "networks") if "pod" in network}
@@ -60,17 +73,31 @@ def primary_interface(vmi: JsonObject) -> JsonObject | None:
     return next((item for item in interfaces if get_str(item, "name") in networks), None)
 
 
-def plan_masquerade(vmi: JsonObject, pod: PodInterface) -> MasqueradePlan | None:
-    """The plan for the primary interface. Raises UnsupportedNetwork for other bindings.
+def plan_network(vmi: JsonObject, pod: PodInterface) -> MasqueradePlan | BridgePlan | None:
+    """The plan for the primary interface.
 
-    The gateway is the first address of the network and the guest the second.
+    None for a guest without one, and for bindings that nothing acts upon: admission warned of these.
     """
     interface = primary_interface(vmi)
     if interface is None:
         return None
+    mac = get_str(interface, "macAddress").replace("-", ":").lower() or pod.mac
+    if interface.get("bridge") is not None:
+        return BridgePlan(get_str(interface, "name"), mac, _bridge_mac(pod.mac), pod)
+    if interface.get("masquerade") is not None:
+        return _masquerade(vmi, interface, mac, pod)
+    return None
+
+
+def _bridge_mac(mac: str) -> str:
+    """A MAC of our own, always the same for a pod: it must be no other card's of the node's network."""
+    digest = hashlib.sha256(mac.lower().encode()).hexdigest()
+    return ":".join(["02", *(digest[index : index + 2] for index in range(0, 10, 2))])
+
+
+def _masquerade(vmi: JsonObject, interface: JsonObject, mac: str, pod: PodInterface) -> MasqueradePlan:
+    """The gateway is the first address of the network and the guest the second."""
     name = get_str(interface, "name")
-    if "masquerade" not in interface:
-        raise UnsupportedNetwork(name, "only the masquerade binding is supported on the pod network")
     networks = get_list(vmi, "spec", "networks")
     network = next(item for item in networks if get_str(item, "name") == name)
     cidr = ipaddress.IPv4Network(get_str(network, "pod", "vmNetworkCIDR") or DEFAULT_NETWORK, strict=False)
@@ -82,52 +109,7 @@ def plan_masquerade(vmi: JsonObject, pod: PodInterface) -> MasqueradePlan | None
         interface=name,
         gateway=ipaddress.IPv4Interface(f"{cidr[1]}/{cidr.prefixlen}"),
         guest=cidr[2],
-        mac=get_str(interface, "macAddress") or pod.mac,
+        mac=mac,
         mtu=pod.mtu,
         ports=ports,
     )
-
-
-def lease(plan: MasqueradePlan, vmi: JsonObject, resolver: Resolver) -> JsonObject:
-    """The DHCP lease that the launcher gives the guest."""
-    spec = get_object(vmi, "spec")
-    interface = primary_interface(vmi) or {}
-    options = get_object(interface, "dhcpOptions")
-    subdomain = get_str(spec, "subdomain")
-    search = list(resolver.search)
-    if subdomain:
-        # A guest with a subdomain finds its siblings by their host names.
-        search[:0] = [f"{subdomain}.{domain}" for domain in search[:1]]
-    private = {
-        str(get_int(option, "option")): get_str(option, "value")
-        for option in get_list(options, "privateOptions")
-    }
-    return {
-        "mac": plan.mac,
-        "address": str(plan.guest),
-        "prefix": plan.gateway.network.prefixlen,
-        "server": str(plan.gateway.ip),
-        "routers": [str(plan.gateway.ip)],
-        "dns": list(resolver.servers),
-        "search": search,
-        "mtu": plan.mtu,
-        "hostname": get_str(spec, "hostname") or get_str(vmi, "metadata", "name"),
-        "ntp": [str(server) for server in get_list(options, "ntpServers")],
-        "tftp": get_str(options, "tftpServerName"),
-        "bootfile": get_str(options, "bootFileName"),
-        "private": private,
-    }
-
-
-def parse_resolver(text: str) -> Resolver:
-    """Read a ``resolv.conf``."""
-    servers: list[str] = []
-    search: list[str] = []
-    for line in text.splitlines():
-        words = line.split()
-        if len(words) > 1 and words[0] == "nameserver":
-            servers.append(words[1])
-        elif len(words) > 1 and words[0] in ("search", "domain"):
-            search = words[1:]
-    usable = tuple(server for server in servers if ":" not in server)
-    return Resolver(usable, tuple(search))

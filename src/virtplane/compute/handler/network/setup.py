@@ -12,24 +12,28 @@ from pathlib import Path
 from typing import Any
 
 from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
+from virtplane.compute.handler.network import bridge, links
 from virtplane.compute.handler.network.plan import (
-    BRIDGE_MAC,
-    POD_INTERFACE,
+    MASQUERADE_MAC,
     PRIMARY_BRIDGE,
     PRIMARY_TAP,
+    BridgePlan,
     MasqueradePlan,
     PodInterface,
 )
 from virtplane.compute.handler.network.rules import ruleset
 from virtplane.compute.handler.settings import QEMU_USER
 
-_SYSCTLS = {
+# The launcher answers DHCP without privileges.
+_DHCP_SYSCTLS = {"net/ipv4/ip_unprivileged_port_start": "0"}
+_MASQUERADE_SYSCTLS = _DHCP_SYSCTLS | {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/route_localnet": "1",
-    # The launcher answers DHCP without privileges.
-    "net/ipv4/ip_unprivileged_port_start": "0",
 }
+# The pod still has the address that its guest has now: the guest alone shall answer for it.
+_BRIDGE_SYSCTLS = _DHCP_SYSCTLS | {"net/ipv4/conf/all/arp_ignore": "1"}
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x00000017
 
@@ -41,26 +45,42 @@ class NetworkSetupError(Exception):
 def read_pod_interface() -> PodInterface | None:
     """The pod's own interface; None in a pod without one. Runs inside the namespace."""
     with IPRoute() as route:
-        index = _index(route, POD_INTERFACE)
-        if index is None:
-            return None
-        link = route.get_links(index)[0]
-        addresses = tuple(item.get_attr("IFA_ADDRESS") for item in route.get_addr(index=index, scope=0))
-        return PodInterface(link.get_attr("IFLA_ADDRESS"), link.get_attr("IFLA_MTU"), addresses)
+        return bridge.pod_interface(links.look(route))
 
 
-def apply_masquerade(plan: MasqueradePlan) -> None:
-    """Bridge, tap, forwarding and translation. Runs inside the namespace. Raises NetworkSetupError."""
+def apply(plan: MasqueradePlan | BridgePlan) -> None:
+    """Make the plan true. Runs inside the namespace. Raises NetworkSetupError."""
     try:
-        for name, value in _SYSCTLS.items():
-            Path("/proc/sys", name).write_text(value)
-        with IPRoute() as route:
-            bridge = _ensure_bridge(route, plan)
-            _ensure_tap(route, plan, bridge)
+        if isinstance(plan, MasqueradePlan):
+            _apply_masquerade(plan)
+        else:
+            _apply_bridge(plan)
         _switch_off_checksum_offload(PRIMARY_BRIDGE)
-    except OSError as error:
+    except (OSError, NetlinkError) as error:
         raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} failed: {error}") from error
+
+
+def _apply_masquerade(plan: MasqueradePlan) -> None:
+    _set_sysctls(_MASQUERADE_SYSCTLS)
+    with IPRoute() as route:
+        index = _ensure_bridge(route, plan)
+        _ensure_tap(route, plan, index)
     _load_rules(ruleset(plan))
+
+
+def _apply_bridge(plan: BridgePlan) -> None:
+    _set_sysctls(_BRIDGE_SYSCTLS)
+    with IPRoute() as route:
+        for step in bridge.steps(links.look(route), plan):
+            links.take(route, step)
+        left = bridge.steps(links.look(route), plan)
+    if left:
+        raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} had no lasting effect: {left[0]}")
+
+
+def _set_sysctls(values: dict[str, str]) -> None:
+    for name, value in values.items():
+        Path("/proc/sys", name).write_text(value)
 
 
 def _index(route: IPRoute, name: str) -> int | None:
@@ -71,7 +91,7 @@ def _index(route: IPRoute, name: str) -> int | None:
 def _ensure_bridge(route: IPRoute, plan: MasqueradePlan) -> int:
     index = _index(route, PRIMARY_BRIDGE)
     if index is None:
-        route.link("add", ifname=PRIMARY_BRIDGE, kind="bridge", address=BRIDGE_MAC, mtu=plan.mtu)
+        route.link("add", ifname=PRIMARY_BRIDGE, kind="bridge", address=MASQUERADE_MAC, mtu=plan.mtu)
         index = _index(route, PRIMARY_BRIDGE)
         assert index is not None
     address = str(plan.gateway.ip)

@@ -145,3 +145,20 @@ def test_unshared_claim_forbids_live_migration() -> None:
     assert not found.possible
     assert found.reason == "DisksNotLiveMigratable"
     assert found.method == "LiveMigration"
+
+
+def _on_pod_network(binding: str, **annotations: str) -> dict[str, Any]:
+    devices = {"interfaces": [{"name": "default", binding: {}}]}
+    vmi = instance("Running", domain={"devices": devices}, networks=[{"name": "default", "pod": {}}])
+    vmi["metadata"]["annotations"] = annotations
+    return vmi
+
+
+@pytest.mark.feature("NET-10")
+def test_a_guest_in_the_pods_place_cannot_move_unless_its_owner_says_it_may() -> None:
+    found = decisions.migratability(_on_pod_network("bridge"), emulation=False)
+    assert (found.possible, found.reason) == (False, "InterfaceNotLiveMigratable")
+    assert found.message.startswith("cannot migrate VMI which does not use masquerade, bridge with")
+    allowed = {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
+    assert decisions.migratability(_on_pod_network("bridge", **allowed), emulation=False).possible
+    assert decisions.migratability(_on_pod_network("masquerade"), emulation=False).possible

@@ -123,3 +123,18 @@ def test_error_is_reported_and_cleared() -> None:
     assert found is not None
     assert found["status"] == "False"
     assert condition(status.render(VMI | {"status": failed}, report()), "Synchronized") is None
+
+
+@pytest.mark.feature("NET-31")
+def test_a_bridged_guests_own_addresses_are_reported_with_the_pods_first() -> None:
+    interfaces = [{"name": "default", "bridge": {}}]
+    vmi = VMI | {"spec": VMI["spec"] | {"domain": {"devices": {"interfaces": interfaces}}}}
+    without_agent = status.render(vmi, report())["interfaces"][0]
+    assert (without_agent["ipAddress"], without_agent["infoSource"]) == ("10.1.0.5", "domain")
+    seen = {"name": "eth0", "mac": "02:00:00:00:00:01", "addresses": ["fe80::1", "10.1.0.5"]}
+    rendered = status.render(vmi, report(facts=GuestFacts(True, {}, (seen,))))
+    assert rendered["interfaces"][0] | {"ipAddresses": ["10.1.0.5", "fe80::1"]} == rendered["interfaces"][0]
+    assert rendered["interfaces"][0]["ipAddress"] == "10.1.0.5"
+    migratable = condition(rendered, "LiveMigratable")
+    assert migratable is not None
+    assert (migratable["status"], migratable["reason"]) == ("False", "InterfaceNotLiveMigratable")

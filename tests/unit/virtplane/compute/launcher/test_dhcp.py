@@ -80,3 +80,26 @@ def test_malformed_datagrams_get_no_answer(junk: bytes) -> None:
 
 def test_release_gets_no_answer() -> None:
     assert dhcp.answer(request(7), LEASE) is None
+
+
+def test_routes_are_told_with_no_more_than_their_significant_bytes() -> None:
+    routes = [["169.254.1.1/32", "0.0.0.0"], ["172.16.0.0/12", "169.254.1.1"], ["0.0.0.0/0", "169.254.1.1"]]
+    reply = dhcp.answer(request(1), LEASE | {"routes": routes})
+    assert reply is not None
+    assert options_of(reply)[121] == bytes(
+        [32, 169, 254, 1, 1, 0, 0, 0, 0, 12, 172, 16, 169, 254, 1, 1, 0, 169, 254, 1, 1]
+    )
+
+
+def test_more_routes_than_one_option_holds_are_continued_in_another() -> None:
+    routes = [[f"10.0.{number}.0/24", "10.0.2.1"] for number in range(40)]
+    reply = dhcp.answer(request(1), LEASE | {"routes": routes})
+    assert reply is not None
+    assert bytes([121, 255, 24, 10, 0, 0]) in reply
+    assert bytes([121, 40 * 8 - 255]) in reply
+
+
+def test_without_routes_there_is_no_option_for_them() -> None:
+    reply = dhcp.answer(request(1), LEASE | {"routers": [], "routes": []})
+    assert reply is not None
+    assert not {3, 121} & set(options_of(reply))

@@ -5,14 +5,28 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from ipaddress import IPv4Interface
 from typing import Any
 
 import pytest
 
+from virtplane.compute.apiserver.admission.unsupported import NOT_ACTED_UPON
 from virtplane.compute.handler.network import plan as network
 from virtplane.compute.handler.network.rules import ruleset
 
-POD = network.PodInterface("0a:58:0a:01:00:05", 1450, ("10.1.0.5",))
+POD = network.PodInterface("0a:58:0a:01:00:05", 1450, (IPv4Interface("10.1.0.5/24"),))
+
+
+def masquerade(vmi: dict[str, Any]) -> network.MasqueradePlan:
+    plan = network.plan_network(vmi, POD)
+    assert isinstance(plan, network.MasqueradePlan)
+    return plan
+
+
+def bridge(**interface: Any) -> network.BridgePlan:
+    plan = network.plan_network(instance({"bridge": {}, **interface}), POD)
+    assert isinstance(plan, network.BridgePlan)
+    return plan
 
 
 def instance(interface: dict[str, Any], **pod: Any) -> dict[str, Any]:
@@ -27,8 +41,7 @@ def instance(interface: dict[str, Any], **pod: Any) -> dict[str, Any]:
 
 @pytest.mark.feature("NET-02")
 def test_masquerade_uses_the_second_address_for_the_guest() -> None:
-    plan = network.plan_masquerade(instance({"masquerade": {}}), POD)
-    assert plan is not None
+    plan = masquerade(instance({"masquerade": {}}))
     assert str(plan.gateway) == "10.0.2.1/24"
     assert str(plan.guest) == "10.0.2.2"
     assert plan.mac == POD.mac
@@ -38,8 +51,7 @@ def test_masquerade_uses_the_second_address_for_the_guest() -> None:
 @pytest.mark.feature("NET-11")
 def test_own_network_and_mac_are_honoured() -> None:
     vmi = instance({"masquerade": {}, "macAddress": "02:00:00:00:00:07"}, vmNetworkCIDR="192.168.9.0/28")
-    plan = network.plan_masquerade(vmi, POD)
-    assert plan is not None
+    plan = masquerade(vmi)
     assert (str(plan.gateway), str(plan.guest), plan.mac) == (
         "192.168.9.1/28",
         "192.168.9.2",
@@ -47,36 +59,38 @@ def test_own_network_and_mac_are_honoured() -> None:
     )
 
 
-def test_other_bindings_are_refused() -> None:
-    with pytest.raises(network.UnsupportedNetwork, match="masquerade"):
-        network.plan_masquerade(instance({"sriov": {}}), POD)
+@pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
+def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
+    assert f"domain.devices.interfaces[].{binding}" in NOT_ACTED_UPON
+    assert network.plan_network(instance({binding: {}}), POD) is None
+
+
+@pytest.mark.feature("NET-01", "NET-10")
+def test_a_bridged_guest_has_the_pods_mac_and_the_bridge_one_of_its_own() -> None:
+    plan = bridge()
+    assert (plan.mac, plan.pod) == (POD.mac, POD)
+    assert plan.bridge_mac not in (POD.mac, network.MASQUERADE_MAC)
+    # Locally administered, for one card only, and the same when virt-handler comes back.
+    assert int(plan.bridge_mac[:2], 16) & 3 == 2
+    assert bridge() == plan
+
+
+@pytest.mark.feature("NET-11")
+def test_a_bridged_guest_may_name_its_mac() -> None:
+    plan = bridge(macAddress="02-00-00-00-00-0A")
+    assert plan.mac == "02:00:00:00:00:0a"
+    assert plan.bridge_mac == bridge().bridge_mac
 
 
 def test_guest_without_pod_network_has_no_plan() -> None:
-    assert network.plan_masquerade({"spec": {"domain": {"devices": {}}}}, POD) is None
-
-
-@pytest.mark.feature("NET-12")
-def test_lease_carries_resolver_mtu_and_subdomain() -> None:
-    vmi = instance({"masquerade": {}})
-    vmi["spec"] |= {"subdomain": "web", "hostname": "h"}
-    plan = network.plan_masquerade(vmi, POD)
-    assert plan is not None
-    resolver = network.parse_resolver(
-        "search ns.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\n"
-    )
-    lease = network.lease(plan, vmi, resolver)
-    assert lease["search"][0] == "web.ns.svc.cluster.local"
-    assert lease["dns"] == ["10.96.0.10"]
-    assert (lease["mtu"], lease["hostname"], lease["routers"]) == (1450, "h", ["10.0.2.1"])
+    assert network.plan_network({"spec": {"domain": {"devices": {}}}}, POD) is None
 
 
 @pytest.mark.parametrize("ports", [[], [{"port": 80}, {"port": 53, "protocol": "UDP"}]])
 def test_nft_accepts_the_rules(ports: list[dict[str, Any]]) -> None:
     if shutil.which("nft") is None or shutil.which("unshare") is None:
         pytest.skip("nft is not installed")
-    plan = network.plan_masquerade(instance({"masquerade": {}, "ports": ports}), POD)
-    assert plan is not None
+    plan = masquerade(instance({"masquerade": {}, "ports": ports}))
     done = subprocess.run(
         ["unshare", "--net", "--map-root-user", "nft", "-j", "-f", "-"],
         input=json.dumps(ruleset(plan)),
@@ -90,16 +104,14 @@ def test_nft_accepts_the_rules(ports: list[dict[str, Any]]) -> None:
 
 
 def test_only_listed_ports_are_forwarded() -> None:
-    plan = network.plan_masquerade(instance({"masquerade": {}, "ports": [{"port": 80}]}), POD)
-    assert plan is not None
+    plan = masquerade(instance({"masquerade": {}, "ports": [{"port": 80}]}))
     text = json.dumps(ruleset(plan))
     assert '"field": "dport"' in text
     assert '"right": 80' in text
 
 
 def _rules(**interface: Any) -> list[dict[str, Any]]:
-    plan = network.plan_masquerade(instance({"masquerade": {}, **interface}), POD)
-    assert plan is not None
+    plan = masquerade(instance({"masquerade": {}, **interface}))
     return [item["add"]["rule"] for item in ruleset(plan)["nftables"] if "rule" in item.get("add", {})]
 
 
@@ -126,5 +138,5 @@ def test_with_a_list_only_its_ports_lead_to_the_guest() -> None:
 
 @pytest.mark.feature("NET-11")
 def test_a_card_without_address_has_the_pods() -> None:
-    plan = network.plan_masquerade(instance({"masquerade": {}}), POD)
-    assert plan is not None and plan.mac == POD.mac
+    plan = masquerade(instance({"masquerade": {}}))
+    assert plan.mac == POD.mac

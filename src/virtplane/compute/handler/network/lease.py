@@ -1,0 +1,123 @@
+"""The DHCP lease that the launcher gives a guest. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from virtplane.compute.handler.network.plan import (
+    DHCP_ADDRESS,
+    BridgePlan,
+    MasqueradePlan,
+    Route,
+    primary_interface,
+)
+
+_EVERYWHERE = ipaddress.IPv4Network("0.0.0.0/0")
+
+
+@dataclass(frozen=True, slots=True)
+class Resolver:
+    """The pod's ``resolv.conf``."""
+
+    servers: tuple[str, ...] = ()
+    search: tuple[str, ...] = ()
+
+
+def parse_resolver(text: str) -> Resolver:
+    """Read a ``resolv.conf``."""
+    servers: list[str] = []
+    search: list[str] = []
+    for line in text.splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] == "nameserver":
+            servers.append(words[1])
+        elif len(words) > 1 and words[0] in ("search", "domain"):
+            search = words[1:]
+    usable = tuple(server for server in servers if ":" not in server)
+    return Resolver(usable, tuple(search))
+
+
+def lease(plan: MasqueradePlan | BridgePlan, vmi: JsonObject, resolver: Resolver) -> JsonObject | None:
+    """What ``launcher.dhcp.answer`` takes; None where the pod itself has no IPv4 address to give."""
+    found = _masqueraded(plan) if isinstance(plan, MasqueradePlan) else _bridged(plan)
+    if found is None:
+        return None
+    spec = get_object(vmi, "spec")
+    interface = primary_interface(vmi) or {}
+    options = get_object(interface, "dhcpOptions")
+    subdomain = get_str(spec, "subdomain")
+    search = list(resolver.search)
+    if subdomain:
+        # A guest with a subdomain finds its siblings by their host names.
+        search[:0] = [f"{subdomain}.{domain}" for domain in search[:1]]
+    private = {
+        str(get_int(option, "option")): get_str(option, "value")
+        for option in get_list(options, "privateOptions")
+    }
+    return found | {
+        "mac": plan.mac,
+        "dns": list(resolver.servers),
+        "search": search,
+        "hostname": get_str(spec, "hostname") or get_str(vmi, "metadata", "name"),
+        "ntp": [str(server) for server in get_list(options, "ntpServers")],
+        "tftp": get_str(options, "tftpServerName"),
+        "bootfile": get_str(options, "bootFileName"),
+        "private": private,
+    }
+
+
+def _masqueraded(plan: MasqueradePlan) -> JsonObject:
+    gateway = plan.gateway
+    return {
+        "address": str(plan.guest),
+        "prefix": gateway.network.prefixlen,
+        "server": str(gateway.ip),
+        "routers": [str(gateway.ip)],
+        "routes": _written([Route(_EVERYWHERE, gateway.ip)]),
+        "mtu": plan.mtu,
+    }
+
+
+def _bridged(plan: BridgePlan) -> JsonObject | None:
+    address = plan.pod.ipv4
+    if address is None:
+        return None
+    default = next((route for route in plan.pod.routes if route.destination == _EVERYWHERE), None)
+    router = default.gateway if default is not None else None
+    return {
+        "address": str(address.ip),
+        "prefix": address.network.prefixlen,
+        "server": str(DHCP_ADDRESS.ip),
+        "routers": [str(router)] if router is not None else [],
+        "routes": _written(guest_routes(address, plan.pod.routes)),
+        "mtu": plan.pod.mtu,
+    }
+
+
+def guest_routes(address: ipaddress.IPv4Interface, routes: Iterable[Route]) -> list[Route]:
+    """The pod's routes as a guest needs them: gateways that it could not find get a route of their own.
+
+    The most special come first and the default route last, so a client may add them one after the other.
+    """
+    wanted = set(routes)
+    on_link = [address.network, *(route.destination for route in wanted if route.gateway is None)]
+    for route in list(wanted):
+        gateway = route.gateway
+        if gateway is not None and not any(gateway in network for network in on_link):
+            wanted.add(Route(ipaddress.IPv4Network(gateway)))
+    return sorted(
+        wanted,
+        key=lambda route: (
+            route.destination == _EVERYWHERE,
+            route.gateway is not None,
+            -route.destination.prefixlen,
+            route.destination,
+        ),
+    )
+
+
+def _written(routes: Iterable[Route]) -> list[list[str]]:
+    return [[str(route.destination), str(route.gateway or "0.0.0.0")] for route in routes]

@@ -1,0 +1,255 @@
+"""A guest in a pod's place, in real network namespaces; the guest is whoever holds its tap."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Any, TypeVar
+
+import pytest
+from pyroute2 import IPRoute
+
+from virtplane.compute.handler.netns import run_in_network_namespace
+from virtplane.compute.handler.network import bridge, links, setup
+from virtplane.compute.handler.network.lease import Resolver, lease
+from virtplane.compute.handler.network.plan import BridgePlan, PodInterface, Route, plan_network
+from virtplane.compute.launcher import dhcp
+
+pytestmark = pytest.mark.host
+
+_Result = TypeVar("_Result")
+MAC = "0a:58:0a:09:00:05"
+GATEWAY = "10.9.0.1"
+POD = PodInterface(
+    MAC,
+    1400,
+    (IPv4Interface("10.9.0.5/24"),),
+    (
+        Route(IPv4Network("0.0.0.0/0"), IPv4Address(GATEWAY)),
+        Route(IPv4Network("192.168.7.0/24"), IPv4Address("169.254.1.1")),
+        Route(IPv4Network("192.168.8.0/24")),
+    ),
+)
+VMI: dict[str, Any] = {
+    "metadata": {"name": "vm"},
+    "spec": {
+        "networks": [{"name": "default", "pod": {}}],
+        "domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}},
+    },
+}
+_SECONDS = 3.0
+
+
+class Namespace:
+    """A network namespace that lives as long as a process of ours."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def ip(self, *commands: str) -> None:
+        batch = "\n".join(commands)
+        entered = ["nsenter", f"--net=/proc/{self.pid}/ns/net", "ip", "-batch", "-"]
+        subprocess.run(entered, input=batch, text=True, check=True)
+
+    async def inside(self, function: Callable[[], _Result]) -> _Result:
+        return await run_in_network_namespace(self.pid, function)
+
+
+@contextmanager
+def namespace() -> Iterator[Namespace]:
+    # It says something once it is inside, and ends with its input.
+    command = ["unshare", "--net", "sh", "-c", "echo; exec cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdin is not None
+        process.stdout.readline()
+        try:
+            yield Namespace(process.pid)
+        finally:
+            process.stdin.close()
+            process.wait(5)
+
+
+@pytest.fixture
+def node() -> Iterator[Namespace]:
+    if os.geteuid() != 0 or any(shutil.which(name) is None for name in ("unshare", "nsenter", "ip")):
+        pytest.skip("needs root, unshare, nsenter and ip")
+    with namespace() as made:
+        yield made
+
+
+@pytest.fixture
+def pod(node: Namespace) -> Iterator[Namespace]:
+    """A pod whose interface leads to the node, with routes of every kind."""
+    with namespace() as made:
+        made.ip(
+            "link set lo up",
+            f"link add eth0 address {MAC} mtu 1400 type veth peer name pod",
+            f"link set pod netns {node.pid}",
+            "addr add 10.9.0.5/24 dev eth0",
+            "link set eth0 up",
+            f"route add default via {GATEWAY}",
+            "route add 192.168.7.0/24 via 169.254.1.1 dev eth0 onlink",
+            "route add 192.168.8.0/24 dev eth0",
+        )
+        node.ip(f"addr add {GATEWAY}/24 dev pod", "link set pod mtu 1400 up")
+        yield made
+
+
+async def bridged(pod: Namespace) -> BridgePlan:
+    found = await pod.inside(setup.read_pod_interface)
+    assert found is not None
+    plan = plan_network(VMI, found)
+    assert isinstance(plan, BridgePlan)
+    await pod.inside(lambda: setup.apply(plan))
+    return plan
+
+
+def state() -> bridge.NetworkState:
+    with IPRoute() as route:
+        return links.look(route)
+
+
+@pytest.mark.feature("NET-01", "NET-10")
+async def test_the_holder_has_what_the_pods_interface_had_also_for_a_later_virt_handler(
+    pod: Namespace,
+) -> None:
+    plan = await bridged(pod)
+    assert plan.pod == POD
+    before = await pod.inside(state)
+    assert await bridged(pod) == plan
+    assert await pod.inside(state) == before
+    assert before.links["eth0-nic"].master == before.links["tap0"].master == "k6t-eth0"
+    assert before.links["eth0-nic"].interface == PodInterface(plan.bridge_mac, 1400)
+    assert not before.links["eth0-nic"].learning
+    assert set(before.links) == {"lo", "eth0", "eth0-nic", "k6t-eth0", "tap0"}
+
+
+async def test_a_virt_handler_that_is_killed_after_every_step_comes_to_the_same_end(pod: Namespace) -> None:
+    def take_one() -> bool:
+        with IPRoute() as route:
+            seen = links.look(route)
+            found = bridge.pod_interface(seen)
+            assert found == POD
+            plan = plan_network(VMI, found)
+            assert isinstance(plan, BridgePlan)
+            todo = bridge.steps(seen, plan)
+            if todo:
+                links.take(route, todo[0])
+            return bool(todo)
+
+    taken = 0
+    while await pod.inside(take_one):
+        taken += 1
+        assert taken < 60
+    after = await pod.inside(state)
+    await bridged(pod)
+    assert await pod.inside(state) == after
+
+
+async def test_a_failing_step_says_what_failed(pod: Namespace) -> None:
+    plan = await bridged(pod)
+    pod.ip("link del eth0-nic")
+    with pytest.raises(setup.NetworkSetupError, match="k6t-eth0"):
+        await pod.inside(lambda: setup.apply(plan))
+
+
+class Tap:
+    """The guest's card: whole Ethernet frames."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
+        fcntl.ioctl(self.descriptor, 0x400454CA, struct.pack("16sH14x", b"tap0", 0x1002))
+
+    def send(self, kind: int, payload: bytes, *, to: bytes = b"\xff" * 6) -> None:
+        os.write(self.descriptor, to + mac(MAC) + struct.pack("!H", kind) + payload)
+
+    def expect(self, wanted: Callable[[bytes], bool]) -> bytes:
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            ready, _, _ = select.select([self.descriptor], [], [], max(0.0, deadline - time.monotonic()))
+            assert ready, "the guest heard nothing of that kind"
+            frame = os.read(self.descriptor, 2048)
+            if wanted(frame):
+                return frame
+
+
+def mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
+
+
+def checksum(data: bytes) -> int:
+    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    return ~(total + (total >> 16)) & 0xFFFF
+
+
+def datagram(source: str, destination: str, ports: tuple[int, int], data: bytes) -> bytes:
+    udp = struct.pack("!HHHH", *ports, 8 + len(data), 0) + data
+    addresses = socket.inet_aton(source) + socket.inet_aton(destination)
+    header = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0) + addresses
+    return header[:10] + struct.pack("!H", checksum(header)) + header[12:] + udp
+
+
+@pytest.mark.feature("NET-01")
+async def test_the_guest_gets_the_pods_address_by_dhcp(pod: Namespace) -> None:
+    plan = await bridged(pod)
+    offer = lease(plan, VMI, Resolver(("10.96.0.10",)))
+    assert offer is not None
+    tap = await pod.inside(Tap)
+    server = await pod.inside(lambda: dhcp.open_socket("k6t-eth0"))
+    discover = struct.pack("!BBBBIHH16s16s192s", 1, 1, 6, 0, 7, 0, 0x8000, b"", mac(MAC), b"")
+    discover += b"\x63\x82\x53\x63" + bytes([53, 1, 1, 255])
+    with server:
+        server.settimeout(_SECONDS)
+        tap.send(0x0800, datagram("0.0.0.0", "255.255.255.255", (68, 67), discover))
+        reply = dhcp.answer(await asyncio.to_thread(server.recv, 2048), offer)
+        assert reply is not None
+        server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
+    frame = tap.expect(lambda frame: frame[12:14] == b"\x08\x00" and frame[36:38] == struct.pack("!H", 68))
+    os.close(tap.descriptor)
+    assert socket.inet_ntoa(frame[26:30]) == "169.254.75.10"
+    message = frame[42:]
+    assert socket.inet_ntoa(message[16:20]) == "10.9.0.5"
+    routes = bytes.fromhex("20a9fe0101 00000000 18c0a808 00000000 18c0a807 a9fe0101 00 0a090001")
+    assert bytes([121, len(routes)]) + routes in message
+
+
+@pytest.mark.feature("NET-01", "NET-13")
+async def test_only_the_guest_answers_for_its_address_and_it_is_reached_and_reaches_others(
+    node: Namespace, pod: Namespace
+) -> None:
+    await bridged(pod)
+    tap = await pod.inside(Tap)
+    outside = await node.inside(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    with outside:
+        outside.settimeout(_SECONDS)
+        outside.bind((GATEWAY, 5000))
+        outside.sendto(b"hello", ("10.9.0.5", 7))
+        request = tap.expect(lambda frame: frame[12:14] == b"\x08\x06")
+        neighbours = await node.inside(_neighbours)
+        assert neighbours.get("10.9.0.5") is None, "somebody else answered for the guest's address"
+        router, own = request[6:12], socket.inet_aton("10.9.0.5")
+        answer = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 2) + mac(MAC) + own + router
+        tap.send(0x0806, answer + socket.inet_aton(GATEWAY), to=router)
+        heard = tap.expect(lambda frame: frame[12:14] == b"\x08\x00" and frame.endswith(b"hello"))
+        assert heard[:6] == mac(MAC)
+        tap.send(0x0800, datagram("10.9.0.5", GATEWAY, (7, 5000), b"welcome"), to=router)
+        assert (await asyncio.to_thread(outside.recvfrom, 100)) == (b"welcome", ("10.9.0.5", 7))
+    os.close(tap.descriptor)
+
+
+def _neighbours() -> dict[str, str | None]:
+    with IPRoute() as route:
+        return {
+            item.get_attr("NDA_DST"): item.get_attr("NDA_LLADDR")
+            for item in route.get_neighbours(family=socket.AF_INET)
+        }
