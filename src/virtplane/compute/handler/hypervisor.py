@@ -23,6 +23,8 @@ _Result = TypeVar("_Result")
 _AGENT_SECONDS = 5
 """How long an agent may take to answer; libvirt would wait for ever."""
 
+_STREAM_BYTES = 65536
+
 _STATES = {
     libvirt.VIR_DOMAIN_NOSTATE: "NoState",
     libvirt.VIR_DOMAIN_RUNNING: "Running",
@@ -170,6 +172,24 @@ class Hypervisor:
     async def thaw(self, name: str) -> None:
         """End a freeze."""
         await self._ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
+
+    async def screenshot(self, name: str) -> tuple[str, bytes]:
+        """The MIME type and the bytes of a picture of the first display. Raises HypervisorError."""
+
+        def take(domain: libvirt.virDomain) -> tuple[str, bytes]:
+            stream = self._connection.newStream(0)
+            try:
+                kind = domain.screenshot(stream, 0, 0)
+                pieces = []
+                while piece := stream.recv(_STREAM_BYTES):
+                    pieces.append(piece)
+                stream.finish()
+            except libvirt.libvirtError:
+                stream.abort()
+                raise
+            return kind, b"".join(pieces)
+
+        return await self._on(name, "screenshot", take)
 
     async def guest_info(self, name: str) -> dict[str, Any]:
         """What the guest agent says of system, host name, time zone, users and file systems."""

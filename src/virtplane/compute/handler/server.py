@@ -5,29 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from kubecore.json import JsonObject, get_str
-from virtplane.compute.handler import guestagent
+from virtplane.api.durations import parse_duration
+from virtplane.compute.handler import guestagent, streams
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import has_acpi
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.sessions import Sessions
 from virtplane.compute.handler.settings import HandlerSettings
-from virtplane.compute.handler.sockets import reachable
-
-logger = logging.getLogger(__name__)
 
 CLIENT_NAME = "kubevirt.io:system:client:virt-handler"
-SUBPROTOCOL = "plain.kubevirt.io"
 _PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
-_CHUNK = 65536
 
 Handler = Callable[[Machine, JsonObject, web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,6 +50,7 @@ class ConsoleServer:
         routes: tuple[tuple[str, str, Handler], ...] = (
             ("GET", "console", self._console),
             ("GET", "vnc", self._vnc),
+            ("GET", "vnc/screenshot", self._screenshot),
             ("GET", "guestosinfo", self._guest_info),
             ("GET", "userlist", self._users),
             ("GET", "filesystemlist", self._filesystems),
@@ -93,9 +88,15 @@ class ConsoleServer:
             raise web.HTTPServiceUnavailable(text="Active VNC connection. Request denied.")
         return await self._stream(machine, request, "virt-vnc")
 
+    async def _screenshot(
+        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+    ) -> web.StreamResponse:
+        kind, picture = await _hypervisor(machine).screenshot(machine.name)
+        return web.Response(body=picture, content_type=kind)
+
     async def _stream(self, machine: Machine, request: web.Request, name: str) -> web.StreamResponse:
         async with self._sessions.take((machine.uid, name)) as ending:
-            return await _stream(request, machine.paths.private / machine.uid / name, ending)
+            return await streams.carry(request, machine.paths.private / machine.uid / name, ending)
 
     async def _pause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
         await _hypervisor(machine).suspend(machine.name)
@@ -120,10 +121,9 @@ class ConsoleServer:
         return web.Response(status=202)
 
     async def _freeze(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
-        body = json.loads(await request.read() or b"{}")
+        seconds = _unfreeze_seconds(await request.read())
         hypervisor = _hypervisor(machine)
         await hypervisor.freeze(machine.name)
-        seconds = float(body.get("unfreezeTimeout", 0) or 0) if isinstance(body, dict) else 0.0
         self._cancel_unfreeze(machine)
         if seconds > 0:
             task = asyncio.create_task(_thaw_later(hypervisor, machine.name, seconds), name="unfreeze")
@@ -176,64 +176,19 @@ def _hypervisor(machine: Machine) -> Hypervisor:
     return machine.hypervisor
 
 
+def _unfreeze_seconds(body: bytes) -> float:
+    """After how long a freeze ends by itself; 0 where it does not. Raises web.HTTPBadRequest."""
+    try:
+        options = json.loads(body)
+        return parse_duration(options["unfreezeTimeout"]).total_seconds()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise web.HTTPBadRequest(text=f"unfreezeTimeout is missing or no duration: {error}") from error
+
+
 async def _thaw_later(hypervisor: Hypervisor, name: str, seconds: float) -> None:
     await asyncio.sleep(seconds)
     with contextlib.suppress(HypervisorError):
         await hypervisor.thaw(name)
-
-
-async def _stream(request: web.Request, path: Path, ending: asyncio.Event) -> web.StreamResponse:
-    """Carry bytes between a websocket and a socket of QEMU until either side ends or `ending` is set."""
-    try:
-        with reachable(path) as address:
-            reader, writer = await asyncio.open_unix_connection(address)
-    except OSError as error:
-        raise web.HTTPInternalServerError(text=f"{path.name}: {error.strerror}") from error
-    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
-    try:
-        await socket.prepare(request)
-        await _carry(socket, reader, writer, ending)
-    finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-        await socket.close()
-    return socket
-
-
-async def _carry(
-    socket: web.WebSocketResponse,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-    ending: asyncio.Event,
-) -> None:
-    async def outwards() -> None:
-        with contextlib.suppress(ConnectionError):
-            while data := await reader.read(_CHUNK):
-                await socket.send_bytes(data)
-        # Ends the other direction too: its iteration stops when the websocket is closed.
-        await socket.close()
-
-    async def hang_up() -> None:
-        await ending.wait()
-        await socket.close()
-
-    tasks = [
-        asyncio.create_task(outwards(), name="stream-outwards"),
-        asyncio.create_task(hang_up(), name="stream-taken-over"),
-    ]
-    try:
-        async for message in socket:
-            if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
-                data = message.data if isinstance(message.data, bytes) else message.data.encode()
-                writer.write(data)
-                await writer.drain()
-    except ConnectionError as error:
-        logger.debug("Stream ended", extra={"err": str(error)})
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @web.middleware

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -197,7 +198,7 @@ class Instances:
             try:
                 async with self._agents.stream(vmi, f"{action}?{query}" if query else action) as upstream:
                     client = await streams.accept(request)
-                    await streams.splice(client, upstream)
+                    await streams.splice(request, client, upstream)
                     return client
             except NodeAgentError as error:
                 raise refusals.internal(str(error)) from error
@@ -221,7 +222,10 @@ class Instances:
         try:
             reader, writer = await asyncio.open_connection(address, int(port))
         except OSError as error:
-            raise refusals.internal(f"dialing VM: {error}") from error
+            host = f"[{address}]" if ":" in address else address
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
+            text = f"dialing VM: dial tcp {host}:{port}: connect: {reason}"
+            raise refusals.internal(text) from error
         client = await streams.accept(request)
         await streams.forward(client, reader, writer)
         return client

@@ -93,7 +93,8 @@ class NodeAgents:
     async def stream(self, vmi: JsonObject, action: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A byte stream of the guest. Raises StatusError or NodeAgentError before it is open."""
         url = f"{await self.base_url(vmi)}/{action}"
-        async with aiohttp.ClientSession() as session:
+        refusals: list[str] = []
+        async with aiohttp.ClientSession(trace_configs=[_noting_refusals(refusals)]) as session:
             try:
                 socket = await session.ws_connect(
                     url,
@@ -102,6 +103,9 @@ class NodeAgents:
                     server_hostname=self._server_name,
                     max_msg_size=0,
                 )
+            except aiohttp.WSServerHandshakeError as error:
+                text = f"Can't connect to websocket ({error.status}): websocket: bad handshake"
+                raise NodeAgentError(": application info: ".join([text, *refusals])) from error
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 raise NodeAgentError(str(error)) from error
             try:
@@ -117,3 +121,18 @@ class NodeAgents:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cadata=authorities)
         context.load_cert_chain(self._certificates / "tls.crt", self._certificates / "tls.key")
         return context
+
+
+def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
+    """Puts what the server says when it refuses a websocket into `texts`; aiohttp's errors do not carry it."""
+
+    async def note(
+        _session: aiohttp.ClientSession, _context: object, answered: aiohttp.TraceRequestEndParams
+    ) -> None:
+        response = answered.response
+        if response.status != 101 and response.content_type == "text/plain":
+            texts.append(await response.text())
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_end.append(note)
+    return trace

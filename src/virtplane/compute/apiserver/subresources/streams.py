@@ -24,10 +24,17 @@ async def accept(request: web.Request) -> web.WebSocketResponse:
     return socket
 
 
-async def splice(client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse) -> None:
-    """Copies both ways until one side ends."""
+async def splice(
+    request: web.Request, client: web.WebSocketResponse, upstream: aiohttp.ClientWebSocketResponse
+) -> None:
+    """Copies both ways until one side ends.
+
+    virt-handler ends its side without a closing handshake, and so the client's side ends: clients tell by
+    that that the guest is gone or that somebody else took over.
+    """
     await _first_of(_copy(client, upstream), _copy(upstream, client))
-    await client.close()
+    if request.transport is not None:
+        request.transport.close()
 
 
 async def forward(

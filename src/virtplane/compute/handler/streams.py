@@ -1,0 +1,80 @@
+"""Bytes between websockets of virt-api and sockets of QEMU, in the framing of ``plain.kubevirt.io``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+
+from aiohttp import WSMsgType, web
+
+from virtplane.compute.handler.sockets import reachable
+
+logger = logging.getLogger(__name__)
+
+SUBPROTOCOL = "plain.kubevirt.io"
+_CHUNK = 65536
+
+
+async def carry(request: web.Request, path: Path, ending: asyncio.Event) -> web.StreamResponse:
+    """Carry bytes between a websocket and a socket of QEMU until either side ends or `ending` is set.
+
+    The websocket ends without a closing handshake, as KubeVirt's do: clients tell by that (their code 1006)
+    that the guest is gone or that somebody else took over, and say so.
+    """
+    try:
+        with reachable(path) as address:
+            reader, writer = await asyncio.open_unix_connection(address)
+    except OSError as error:
+        raise web.HTTPInternalServerError(text=f"{path.name}: {error.strerror}") from error
+    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
+    try:
+        await socket.prepare(request)
+        await _both_ways(request, socket, reader, writer, ending)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        if request.transport is not None:
+            request.transport.close()
+    return socket
+
+
+async def _both_ways(
+    request: web.Request,
+    socket: web.WebSocketResponse,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    ending: asyncio.Event,
+) -> None:
+    async def outwards() -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_CHUNK):
+                await socket.send_bytes(data)
+        # Ends the other direction too: its iteration stops when the connection is closed.
+        if request.transport is not None:
+            request.transport.close()
+
+    async def hang_up() -> None:
+        await ending.wait()
+        # Whoever took over does not wait until a client that reads nothing has read everything.
+        if request.transport is not None:
+            request.transport.abort()
+
+    tasks = [
+        asyncio.create_task(outwards(), name="stream-outwards"),
+        asyncio.create_task(hang_up(), name="stream-taken-over"),
+    ]
+    try:
+        async for message in socket:
+            # Other kinds of messages are ignored, as KubeVirt's clients and servers do.
+            if message.type == WSMsgType.BINARY:
+                writer.write(message.data)
+                await writer.drain()
+    except ConnectionError as error:
+        logger.debug("Stream ended", extra={"err": str(error)})
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,105 @@
+"""What virt-handler answers on its console server, with everything below it replaced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from virtplane.compute.handler.server import ConsoleServer
+
+BASE = "/v1/namespaces/ns/virtualmachineinstances/vm"
+PICTURE = b"\x89PNG\r\n\x1a\n..."
+
+
+class Hypervisor:
+    """Notes what is asked of it."""
+
+    is_open = True
+    agent_connected = True
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    async def screenshot(self, name: str) -> tuple[str, bytes]:
+        self.asked.append(("screenshot", name))
+        return "image/png", PICTURE
+
+    async def freeze(self, name: str) -> None:
+        self.asked.append(("freeze", name))
+
+    async def thaw(self, name: str) -> None:
+        self.asked.append(("thaw", name))
+
+
+class Machine:
+    name = "ns_vm"
+    uid = "u"
+
+    def __init__(self) -> None:
+        self.hypervisor = Hypervisor()
+
+
+class Controller:
+    """Knows one instance."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+
+    def machine_of(self, namespace: str, name: str) -> Machine | None:
+        return self.machine if (namespace, name) == ("ns", "vm") else None
+
+    def instance(self, namespace: str, name: str) -> dict[str, Any] | None:
+        return {} if (namespace, name) == ("ns", "vm") else None
+
+
+class Served:
+    """The console server's answers, and the hypervisor behind it."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, hypervisor: Hypervisor) -> None:
+        self._url, self._session = url, session
+        self.hypervisor = hypervisor
+
+    async def ask(self, method: str, path: str, body: str = "") -> tuple[int, str, bytes]:
+        async with self._session.request(method, self._url + path, data=body or None) as answer:
+            return answer.status, answer.content_type, await answer.read()
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    """A console server, without the check of certificates."""
+    controller = Controller()
+    app = ConsoleServer(controller).application()  # type: ignore[arg-type]
+    app.middlewares.clear()
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    async with aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield Served(url, session, controller.machine.hypervisor)
+    await runner.cleanup()
+
+
+async def test_a_screenshot_is_the_picture_that_the_hypervisor_takes(served: Served) -> None:
+    assert await served.ask("GET", f"{BASE}/vnc/screenshot") == (200, "image/png", PICTURE)
+    assert served.hypervisor.asked == [("screenshot", "ns_vm")]
+
+
+@pytest.mark.parametrize("length", ["5m0s", "0s"])
+async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length: str) -> None:
+    status, _, _ = await served.ask("PUT", f"{BASE}/freeze", f'{{"unfreezeTimeout":"{length}"}}')
+    assert (status, served.hypervisor.asked) == (202, [("freeze", "ns_vm")])
+    assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}'])
+async def test_a_freeze_without_a_length_does_not_begin(served: Served, body: str) -> None:
+    assert (await served.ask("PUT", f"{BASE}/freeze", body))[0] == 400
+    assert served.hypervisor.asked == []
+
+
+async def test_instances_of_other_nodes_are_not_found(served: Served) -> None:
+    assert (await served.ask("PUT", BASE.replace("/vm", "/other") + "/pause"))[0] == 404
