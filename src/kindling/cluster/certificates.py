@@ -54,8 +54,7 @@ def leaves(instance: Instance) -> list[Leaf]:
     ]
     for node in instance.nodes():
         name = f"system:node:{node.name}"
-        # Nodes read what their pods refer to anywhere; there is no node authorizer that would narrow it down.
-        certificates.append(Leaf(f"node-{node.name}", name, ("system:nodes", "system:masters")))
+        certificates.append(Leaf(f"node-{node.name}", name, ("system:nodes",)))
         hosts = (node.name, node.address)
         certificates.append(Leaf(f"node-{node.name}-server", name, ("system:nodes",), hosts))
     return certificates
@@ -104,8 +103,6 @@ def _make_leaf(directory: Path, leaf: Leaf) -> None:
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
         raise TypeError(f"{leaf.authority}.key is no elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
-    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in leaf.organisations]
-    attributes.append(x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name))
     now = datetime.now(UTC)
     purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
     if leaf.hosts:
@@ -113,7 +110,7 @@ def _make_leaf(directory: Path, leaf: Leaf) -> None:
     usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(x509.Name(attributes))
+        .subject_name(_subject(leaf))
         .issuer_name(authority.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
@@ -140,10 +137,17 @@ def _is_good(path: Path, leaf: Leaf) -> bool:
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     if certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=_RENEW_DAYS):
         return False
+    if certificate.subject != _subject(leaf):
+        return False
     if not leaf.hosts:
         return True
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return all(_host(host) in names for host in leaf.hosts)
+
+
+def _subject(leaf: Leaf) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, name) for name in leaf.organisations]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name)])
 
 
 def _host(host: str) -> x509.GeneralName:

@@ -193,6 +193,7 @@ class Reviews:
                 str(attributes.get("subresource") or ""),
                 str(attributes.get("namespace") or ""),
                 str(attributes.get("name") or ""),
+                field_selector=_field_selector(attributes),
             )
         else:
             plain = spec["nonResourceAttributes"]
@@ -226,6 +227,18 @@ class Reviews:
 def _sorted(value: Any) -> Any:
     """The value with the keys of all objects in order."""
     return orjson.loads(orjson.dumps(value, option=orjson.OPT_SORT_KEYS))
+
+
+def _field_selector(attributes: JsonObject) -> str:
+    """The review's field selector as text, less the requirements that no text can say: they only narrow."""
+    selector = attributes.get("fieldSelector") or {}
+    if selector.get("rawSelector"):
+        return str(selector["rawSelector"])
+    return ",".join(
+        f"{requirement.get('key')}={requirement['values'][0]}"
+        for requirement in selector.get("requirements") or ()
+        if requirement.get("operator") == "In" and len(requirement.get("values") or ()) == 1
+    )
 
 
 def _selector_errors(resource: JsonObject) -> list[FieldError]:

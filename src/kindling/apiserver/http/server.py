@@ -138,6 +138,7 @@ class RequestServer:
                 info.subresource,
                 info.namespace,
                 info.name,
+                field_selector=call.query.get("fieldSelector", ""),
             )
         else:
             query = AuthorizationQuery(call.user, info.verb, path=info.path)

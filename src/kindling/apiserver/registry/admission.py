@@ -71,6 +71,8 @@ class AuthorizationQuery:
     namespace: str = ""
     name: str = ""
     path: str = ""
+    field_selector: str = ""
+    """Of a list or watch, as text."""
 
 
 @dataclass(frozen=True, slots=True)
