@@ -53,6 +53,7 @@ from .registry.registry import Registry
 from .service_addresses import ServiceAddresses
 from .services import ServiceResolver
 from .settings import Settings
+from .storage.compaction import Compactor
 from .storage.journal import Journal
 from .storage.memory import MemoryJournal
 from .storage.sqlite import SqliteJournal
@@ -191,6 +192,8 @@ class ApiServer:
         for bucket in ("core/services", "core/endpoints", "discovery.k8s.io/endpointslices"):
             self.feed.on_change(bucket, self.aggregated.service_changed)
         self.spawn(self.aggregated.run(), "aggregated APIs")
+        compactor = Compactor(self.store, self.settings.compaction_interval_seconds)
+        self.spawn(compactor.run(), "compaction of history")
         self.ready = True
         if self._server is not None:
             await self._server.start_serving()

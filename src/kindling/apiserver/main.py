@@ -74,6 +74,13 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--sa-issuer", default=defaults.service_account_issuer)
     flags.add_argument("--api-audience", action="append", default=[])
     flags.add_argument("--service-cidr", default=defaults.service_cidr)
+    flags.add_argument(
+        "--compaction-interval",
+        type=float,
+        default=defaults.compaction_interval_seconds,
+        metavar="SECONDS",
+        help="history is kept for one to two times as long (default: %(default)s)",
+    )
     flags.add_argument("--log-format", choices=("json", "text"), default="json")
     flags.add_argument("-v", "--verbosity", type=int, default=2, help="0 to 9")
     return flags
@@ -108,11 +115,15 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         service_cidr=arguments.service_cidr,
         token_file=arguments.token_file,
         audit_log=arguments.audit_log,
+        compaction_interval_seconds=arguments.compaction_interval,
     )
 
 
 async def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal ends the process at once."""
+    """Serve until SIGTERM or SIGINT; a second signal ends the process at once.
+
+    Raises StorageError, also when storage fails so that only a new start can tell what it holds.
+    """
     server = ApiServer(settings, builtin_definitions())
     await server.start()
     gc.collect()
@@ -127,9 +138,15 @@ async def run(settings: Settings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    lost = asyncio.create_task(server.store.lost.wait(), name="loss of storage")
+    asked = asyncio.create_task(stopping.wait(), name="request to stop")
     try:
-        await stopping.wait()
+        await asyncio.wait((lost, asked), return_when=asyncio.FIRST_COMPLETED)
+        if lost.done():
+            raise StorageError(f"the disk failed: {server.store.problem}")
     finally:
+        lost.cancel()
+        asked.cancel()
         await server.stop()
 
 

@@ -47,6 +47,8 @@ class Settings:
     anonymous: bool = True
     audit_log: Path | None = None
     """File for audit events, one JSON document per line; None writes none."""
+    compaction_interval_seconds: float = 300.0
+    """History is kept for one to two times as long: what watches resume from and lists can go back to."""
     event_ttl_seconds: float = 3600.0
     """How long events are kept."""
     shutdown_grace_seconds: float = 5.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 
@@ -34,6 +33,18 @@ class StorageError(Exception):
     """Storage cannot be read or written; the text says what to do about it."""
 
 
+class CorruptStorage(StorageError):
+    """A file is not what was written. `detail` says what was found."""
+
+    def __init__(self, text: str, detail: str) -> None:
+        super().__init__(text)
+        self.detail = detail
+
+
+class StorageLost(StorageError):
+    """Nobody knows what the disk holds any more; only starting anew, which reads it, finds out."""
+
+
 Committed = Callable[[Sequence[Row], BaseException | None], None]
 """Told about each batch in order: durable when the error is None. Called on the event loop."""
 
@@ -55,9 +66,6 @@ class Journal(Protocol):
 
     def reset(self) -> None:
         """Accept writes again after a failed batch (whose successors failed with it)."""
-
-    def backup(self, target: Path) -> None:
-        """Copy a consistent state to a new file; blocks the calling thread."""
 
     async def close(self) -> None:
         """Finish what is queued and release the file."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 from .journal import Committed, Loaded, Row, StorageError
 
@@ -39,10 +38,6 @@ class MemoryJournal:
 
     def reset(self) -> None:
         """Nothing ever fails."""
-
-    def backup(self, target: Path) -> None:
-        """Refused: there is nothing to copy."""
-        raise StorageError("storage in memory cannot be backed up")
 
     async def close(self) -> None:
         """Report what is queued."""

@@ -13,14 +13,13 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import orjson
 
 from kubecore.json import JsonObject
 
-from .journal import Journal, Row, StorageError
+from .journal import Journal, Row, StorageError, StorageLost
 
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
@@ -135,6 +134,8 @@ class Store:
         """History up to and including this revision is gone."""
         self.problem = ""
         """Why the last write did not reach the disk; empty after a good one."""
+        self.lost = asyncio.Event()
+        """Set when no write will succeed any more; a new start finds out what the disk holds."""
 
     # --- life cycle
 
@@ -147,17 +148,14 @@ class Store:
             self._apply(row, item, quiet=True)
         for bucket in self._buckets.values():
             bucket.paths = sorted(bucket.items)
-        self.revision = max(self.revision, 1)
+        # The newest revisions may have been deletions, of which compaction left nothing.
+        self.revision = max(self.revision, loaded.compacted_revision, 1)
         self._assigned = self.revision
         self._journal.start(self._committed)
 
     async def close(self) -> None:
         """Finish queued writes and release the journal."""
         await self._journal.close()
-
-    def backup(self, target: Path) -> None:
-        """Copy a consistent state to `target`; blocks, so call it in a thread."""
-        self._journal.backup(target)
 
     # --- reads (durable state)
 
@@ -278,6 +276,8 @@ class Store:
     def _failed(self, error: BaseException) -> None:
         """A batch did not reach the disk: neither did anything queued after it."""
         self.problem = str(error)
+        if isinstance(error, StorageLost):
+            self.lost.set()
         waiting = list(self._waiting.values())
         self._waiting.clear()
         self._writes.clear()
@@ -316,11 +316,25 @@ class Store:
         window = self._window
         if len(self._events) <= window.events and self._event_bytes <= window.value_bytes:
             return
-        superseded: list[int] = []
         # A tenth at once, so that the journal is not asked to forget single rows.
-        while self._events and (
-            len(self._events) > window.events * 9 // 10 or self._event_bytes > window.value_bytes * 9 // 10
-        ):
+        self._forget(
+            lambda _: (
+                len(self._events) > window.events * 9 // 10
+                or self._event_bytes > window.value_bytes * 9 // 10
+            )
+        )
+
+    def compact(self, revision: int, most: int) -> bool:
+        """Forget history up to `revision`, at most `most` events of it; True when some is left."""
+        left = len(self._events) - most
+        self._forget(lambda event: event.item.revision <= revision and len(self._events) > left)
+        return bool(self._events) and self._events[0].item.revision <= revision
+
+    def _forget(self, is_due: Callable[[Event], bool]) -> None:
+        """Drop the oldest events as long as they are due."""
+        superseded: list[int] = []
+        before = self.compacted_revision
+        while self._events and is_due(self._events[0]):
             event = self._events.popleft()
             if event.previous is not None:
                 self._event_bytes -= len(event.previous.value)
@@ -328,7 +342,8 @@ class Store:
             if event.type == DELETED:
                 superseded.append(event.item.revision)
             self.compacted_revision = event.item.revision
-        self._journal.forget(superseded, self.compacted_revision)
+        if self.compacted_revision != before:
+            self._journal.forget(superseded, self.compacted_revision)
 
     # --- changes
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kindling.apiserver.storage.journal import StorageError
+from kindling.apiserver.storage.journal import Row, StorageError
 from kindling.apiserver.storage.memory import MemoryJournal
 from kindling.apiserver.storage.sqlite import SqliteJournal
 from kindling.apiserver.storage.store import Compacted, Conflict, Store, Window
@@ -127,42 +127,21 @@ async def test_superseded_revisions_leave_the_file_when_they_leave_the_window(tm
     await again.close()
 
 
-async def test_a_damaged_value_is_noticed_and_the_file_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    store = Store(SqliteJournal(path))
-    store.open()
-    await store.put("b", "a", value("precious"), None)
-    await store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE log SET value = X'00'")
-    connection.close()
-    with pytest.raises(StorageError, match=r"is corrupt .* Restore a backup"):
-        Store(SqliteJournal(path)).open()
-
-
-async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    path.write_bytes(b"this is not a database at all" * 200)
-    with pytest.raises(StorageError, match="is corrupt"):
-        Store(SqliteJournal(path)).open()
-    assert path.read_bytes().startswith(b"this is not")
-
-
 async def test_a_failed_batch_fails_its_writers_and_leaves_the_store_usable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = SqliteJournal(tmp_path / "db")
     store = Store(journal)
     store.open()
-    commit = journal._commit
+    append = journal._append
     broken = True
 
-    def failing(rows: object, removals: object) -> None:
+    def failing(rows: list[Row]) -> None:
         if broken:
             raise sqlite3.OperationalError("disk full")
-        commit(rows, removals)  # type: ignore[arg-type]
+        append(rows)
 
-    monkeypatch.setattr(journal, "_commit", failing)
+    monkeypatch.setattr(journal, "_append", failing)
     with pytest.raises(StorageError, match="disk full"):
         await store.put("b", "a", value("1"), None)
     assert store.newest("b", "a") is None
@@ -171,18 +150,6 @@ async def test_a_failed_batch_fails_its_writers_and_leaves_the_store_usable(
     assert (await store.put("b", "a", value("1"), None)).path == "a"
     assert not store.problem
     await store.close()
-
-
-async def test_a_backup_is_a_usable_store(tmp_path: Path) -> None:
-    store = Store(SqliteJournal(tmp_path / "db"))
-    store.open()
-    await store.put("b", "a", value("1"), None)
-    await asyncio.to_thread(store.backup, tmp_path / "copy")
-    await store.close()
-    copy = Store(SqliteJournal(tmp_path / "copy"))
-    copy.open()
-    assert copy.get("b", "a") is not None
-    await copy.close()
 
 
 async def test_subscribers_hear_of_changes_in_order_until_they_leave(memory: Store) -> None:
