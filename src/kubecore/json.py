@@ -7,17 +7,49 @@ and writes it back. Readers go through the getters below, which never raise on a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 JsonObject: TypeAlias = dict[str, Any]
 """A mutable JSON object; values are JSON values."""
 
+MAX_DEPTH: Final = 250
+"""Objects and lists inside of each other that a document may have: the encoder's limit is just above it."""
+TOO_DEEP: Final = "exceeded max depth"
+
+
+class TooDeep(ValueError):
+    """A document is nested deeper than `MAX_DEPTH`."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_DEEP)
+
+
+def encode(value: Any) -> bytes:
+    """The JSON text of a value. Raises TooDeep."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError as error:
+        if "ecursion" in str(error):
+            raise TooDeep from error
+        raise
+
+
+def decode(text: bytes) -> Any:
+    """The value of JSON text. Raises orjson.JSONDecodeError, TooDeep."""
+    value = orjson.loads(text)
+    if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+        encode(value)  # finds out the depth faster than anything else
+    return value
+
 
 def deep_copy(document: JsonObject) -> JsonObject:
-    """A copy that shares nothing with `document` (an encode/decode round trip beats ``copy.deepcopy``)."""
-    copied: JsonObject = orjson.loads(orjson.dumps(document))
+    """A copy that shares nothing with `document` (an encode/decode round trip beats ``copy.deepcopy``).
+
+    Raises TooDeep.
+    """
+    copied: JsonObject = orjson.loads(encode(document))
     return copied
 
 

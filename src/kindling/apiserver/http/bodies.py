@@ -11,7 +11,8 @@ import yaml
 from aiohttp import web
 
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, TooDeep
+from kubecore.json import decode as decode_json
 from kubecore.objects import fields
 
 from ..kinds import protobuf
@@ -24,7 +25,6 @@ _SUMMARY_BYTES = 30
 _TYPE_META = (
     r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
 )
-_MAX_NESTING = 1000
 
 
 @dataclass(slots=True)
@@ -73,8 +73,8 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
     if content_type == PROTOBUF:
         return Body(protobuf.decode(raw))
     try:
-        document = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        document = decode_json(raw)
+    except (orjson.JSONDecodeError, TooDeep) as error:
         problem = syntax_error(raw) or str(error)
         raise _unrecognized(f"couldn't get version/kind; json parse error: {problem}", raw, kind) from error
     if not isinstance(document, dict):
@@ -97,6 +97,8 @@ def _decode_yaml(raw: bytes, kind: str) -> Body:
         document = yaml_text.load(raw)
     except yaml.YAMLError as error:
         raise _unrecognized(yaml_text.message(error), raw, kind) from error
+    except TooDeep as error:
+        raise _unrecognized(f"yaml: {error}", raw, kind) from error
     if document is None:
         return Body({})
     if not isinstance(document, dict):

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NoReturn
 
 import orjson
+
+from kubecore.json import MAX_DEPTH, TOO_DEEP, TooDeep, decode
 
 _ESCAPES = frozenset(b'"\\/bfnrt')
 _HEX = frozenset(b"0123456789abcdefABCDEF")
 _DIGITS = frozenset(b"0123456789")
-_SPACE = frozenset(b" \t\r\n")
+_SPACE = re.compile(rb"[ \t\r\n]*")
+_CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,256}')
+_DIGIT_RUN = re.compile(rb"[0-9]*")
+_LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
+_OBJECT, _OBJECT_END, _ARRAY, _ARRAY_END = b"{}[]"
+_QUOTE, _BACKSLASH, _COMMA, _COLON, _MINUS = b'"\\,:-'
 _END = "unexpected end of JSON input"
-_MAX_DEPTH = 10_000
 
 
 def syntax_error(data: bytes) -> str:
     """The complaint about `data`, or an empty string when it is well-formed."""
     try:
-        orjson.loads(data)
-    except orjson.JSONDecodeError:
+        decode(data)
+    except (orjson.JSONDecodeError, TooDeep):
         return _Scanner(data).complaint()
     return ""
 
@@ -34,16 +41,12 @@ class _Scanner:
 
     def complaint(self) -> str:
         try:
-            self._space()
-            self._value(0)
-            self._space()
-            if self.at < len(self.data):
-                self._refuse("after top-level value")
+            self._document()
         except _Complaint as complaint:
             return str(complaint)
         return ""
 
-    def _refuse(self, context: str) -> None:
+    def _refuse(self, context: str) -> NoReturn:
         if self.at >= len(self.data):
             raise _Complaint(_END)
         raise _Complaint(f"invalid character {_quote(self.data[self.at])} {context}")
@@ -53,82 +56,92 @@ class _Scanner:
             raise _Complaint(_END)
         return self.data[self.at]
 
-    def _space(self) -> None:
-        while self.at < len(self.data) and self.data[self.at] in _SPACE:
-            self.at += 1
+    def _skip(self, what: re.Pattern[bytes]) -> None:
+        found = what.match(self.data, self.at)
+        self.at = found.end() if found else self.at
 
-    def _value(self, depth: int) -> None:
-        if depth > _MAX_DEPTH:
-            raise _Complaint("exceeded max depth")
+    def _document(self) -> None:
+        """The whole text. What is open lies in a list and not on the stack: anything may be nested here."""
+        open_ends: list[int] = []
+        while True:
+            self._skip(_SPACE)
+            if self._begins(open_ends):
+                continue
+            while open_ends:
+                if self._goes_on(open_ends[-1]):
+                    break
+                open_ends.pop()
+            if not open_ends:
+                self._skip(_SPACE)
+                if self.at < len(self.data):
+                    self._refuse("after top-level value")
+                return
+
+    def _begins(self, open_ends: list[int]) -> bool:
+        """Read a scalar or an empty collection, or (True) open a collection up to its first value."""
         char = self._peek()
-        if char == 0x7B:
-            self._object(depth)
-        elif char == 0x5B:
-            self._array(depth)
-        elif char == 0x22:
+        if char not in (_OBJECT, _ARRAY):
+            self._scalar(char)
+            return False
+        if len(open_ends) >= MAX_DEPTH:
+            self._refuse(TOO_DEEP)
+        self.at += 1
+        self._skip(_SPACE)
+        end = _OBJECT_END if char == _OBJECT else _ARRAY_END
+        if self._peek() == end:
+            self.at += 1
+            return False
+        open_ends.append(end)
+        if char == _OBJECT:
+            self._key()
+        return True
+
+    def _goes_on(self, end: int) -> bool:
+        """After a value: up to the next one of the collection, or (False) past the collection's end."""
+        self._skip(_SPACE)
+        char = self._peek()
+        if char == end:
+            self.at += 1
+            return False
+        if char != _COMMA:
+            self._refuse("after object key:value pair" if end == _OBJECT_END else "after array element")
+        self.at += 1
+        if end == _OBJECT_END:
+            self._skip(_SPACE)
+            self._key()
+        return True
+
+    def _key(self) -> None:
+        if self._peek() != _QUOTE:
+            self._refuse("looking for beginning of object key string")
+        self._string()
+        self._skip(_SPACE)
+        if self._peek() != _COLON:
+            self._refuse("after object key")
+        self.at += 1
+
+    def _scalar(self, char: int) -> None:
+        if char == _QUOTE:
             self._string()
-        elif char == 0x2D or char in _DIGITS:
+        elif char == _MINUS or char in _DIGITS:
             self._number()
-        elif char in b"tfn":
-            self._literal({0x74: b"true", 0x66: b"false", 0x6E: b"null"}[char])
+        elif char in _LITERALS:
+            self._literal(_LITERALS[char])
         else:
             self._refuse("looking for beginning of value")
-
-    def _object(self, depth: int) -> None:
-        self.at += 1
-        self._space()
-        if self._peek() == 0x7D:
-            self.at += 1
-            return
-        while True:
-            if self._peek() != 0x22:
-                self._refuse("looking for beginning of object key string")
-            self._string()
-            self._space()
-            if self._peek() != 0x3A:
-                self._refuse("after object key")
-            self.at += 1
-            self._space()
-            self._value(depth + 1)
-            self._space()
-            char = self._peek()
-            if char == 0x7D:
-                self.at += 1
-                return
-            if char != 0x2C:
-                self._refuse("after object key:value pair")
-            self.at += 1
-            self._space()
-
-    def _array(self, depth: int) -> None:
-        self.at += 1
-        self._space()
-        if self._peek() == 0x5D:
-            self.at += 1
-            return
-        while True:
-            self._value(depth + 1)
-            self._space()
-            char = self._peek()
-            if char == 0x5D:
-                self.at += 1
-                return
-            if char != 0x2C:
-                self._refuse("after array element")
-            self.at += 1
-            self._space()
 
     def _string(self) -> None:
         self.at += 1
         while True:
+            self._skip(_CHARACTERS)
             char = self._peek()
-            if char == 0x22:
+            if char == _QUOTE:
                 self.at += 1
                 return
             if char < 0x20:
                 self._refuse("in string literal")
-            self.at += 1
-            if char == 0x5C:
+            if char == _BACKSLASH:
+                self.at += 1
                 self._escape()
 
     def _escape(self) -> None:
@@ -152,23 +165,19 @@ class _Scanner:
         if self.data[self.at] == 0x30:
             self.at += 1
         else:
-            self._digits()
+            self._skip(_DIGIT_RUN)
         if self.at < len(self.data) and self.data[self.at] == 0x2E:
             self.at += 1
             if self._peek() not in _DIGITS:
                 self._refuse("after decimal point in numeric literal")
-            self._digits()
+            self._skip(_DIGIT_RUN)
         if self.at < len(self.data) and self.data[self.at] in b"eE":
             self.at += 1
             if self._peek() in b"+-":
                 self.at += 1
             if self._peek() not in _DIGITS:
                 self._refuse("in exponent of numeric literal")
-            self._digits()
-
-    def _digits(self) -> None:
-        while self.at < len(self.data) and self.data[self.at] in _DIGITS:
-            self.at += 1
+            self._skip(_DIGIT_RUN)
 
     def _literal(self, word: bytes) -> None:
         self.at += 1
