@@ -18,6 +18,7 @@ from ..http.answers import Answer
 from ..http.call import Call
 from ..registry.catalog import Catalog
 from ..registry.definition import ResourceDefinition
+from . import gnostic
 from .openapi_paths import Style, paths_of
 from .version import git_version
 
@@ -26,7 +27,8 @@ _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _V2_ONLY_UNKNOWN = frozenset({"nullable", "oneOf", "anyOf", "allOf", "not"})
 _OBJECT_META = {"$ref": f"#/definitions/{_META}ObjectMeta"}
 _COMMON = ("Status", "ObjectMeta", "ListMeta", "Patch", "DeleteOptions")
-_PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+_PROTOBUF_V2 = (gnostic.MEDIA_TYPE, gnostic.OLD_MEDIA_TYPE)
+_WHATEVER = ("*/*", "application/*")
 _SCALE = "io.k8s.api.autoscaling.v1.Scale"
 
 Published = Callable[..., Mapping[str, JsonObject]]
@@ -40,7 +42,7 @@ class OpenApi:
         self._catalog = catalog
         self._published = published
         self._v3: dict[tuple[str, str], tuple[tuple[int, ...], bytes, str]] = {}
-        self._v2: tuple[int, bytes] | None = None
+        self._v2: dict[str, tuple[int, bytes]] = {}
         self._lock = asyncio.Lock()
 
     def page(self, path: str) -> Page | None:
@@ -133,39 +135,46 @@ class OpenApi:
         return found
 
     async def _page_v2(self, call: Call) -> Answer:
-        accepted = media.parse_accept(call.request.headers.get("Accept") or "*/*")
-        if not any(clause.type in ("*/*", media.JSON, "application/*") for clause in accepted):
-            raise errors.not_acceptable([media.JSON, _PROTOBUF_V2])
+        form = _negotiate_v2(call.request.headers.get("Accept") or "*/*")
         generation = self._catalog.generation
-        if self._v2 is None or self._v2[0] != generation:
+        if form not in self._v2 or self._v2[form][0] != generation:
             async with self._lock:
-                if self._v2 is None or self._v2[0] != generation:
-                    body = await asyncio.to_thread(self._document_v2, list(self._catalog.all()))
-                    self._v2 = (generation, body)
-        body = self._v2[1]
+                if form not in self._v2 or self._v2[form][0] != generation:
+                    body = await asyncio.to_thread(self._document_v2, list(self._catalog.all()), form)
+                    self._v2[form] = (generation, body)
+        body = self._v2[form][1]
         tag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()}"'
         headers = [("ETag", tag), ("Vary", "Accept")]
         if call.request.headers.get("If-None-Match") == tag:
-            return Answer(304, b"", media.JSON, headers)
-        return Answer(200, body, media.JSON, headers)
+            return Answer(304, b"", form, headers)
+        return Answer(200, body, form, headers)
 
-    def _document_v2(self, definitions: Sequence[ResourceDefinition]) -> bytes:
+    def _document_v2(self, definitions: Sequence[ResourceDefinition], form: str) -> bytes:
         style = Style(2)
         paths: JsonObject = {}
         for definition in definitions:
             paths.update(paths_of(definition, style))
         schemas = {name: to_v2(raw) for name, raw in self._schemas(definitions).items()}
         bearer = {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization"}
-        return orjson.dumps(
-            {
-                "swagger": "2.0",
-                "info": {"title": "Kubernetes", "version": git_version()},
-                "paths": paths,
-                "definitions": schemas,
-                "securityDefinitions": {"BearerToken": {**bearer, "in": "header"}},
-                "security": [{"BearerToken": []}],
-            }
-        )
+        document = {
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": git_version()},
+            "paths": paths,
+            "definitions": schemas,
+            "securityDefinitions": {"BearerToken": {**bearer, "in": "header"}},
+            "security": [{"BearerToken": []}],
+        }
+        return gnostic.encode(document) if form == gnostic.MEDIA_TYPE else orjson.dumps(document)
+
+
+def _negotiate_v2(accept: str) -> str:
+    """JSON or protobuf, whichever comes first. Raises StatusError 406 where it is neither."""
+    for clause in media.parse_accept(accept):
+        if clause.type == media.JSON or clause.type in _WHATEVER:
+            return media.JSON
+        if clause.type in _PROTOBUF_V2:
+            return gnostic.MEDIA_TYPE
+    raise errors.not_acceptable([media.JSON, *_PROTOBUF_V2])
 
 
 def custom_schema(definition: ResourceDefinition, raw: JsonObject) -> JsonObject:

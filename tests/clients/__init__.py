@@ -1,0 +1,1 @@
+"""Independent clients, unmodified, against kindling's API server and controllers as processes."""
