@@ -33,3 +33,26 @@ def test_every_path_exists_in_the_api() -> None:
 
 def test_the_table_is_sorted_and_without_duplicates() -> None:
     assert list(NOT_ACTED_UPON) == sorted(set(NOT_ACTED_UPON))
+
+
+def test_every_network_that_no_node_wires_is_named() -> None:
+    spec: JsonObject = {
+        "domain": {
+            "devices": {
+                "interfaces": [
+                    {"name": "a", "bridge": {}},
+                    {"name": "b", "masquerade": {}},
+                    {"name": "c", "passtBinding": {}},
+                    {"name": "d", "sriov": {}},
+                    {"name": "e", "binding": {"name": "plugin"}},
+                ]
+            }
+        },
+        "networks": [{"name": "a", "pod": {}}, {"name": "d", "multus": {"networkName": "n"}}],
+    }
+    assert [text.split(" ")[0] for text in unsupported_warnings("spec", spec)] == [
+        "spec.domain.devices.interfaces[4].binding",
+        "spec.domain.devices.interfaces[2].passtBinding",
+        "spec.domain.devices.interfaces[3].sriov",
+        "spec.networks[1].multus",
+    ]
