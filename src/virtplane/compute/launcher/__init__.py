@@ -5,6 +5,7 @@ the guest's DHCP requests, reaps processes, and ends when its guest has ended. E
 virt-handler, which talks to it through ``control`` and to libvirt through its own socket. The launcher keeps
 working while virt-handler is away.
 
-Nothing here may import beyond the standard library: this process runs once per virtual machine, and its
-memory counts.
+Nothing here may import beyond the standard library, and of that only what the loop needs: this process runs
+once per virtual machine, and its memory and its start count. ``pathlib``, ``argparse``, ``typing``,
+``dataclasses``, ``uuid``, ``shutil`` and ``ipaddress`` would double that: paths are strings here.
 """

@@ -8,12 +8,16 @@ the guest: virt-handler may come back at any time. That the launcher is gone sho
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
-from collections.abc import Callable
-from typing import Any
 
-from virtplane.compute.launcher.settings import Settings
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from virtplane.compute.launcher.settings import Settings
 
 _LIMIT = 1 << 20
 
@@ -41,13 +45,14 @@ class ControlServer:
     def open(self) -> None:
         """Listen; the socket gets its final name only now that requests can be served."""
         first, final = self._settings.initial_socket, self._settings.control_socket
-        first.parent.mkdir(parents=True, exist_ok=True)
-        first.unlink(missing_ok=True)
-        self._listener.bind(str(first))
-        first.chmod(0o700)
+        os.makedirs(os.path.dirname(first), exist_ok=True)
+        if os.path.lexists(first):
+            os.unlink(first)
+        self._listener.bind(first)
+        os.chmod(first, 0o700)
         self._listener.listen(8)
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        first.rename(final)
+        os.rename(first, final)
 
     def send(self, event: dict[str, Any]) -> None:
         """Tell everybody who is connected."""

@@ -8,10 +8,13 @@ RFC 2131 (messages), RFC 2132 (options), RFC 3442 (classless routes), RFC 3396 (
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import struct
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 SERVER_PORT = 67
 CLIENT_PORT = 68
@@ -47,7 +50,7 @@ def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
     if hardware != bytes.fromhex(lease["mac"].replace(":", "")):
         return None
     kind = options.get(53, b"\0")[0]
-    address = ipaddress.IPv4Address(lease["address"]).packed
+    address = _packed(lease["address"])
     wanted = options.get(50, b"")
     if kind == _DISCOVER:
         reply = _OFFER
@@ -77,7 +80,7 @@ def _parse(request: bytes) -> tuple[tuple[Any, ...], dict[int, bytes]] | None:
 
 
 def _reply(fields: tuple[Any, ...], address: bytes, kind: int, lease: dict[str, Any]) -> bytes:
-    server = ipaddress.IPv4Address(lease["server"]).packed
+    server = _packed(lease["server"])
     given = b"\0\0\0\0" if kind == _NAK else address
     header = _FIXED.pack(
         2, fields[1], fields[2], 0, fields[4], 0, fields[6], fields[7], given, server, fields[10], fields[11],
@@ -101,11 +104,9 @@ def _bootfile(lease: dict[str, Any]) -> bytes:
 
 
 def _lease_options(lease: dict[str, Any]) -> list[tuple[int, bytes]]:
-    network = ipaddress.IPv4Network(f"{lease['address']}/{lease['prefix']}", strict=False)
-    options = [(51, struct.pack("!I", LEASE_SECONDS)), (1, network.netmask.packed)]
-    routers = [ipaddress.IPv4Address(item).packed for item in lease.get("routers", ())]
-    options.append((3, b"".join(routers)))
-    options.append((6, b"".join(ipaddress.IPv4Address(item).packed for item in lease.get("dns", ()))))
+    options = [(51, struct.pack("!I", LEASE_SECONDS)), (1, _netmask(int(lease["prefix"])))]
+    options.append((3, _all_packed(lease.get("routers", ()))))
+    options.append((6, _all_packed(lease.get("dns", ()))))
     if lease.get("mtu"):
         options.append((26, struct.pack("!H", lease["mtu"])))
     options.append((121, _classless_routes(lease)))
@@ -113,11 +114,23 @@ def _lease_options(lease: dict[str, Any]) -> list[tuple[int, bytes]]:
     search = [str(name) for name in lease.get("search", ())]
     if search:
         options += [(15, search[0].encode()), (119, _domain_list(search))]
-    options.append((42, b"".join(ipaddress.IPv4Address(item).packed for item in lease.get("ntp", ()))))
+    options.append((42, _all_packed(lease.get("ntp", ()))))
     options.append((66, str(lease.get("tftp", "")).encode()))
     options.append((67, _bootfile(lease)))
     options += [(int(code), str(text).encode()) for code, text in lease.get("private", {}).items()]
     return options
+
+
+def _packed(address: str) -> bytes:
+    return socket.inet_pton(socket.AF_INET, address)
+
+
+def _all_packed(addresses: Iterable[str]) -> bytes:
+    return b"".join(map(_packed, addresses))
+
+
+def _netmask(prefix: int) -> bytes:
+    return struct.pack("!I", (0xFFFFFFFF << (32 - prefix)) & 0xFFFFFFFF)
 
 
 def _classless_routes(lease: dict[str, Any]) -> bytes:
@@ -125,9 +138,9 @@ def _classless_routes(lease: dict[str, Any]) -> bytes:
     everywhere = [("0.0.0.0/0", router) for router in lease.get("routers", ())[:1]]
     encoded = b""
     for destination, gateway in lease.get("routes", everywhere):
-        network = ipaddress.IPv4Network(destination)
-        significant = network.network_address.packed[: (network.prefixlen + 7) // 8]
-        encoded += bytes([network.prefixlen]) + significant + ipaddress.IPv4Address(gateway).packed
+        network, _, prefix = destination.partition("/")
+        length = int(prefix or 32)
+        encoded += bytes([length]) + _packed(network)[: (length + 7) // 8] + _packed(gateway)
     return encoded
 
 

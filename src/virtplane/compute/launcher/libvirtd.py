@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
-import uuid
-from pathlib import Path
 
-from virtplane.compute.launcher.settings import Settings, libvirt_daemon
+from virtplane.compute.launcher.settings import libvirt_daemon, program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from virtplane.compute.launcher.settings import Settings
 
 _FIRST_PASSED_FD = 3
 
@@ -31,8 +32,10 @@ prio_workers = 2
 """
 # It serves one guest and few callers.
 
-_DRIVER = "libvirt/connection-driver/libvirt_driver_qemu.so"
-_LIBRARIES = (Path("/usr/lib"), Path("/usr/lib64"))
+_DRIVER = "libvirt_driver_qemu.so"
+_DRIVERS = "libvirt/connection-driver"
+_LIBRARIES = ("/usr/lib", "/usr/lib64")
+_RANDOM_UUID = "/proc/sys/kernel/random/uuid"
 
 
 class LibvirtDaemon:
@@ -50,28 +53,31 @@ class LibvirtDaemon:
 
     def configure(self) -> None:
         """Write the configuration; called once."""
-        folder = self._settings.home_directory / "libvirt"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "qemu.conf").write_text(_QEMU_CONFIGURATION)
+        folder = f"{self._settings.home_directory}/libvirt"
+        os.makedirs(folder, exist_ok=True)
         level = "1" if os.environ.get("LIBVIRT_DEBUG_LOGS") else "3"
-        text = _DAEMON_CONFIGURATION.format(level=level, host=uuid.uuid4())
-        for name in ("libvirtd.conf", "virtqemud.conf"):
-            (folder / name).write_text(text)
+        with open(_RANDOM_UUID, encoding="ascii") as source:
+            text = _DAEMON_CONFIGURATION.format(level=level, host=source.read().strip())
+        texts = {"qemu.conf": _QEMU_CONFIGURATION, "libvirtd.conf": text, "virtqemud.conf": text}
+        for name, content in texts.items():
+            with open(f"{folder}/{name}", "w", encoding="utf-8") as target:
+                target.write(content)
         self._offer_one_driver()
-        self._settings.cache_directory.mkdir(parents=True, exist_ok=True)
-        self._settings.libvirt_socket.parent.mkdir(parents=True, exist_ok=True)
+        os.makedirs(self._settings.cache_directory, exist_ok=True)
+        os.makedirs(os.path.dirname(self._settings.libvirt_socket), exist_ok=True)
 
     def start(self) -> None:
         """Start the daemon; nothing happens when it runs already."""
         if self._pid is not None:
             return
-        program = libvirt_daemon()
+        daemon = libvirt_daemon()
+        name = os.path.basename(daemon)
         listener = self._listen()
-        configuration = self._settings.home_directory / "libvirt" / f"{Path(program).name}.conf"
+        configuration = f"{self._settings.home_directory}/libvirt/{name}.conf"
         # systemd's protocol of socket activation: LISTEN_PID must be the daemon's own, which only a shell
         # that becomes the daemon knows.
-        command = ["/bin/sh", "-c", 'export LISTEN_PID=$$; exec "$0" "$@"', program, "-f", str(configuration)]
-        activation = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": f"{Path(program).name}.socket"}
+        command = ["/bin/sh", "-c", 'export LISTEN_PID=$$; exec "$0" "$@"', daemon, "-f", configuration]
+        activation = {"LISTEN_FDS": "1", "LISTEN_FDNAMES": f"{name}.socket"}
         self._pid = os.posix_spawn(
             command[0],
             command,
@@ -91,45 +97,54 @@ class LibvirtDaemon:
     def shut_domain_down(self, domain: str) -> None:
         """ACPI shutdown without virt-handler's help; when virsh cannot, the grace period decides."""
         uri = f"qemu+unix:///session?socket={self._settings.libvirt_socket}"
-        virsh = shutil.which("virsh")
+        virsh = program("virsh")
         if virsh is not None:
             os.posix_spawn(virsh, [virsh, "-q", "-c", uri, "shutdown", domain], self._environment())
 
     @property
-    def _drivers(self) -> Path:
-        return self._settings.home_directory / "libvirt" / "drivers"
+    def _drivers(self) -> str:
+        return f"{self._settings.home_directory}/libvirt/drivers"
 
     def _offer_one_driver(self) -> None:
         """The monolithic daemon loads every driver that it finds, and a launcher needs that of QEMU alone."""
-        found = [path for folder in _LIBRARIES for path in (folder / _DRIVER, *folder.glob(f"*/{_DRIVER}"))]
-        driver = next((path for path in found if path.exists()), None)
-        link = self._drivers / Path(_DRIVER).name
-        if driver is not None and not link.is_symlink():
-            self._drivers.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(driver)
+        driver = next(filter(os.path.exists, _driver_places()), None)
+        link = f"{self._drivers}/{_DRIVER}"
+        if driver is not None and not os.path.islink(link):
+            os.makedirs(self._drivers, exist_ok=True)
+            os.symlink(driver, link)
 
     def _listen(self) -> socket.socket:
         if self._socket is None:
             path = self._settings.libvirt_socket
-            path.unlink(missing_ok=True)
+            if os.path.lexists(path):
+                os.unlink(path)
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.bind(str(path))
-            path.chmod(0o700)
+            self._socket.bind(path)
+            os.chmod(path, 0o700)
             self._socket.listen(30)
         return self._socket
 
     def _environment(self) -> dict[str, str]:
-        home = str(self._settings.home_directory)
-        drivers = {"LIBVIRT_DRIVER_DIR": str(self._drivers)} if self._drivers.is_dir() else {}
+        home = self._settings.home_directory
+        drivers = {"LIBVIRT_DRIVER_DIR": self._drivers} if os.path.isdir(self._drivers) else {}
         return {
             "PATH": os.environ.get("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             "HOME": home,
             "XDG_CONFIG_HOME": home,
             "XDG_DATA_HOME": home,
-            "XDG_CACHE_HOME": str(self._settings.cache_directory),
-            "XDG_RUNTIME_DIR": str(self._settings.runtime_directory),
+            "XDG_CACHE_HOME": self._settings.cache_directory,
+            "XDG_RUNTIME_DIR": self._settings.runtime_directory,
             "LC_ALL": "C.UTF-8",
             # A heap for each of its threads would be memory that lies idle; QEMU does not inherit this.
             "MALLOC_ARENA_MAX": "1",
             **drivers,
         }
+
+
+def _driver_places() -> list[str]:
+    """Where distributions keep libvirt's drivers: below the libraries, or those of one architecture."""
+    places = []
+    for folder in filter(os.path.isdir, _LIBRARIES):
+        inside = [folder, *(f"{folder}/{name}" for name in sorted(os.listdir(folder)) if "-linux-" in name)]
+        places += [f"{each}/{_DRIVERS}/{_DRIVER}" for each in inside]
+    return places

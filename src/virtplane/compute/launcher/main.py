@@ -8,13 +8,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 from virtplane.compute.launcher import dhcp
 from virtplane.compute.launcher.control import ControlServer
 from virtplane.compute.launcher.libvirtd import LibvirtDaemon
-from virtplane.compute.launcher.settings import Settings, parse
+from virtplane.compute.launcher.settings import parse
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from virtplane.compute.launcher.settings import Settings
 
 _RESTART_SECONDS = 1.0
 _LAST_WORD_SECONDS = 5.0
@@ -53,7 +58,7 @@ class Launcher:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._on_signals(os.read(wakeup, 512)))
-        (self._settings.private_directory / self._settings.uid).mkdir(parents=True, exist_ok=True)
+        os.makedirs(f"{self._settings.private_directory}/{self._settings.uid}", exist_ok=True)
         self._libvirt.configure()
 
     def _handle(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -97,3 +97,15 @@ async def test_launcher_needs_only_the_standard_library() -> None:
     )
     output, _ = await process.communicate()
     assert output.strip() == b"['__main__']"
+
+
+async def test_launcher_leaves_out_what_would_cost_every_guest_megabytes() -> None:
+    heavy = "{'argparse', 'dataclasses', 'inspect', 'ipaddress', 'pathlib', 'shutil', 'typing', 'uuid'}"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-S", "-c"),
+        f"import sys, virtplane.compute.launcher.main; print({heavy} & set(sys.modules))",
+        env={"PYTHONPATH": str(SOURCES)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await process.communicate()
+    assert output.strip() == b"set()"
