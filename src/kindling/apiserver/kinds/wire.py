@@ -2,14 +2,7 @@
 
 Clients of Kubernetes see objects as its server's Go types encode them: a string that was set to "" vanishes
 where the field is optional, stays where it is a pointer; a struct held by value is there even when nobody set
-it (``status: {}``); a list without ``omitempty`` shows as null. The OpenAPI definitions do not say which is
-which, ``wire_facts.json`` does, by definition and field:
-
-- ``keep``: optional scalars (or lists) whose zero value is a statement of its own;
-- ``zero``: scalars that are always there;
-- ``object``: objects that are always there;
-- ``quantity``: quantities that are always there;
-- ``null``: values that are null when unset.
+it (``status: {}``); a list without ``omitempty`` shows as null. Which field is which: ``wire_rules``.
 
 ``normalize`` brings a document into that form, in place. It is compiled per definition on first use.
 """
@@ -19,15 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
-
-import orjson
 
 from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
 from kubecore.schema.model import Schema
+
+from .wire_rules import is_quantity, rules_of
 
 Normal = Callable[[Any], Any]
 """Normalizes one value (which is not None) and returns it, the same object where it is a container."""
@@ -45,25 +36,14 @@ class _Definition:
     __slots__ = ("children", "keep", "nulls", "objects", "quantities", "required", "schema", "zeros")
 
     def __init__(self, schema: Schema) -> None:
-        facts = _facts().get(schema.definition or "", {})
+        properties, rules = schema.properties, rules_of(schema)
         self.schema = schema
-        properties = schema.properties
-        self.keep = frozenset(facts.get("keep", "").split())
-        # A pointer to a struct is null only when unset; an empty list or map is as good as an unset one.
-        self.nulls = tuple(
-            (name, bool(name in properties and properties[name].properties))
-            for name in facts.get("null", "").split()
-        )
-        self.objects = tuple(name for name in facts.get("object", "").split() if name in properties)
-        self.quantities = tuple(facts.get("quantity", "").split())
-        self.zeros = tuple(
-            (name, _ZEROS.get(properties[name].type, 0))
-            for name in facts.get("zero", "").split()
-            if name in properties
-        )
-        self.required = frozenset(
-            (*(name for name, _ in self.nulls), *self.quantities, *(name for name, _ in self.zeros))
-        )
+        self.keep = rules.keep
+        # An object is null only when unset; an empty list or map is as good as an unset one.
+        self.nulls = tuple((name, bool(properties[name].properties)) for name in rules.nulls)
+        self.objects, self.quantities = rules.objects, rules.quantities
+        self.zeros = tuple((name, _ZEROS.get(properties[name].type, 0)) for name in rules.zeros)
+        self.required = frozenset((*rules.nulls, *rules.quantities, *rules.zeros))
         self.children: dict[str, tuple[Normal | None, bool]] = {}
 
     def child(self, name: str) -> tuple[Normal | None, bool]:
@@ -78,7 +58,7 @@ class _Definition:
         return found
 
     def _drops_empty(self, name: str, schema: Schema) -> bool:
-        if name in self.keep or name in self.required or schema.int_or_string or _is_quantity(schema):
+        if name in self.keep or name in self.required or schema.int_or_string or is_quantity(schema):
             return False
         if schema.type == "object":
             return schema.additional_properties is not None
@@ -113,16 +93,6 @@ class _Definition:
             if field is None or (not pointer and not field and not isinstance(field, str)):
                 value[name] = None
         return value
-
-
-@cache
-def _facts() -> dict[str, dict[str, str]]:
-    facts: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("wire_facts.json").read_bytes())
-    return facts
-
-
-def _is_quantity(schema: Schema) -> bool:
-    return schema.definition is not None and schema.definition.endswith(".Quantity")
 
 
 def _compile(schema: Schema) -> Normal | None:
@@ -162,7 +132,7 @@ def _map_normal(values: Schema) -> Normal:
 
     def normalize(value: Any) -> Any:
         if isinstance(value, dict):
-            normal = _canonical_amount if _is_quantity(values) else values.derive(_compile)
+            normal = _canonical_amount if is_quantity(values) else values.derive(_compile)
             for key, item in value.items():
                 if item is None:
                     value[key] = zero()
@@ -175,7 +145,7 @@ def _map_normal(values: Schema) -> Normal:
 
 def _zero(schema: Schema) -> Callable[[], Any]:
     """What null stands for in a list or map of `schema`."""
-    if _is_quantity(schema):
+    if is_quantity(schema):
         return lambda: "0"
     if schema.properties:
         return dict
