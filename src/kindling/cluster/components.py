@@ -25,9 +25,8 @@ def run_node(instance: Instance, name: str) -> None:
 
     set_up_logging(f"node-{name}")
     servers, searches, options = upstream_resolver(Path("/etc/resolv.conf").read_text())
-    labels = {"node-role.kubernetes.io/control-plane": ""} if node.index == 1 else {}
     settings = AgentSettings(
-        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT, labels),
+        node=NodeSettings(name, node.address, node.pod_cidr, KUBELET_PORT),
         api=kubeconfigs.client_config(instance, f"node-{name}", internal=True),
         runtime_socket=processes.runtime_socket(),
         cgroup_root=f"{instance.cgroup}/{name}",
@@ -72,7 +71,8 @@ def run_controllers(instance: Instance) -> None:
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(controllers.run(config, sign_token=sign), name="controllers")
+            work = controllers.run(config, sign_token=sign, control_planes=[instance.nodes()[0].name])
+            group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")
 
     # Its streams hold a tenth of the memory of the standard loop's: there is one for each kind of object.

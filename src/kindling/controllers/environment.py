@@ -40,7 +40,8 @@ class Environment:
 
     `root_ca` is the PEM of the authority that signs the API server's certificate, published into every
     namespace. `sign_token` makes the token of an account secret from the account and the secret's name;
-    None where the process has no signing key. `clock` gives the time.
+    None where the process has no signing key. `clock` gives the time. `control_planes` names the nodes that
+    have the control plane's role.
     """
 
     manager: Manager
@@ -48,6 +49,7 @@ class Environment:
     sign_token: Callable[[JsonObject, str], str] | None = None
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     metrics: ControllerMetrics | None = None
+    control_planes: frozenset[str] = frozenset()
     _recorders: dict[str, EventRecorder] = field(default_factory=dict)
 
     @property

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from kindling.controllers import (
     jobs,
     namespaces,
     node_lifecycle,
+    node_roles,
     node_ttl,
     pod_garbage,
     replica_sets,
@@ -64,6 +65,7 @@ CONTROLLERS: tuple[Callable[[Environment], None], ...] = (
     jobs.set_up,
     namespaces.set_up,
     node_lifecycle.set_up,
+    node_roles.set_up,
     node_ttl.set_up,
     pod_garbage.set_up,
     replica_sets.set_up,
@@ -88,11 +90,13 @@ async def run(
     root_ca: str | None = None,
     sign_token: Callable[[JsonObject, str], str] | None = None,
     health_port: int | None = None,
+    control_planes: Collection[str] = (),
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
 
     `root_ca` is the PEM that is published into namespaces (default: the authority of `config`);
-    `sign_token` signs the tokens of account secrets. With `health_port`, health and metrics are served
+    `sign_token` signs the tokens of account secrets; `control_planes` names the nodes that are beside the
+    control plane and get its role. With `health_port`, health and metrics are served
     on that port of this machine.
     """
     authority = root_ca if root_ca is not None else (config.ca_data or b"").decode()
@@ -103,7 +107,13 @@ async def run(
         Client(scheduler_config) as scheduler_client,
     ):
         controllers = Manager(controllers_client)
-        environment = Environment(controllers, authority, sign_token, metrics=ControllerMetrics())
+        environment = Environment(
+            controllers,
+            authority,
+            sign_token,
+            metrics=ControllerMetrics(),
+            control_planes=frozenset(control_planes),
+        )
         for set_up in CONTROLLERS:
             set_up(environment)
         scheduling = Manager(scheduler_client)

@@ -37,7 +37,6 @@ class NodeSettings:
     address: str
     pod_cidr: str
     port: int
-    labels: Mapping[str, str]
 
 
 def memory_bytes() -> int:
@@ -141,7 +140,6 @@ class NodeRegistration:
             "kubernetes.io/arch": _architecture(),
             "beta.kubernetes.io/os": "linux",
             "beta.kubernetes.io/arch": _architecture(),
-            **self._settings.labels,
         }
         node = {
             "apiVersion": "v1",

@@ -11,6 +11,7 @@ from .ingress_class import DefaultIngressClass
 from .limit_ranger import LimitRanger
 from .mutating_policies import MutatingPolicies
 from .namespaces import NamespaceLifecycle
+from .node_restriction import NodeRestriction
 from .pod_security.plugin import PodSecurity
 from .priority import Priority
 from .quota import ResourceQuota
@@ -60,6 +61,7 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
         NamespaceLifecycle(environment.objects),
         LimitRanger(environment.objects),
         ServiceAccounts(environment.objects),
+        NodeRestriction(environment.objects),
         PodSecurity(environment.objects),
         Priority(environment.objects),
         DefaultTolerations(),

@@ -1,0 +1,41 @@
+"""The role label of the nodes beside the control plane. Nodes may not give themselves a role."""
+
+from __future__ import annotations
+
+from kindling.controllers.environment import Environment
+from kubecore.errors import StatusError
+from kubecore.objects import meta
+from kubecore.resources import NODES
+from kubecore.runtime import DONE, Key, Result
+
+NAME = "node-roles"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+
+
+class NodeRoles:
+    """Keyed by node."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._client = environment.client
+        self._control_planes = environment.control_planes
+        self._nodes = environment.manager.informer(NODES)
+        environment.controller(NAME, self.reconcile).watch(self._nodes)
+
+    async def reconcile(self, key: Key) -> Result:
+        """Label one node, whoever has taken the label away."""
+        node = self._nodes.get(None, key[1])
+        if node is None or key[1] not in self._control_planes or CONTROL_PLANE in meta.labels(node):
+            return DONE
+        try:
+            await self._client.patch(
+                NODES, key[1], {"metadata": {"labels": {CONTROL_PLANE: ""}}}, type="strategic"
+            )
+        except StatusError as error:
+            if error.code != 404:
+                raise
+        return DONE
+
+
+def set_up(environment: Environment) -> None:
+    """Add the controller."""
+    NodeRoles(environment)
