@@ -38,6 +38,20 @@ def test_guests_run_with_kvm_where_there_is_one(emulation: bool, kind: str) -> N
     assert rendered(instance(), emulation=emulation).get("type") == kind
 
 
+@pytest.mark.parametrize(
+    ("memory", "mebibytes"), [("64Mi", "20"), ("128Mi", "21"), ("1Gi", "170"), ("64Gi", "512")]
+)
+def test_an_emulated_guest_gets_a_sixth_of_its_memory_for_translated_code(
+    memory: str, mebibytes: str
+) -> None:
+    root = rendered(instance(memory={"guest": memory}), emulation=True)
+    assert only(root, "features/tcg/tb-cache").text == mebibytes
+
+
+def test_nothing_is_translated_with_kvm() -> None:
+    assert rendered(instance()).find("features/tcg") is None
+
+
 def _disks(*disks: JsonObject) -> list[tuple[str | None, ...]]:
     names = [str(disk["name"]) for disk in disks]
     root = rendered(instance(devices={"disks": list(disks)}), *names)
