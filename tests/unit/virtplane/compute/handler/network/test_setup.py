@@ -188,7 +188,7 @@ def mac(text: str) -> bytes:
 
 
 def checksum(data: bytes) -> int:
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
+    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
     return ~(total + (total >> 16)) & 0xFFFF
 
 
