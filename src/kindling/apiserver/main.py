@@ -18,7 +18,7 @@ import uvloop
 from .app import ApiServer
 from .kinds import builtin_definitions
 from .settings import Settings
-from .storage.journal import StorageError
+from .storage.journal import STORAGE_REFUSED, StorageError
 
 _LOG = logging.getLogger(__name__)
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         uvloop.run(run(settings_of(arguments)))
     except StorageError as error:
-        _LOG.error("Storage cannot be used", extra={"err": str(error)})
+        _LOG.error(STORAGE_REFUSED, extra={"err": str(error)})
         return 1
     return 0
 

@@ -26,7 +26,7 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.cluster.readiness import missing_parts
+from kindling.cluster.readiness import missing_parts, refusal
 
 Progress = Callable[[str], None]
 """Told what is being done or waited for."""
@@ -58,11 +58,12 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
         _prepare_node(instance, node)
     archives = images.build_images(instance.state / "images", host_image=instance.host_image)
     instance.logs.mkdir(exist_ok=True)
+    logged = _size(instance.logs / "apiserver.log")
     if not supervisor_pid(instance):
         _launch_supervisor(instance)
     for node in instance.nodes():
         _import_images(instance, node, archives, progress)
-    wait_ready(instance, progress)
+    wait_ready(instance, progress, logged)
     return instance
 
 
@@ -221,8 +222,15 @@ def hash_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def wait_ready(instance: Instance, progress: Progress) -> None:
-    """Wait until the API answers, every node is ready and default accounts exist. Raises SetupError."""
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
+    """Wait until the API answers, every node is ready and default accounts exist. Raises SetupError.
+
+    What the API server logged beyond the first `logged` bytes tells when waiting longer is in vain.
+    """
     deadline = time.monotonic() + READY_SECONDS
     last = ""
     while missing := missing_parts(instance):
@@ -233,6 +241,8 @@ def wait_ready(instance: Instance, progress: Progress) -> None:
             raise SetupError(
                 "starting the cluster", "its supervisor ended", f"see {instance.logs}/supervisor.log"
             )
+        if refused := refusal(instance.logs / "apiserver.log", logged):
+            raise SetupError("starting the API server", refused)
         if time.monotonic() > deadline:
             raise SetupError(
                 "starting the cluster",

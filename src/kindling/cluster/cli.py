@@ -140,6 +140,46 @@ def status(state: Path) -> None:
 
 @main.command()
 @_state_option
+@click.argument("file", type=click.Path(path_type=Path))
+@_reporting
+def backup(state: Path, file: Path) -> None:
+    """Write all objects, keys and settings of the cluster to the new FILE, while it runs or not.
+
+    FILE opens the cluster to whoever reads it. Volumes and disks of machines are not in it.
+    """
+    from kindling.cluster import backups
+    from kindling.cluster import instance as instances
+
+    taken = backups.take(instances.require(state), file)
+    click.echo(f"{file}: {taken.objects} objects as of revision {taken.revision}")
+
+
+@main.command()
+@_state_option
+@click.argument("file", type=click.Path(path_type=Path))
+@_reporting
+def restore(state: Path, file: Path) -> None:
+    """Put the backup FILE in the place of the stopped cluster's objects, keys and settings.
+
+    Where there is no cluster, it is made of the backup. What is replaced is kept beside.
+    """
+    from kindling.cluster import backups
+
+    outcome = backups.restore(state, file)
+    restored, settled = outcome.restored, outcome.instance
+    click.echo(f"{settled.state}: {outcome.backup.objects} objects as of revision {outcome.backup.revision}")
+    click.echo(f"revisions go on from {restored.revision}, so that every client lists anew")
+    if restored.aside is not None:
+        click.echo(f"what was there: {restored.aside}")
+    if outcome.keys_replaced:
+        click.echo(
+            "the keys are the backup's: kubeconfigs and tokens made since, by others, are not accepted"
+        )
+    click.echo("start the cluster with the command: up")
+
+
+@main.command()
+@_state_option
 @click.option("--content", is_flag=True, help="Print the file itself instead of its path.")
 @_reporting
 def kubeconfig(state: Path, content: bool) -> None:

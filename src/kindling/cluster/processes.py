@@ -10,6 +10,9 @@ from kindling.cluster import isolation
 from kindling.cluster.containerd import SOCKET
 from kindling.cluster.instance import Instance
 
+DATABASE = "apiserver.db"
+"""Everything that the API server stores, in the state directory."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
@@ -41,7 +44,7 @@ def api_server_arguments(instance: Instance) -> list[str]:
     """Flags of the API server."""
     pki = instance.pki
     flags = {
-        "--storage": instance.state / "apiserver.db",
+        "--storage": instance.state / DATABASE,
         "--bind": f"127.0.0.1,{instance.gateway}",
         "--port": instance.api_port,
         "--advertise": instance.gateway,

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from kindling.apiserver.storage.journal import STORAGE_REFUSED
 from kindling.cluster.instance import Instance, NodeLayout
 from kubecore.json import get_list, get_str
 
@@ -46,6 +47,21 @@ def missing_parts(instance: Instance) -> str:
     if status != 200:
         return "the controllers"
     return ""
+
+
+def refusal(log: Path, since: int) -> str:
+    """Why the API server refuses to serve what is stored, if its log ends so.
+
+    Only what was logged after the first `since` bytes counts.
+    """
+    try:
+        with log.open("rb") as stream:
+            stream.seek(since)
+            lines = stream.read().splitlines()
+        record = orjson.loads(lines[-1])
+    except (OSError, IndexError, orjson.JSONDecodeError):
+        return ""
+    return get_str(record, "err") if get_str(record, "msg") == STORAGE_REFUSED else ""
 
 
 def _has_agent(node: NodeLayout) -> bool:

@@ -1,7 +1,7 @@
-"""``up``, ``down``, ``status``, ``reset``, ``kubeconfig`` and ``logs`` of the embedded cluster.
+"""``up``, ``down``, ``status``, ``reset``, ``backup``, ``restore``, ``kubeconfig`` and ``logs``.
 
-The cluster itself is kindling's, another program: it is started through its command line and used through
-its kubeconfig, like any other Kubernetes.
+They are about the embedded cluster, which is kindling's, another program: it is started through its command
+line and used through its kubeconfig, like any other Kubernetes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _up(options: argparse.Namespace) -> int:
 
 
 def _pass_on(options: argparse.Namespace) -> int:
-    if options.command in ("down", "reset"):
+    if options.command in ("down", "reset", "backup", "restore"):
         require_root(options.command)
     return kindling(options.command, *getattr(options, "rest", ()), state=options.state)
 
@@ -102,6 +102,16 @@ def _parser() -> argparse.ArgumentParser:
         ("down", _pass_on, "stop the cluster; its state stays"),
         ("status", _pass_on, "say what runs"),
         ("reset", _pass_on, "stop the cluster and remove every trace of it"),
+        (
+            "backup",
+            _pass_on,
+            "save all objects, keys and settings (machines' disks are not in it)",
+        ),
+        (
+            "restore",
+            _pass_on,
+            "put a backup in the place of the stopped cluster's",
+        ),
         ("kubeconfig", _kubeconfig, "print the administrator's kubeconfig"),
         ("logs", _pass_on, "show the log of a component"),
     ):
@@ -111,6 +121,8 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
         if name == "up":
             sub.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (default: 1)")
+        if name in ("backup", "restore"):
+            sub.add_argument("rest", nargs=1, metavar="FILE", help="the backup")
         if name == "logs":
             sub.add_argument("rest", nargs="*", metavar="COMPONENT", help="apiserver, controllers, node, ...")
     return parser

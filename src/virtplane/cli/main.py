@@ -20,6 +20,8 @@ _COMMANDS = {
     "down": _Command("virtplane.cli.cluster", "Stop the embedded cluster; its state stays"),
     "status": _Command("virtplane.cli.cluster", "Say what runs"),
     "reset": _Command("virtplane.cli.cluster", "Stop the embedded cluster and remove every trace of it"),
+    "backup": _Command("virtplane.cli.cluster", "Save the embedded cluster's objects, keys and settings"),
+    "restore": _Command("virtplane.cli.cluster", "Put a backup in the place of the embedded cluster's"),
     "kubeconfig": _Command("virtplane.cli.cluster", "Print the administrator's kubeconfig"),
     "logs": _Command("virtplane.cli.cluster", "Show the log of a component"),
     "demo": _Command("virtplane.cli.demo", "Start a virtual machine and show its console"),

@@ -47,7 +47,6 @@ class Backup:
 class Restored:
     """The outcome of a restore."""
 
-    backup: Backup
     revision: int
     """Where revisions go on: after any that a client may have seen."""
     aside: Path | None
@@ -112,10 +111,10 @@ def _read(path: Path, called: Path) -> Backup:
     return Backup(sum(not deleted for deleted in current.values()), content.revision, attachments)
 
 
-def restore(source: Path, path: Path, place: Callable[[Backup, str], None]) -> Restored:
+def restore(source: Path, path: Path, place: Callable[[str], None]) -> Restored:
     """Put the backup `source` in the place of the database `path`, which is kept aside.
 
-    `place` puts attached files where they belong; it gets a stamp for the names of what it replaces. A
+    `place` then puts other files where they belong; it gets a stamp for the names of what it replaces. A
     restore that is interrupted leaves a mark that keeps the server from starting until it is repeated.
     Revisions go on after every one that clients may have seen, and all history is gone, so that whoever
     watches is told to list again. Raises StorageError, also when the database is in use.
@@ -130,7 +129,7 @@ def restore(source: Path, path: Path, place: Callable[[Backup, str], None]) -> R
             marker = files.beside(path, _MARKER)
             files.write_durably(marker, b"")
             stamp = _free_stamp(path)
-            place(backup, stamp)
+            place(stamp)
             aside = _move_aside(path, stamp)
             files.publish(temporary, path)
         guard.note(revision)
@@ -143,7 +142,7 @@ def restore(source: Path, path: Path, place: Callable[[Backup, str], None]) -> R
         raise StorageError(f"{path} cannot be replaced: {error}") from error
     finally:
         guard.release()
-    return Restored(backup, revision, aside)
+    return Restored(revision, aside)
 
 
 def next_revision(backup: int, noted: int, now_seconds: float) -> int:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+STORAGE_REFUSED = "Storage cannot be used"
+"""The message of the API server's last log record when it ends because of a StorageError."""
+
 
 class Row(NamedTuple):
     """One revision of one object. `value` is the whole encoded object; of a deletion, its last state."""

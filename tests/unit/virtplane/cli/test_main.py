@@ -22,6 +22,8 @@ def test_help_lists_every_command(arguments: list[str], capsys: pytest.CaptureFi
         "down",
         "status",
         "reset",
+        "backup",
+        "restore",
         "kubeconfig",
         "logs",
         "demo",
@@ -46,6 +48,7 @@ def test_an_unknown_command_ends_with_two(capsys: pytest.CaptureFixture[str]) ->
         ("virtctl", "virtplane.cli.virtctl.main", ["--x"]),
         ("up", "virtplane.cli.cluster", ["up", "--x"]),
         ("logs", "virtplane.cli.cluster", ["logs", "--x"]),
+        ("backup", "virtplane.cli.cluster", ["backup", "--x"]),
     ],
 )
 def test_a_command_gets_its_arguments_and_gives_the_exit_code(
@@ -121,6 +124,10 @@ def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_s
     assert cluster.main(["status", "--state", str(tmp_path)]) == 4
     assert cluster.main(["logs", "--state", str(tmp_path), "apiserver"]) == 4
     assert seen == [("status", str(tmp_path)), ("logs", "apiserver", str(tmp_path))]
+    monkeypatch.setattr(terminal.os, "geteuid", lambda: 0)
+    for command in ("backup", "restore"):
+        assert cluster.main([command, "--state", str(tmp_path), "file"]) == 4
+        assert seen[-1] == (command, "file", str(tmp_path))
 
 
 _REPORT = """<testsuites><testsuite>
