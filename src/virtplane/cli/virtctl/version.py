@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kubecore.client import Client
-from virtplane import __version__
+from virtplane import KUBEVIRT_VERSION
 from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connection_flags, run_connected
 
 _FIELDS = {
@@ -40,9 +40,9 @@ async def _server(client: Client, _connection: Connection) -> None:
 def client_version() -> dict[str, Any]:
     """This program's version in the form of the server's."""
     return {
-        "gitVersion": f"v{__version__}",
+        "gitVersion": KUBEVIRT_VERSION,
         "gitTreeState": "clean",
-        "compiler": platform.python_implementation(),
+        "compiler": platform.python_implementation().lower(),
         "goVersion": f"python{platform.python_version()}",
         "platform": f"{platform.system().lower()}/{platform.machine().replace('x86_64', 'amd64')}",
     }

@@ -92,9 +92,9 @@ def version(release: str) -> JsonObject:
     return {
         "gitVersion": release,
         "gitCommit": "",
-        "gitTreeState": "",
+        "gitTreeState": "clean",
         "buildDate": "",
-        "goVersion": "",
+        "goVersion": f"python{platform.python_version()}",
         "compiler": platform.python_implementation().lower(),
         "platform": f"linux/{'amd64' if platform.machine() == 'x86_64' else platform.machine()}",
     }

@@ -9,12 +9,11 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.compute.instancetypes import apply as application
 from virtplane.compute.instancetypes import references
 from virtplane.compute.instancetypes.defaults import set_defaults
 from virtplane.compute.instancetypes.topology import TopologyError
-
-_FIELDS = ("apiVersion", "kind", "metadata", "spec", "status")
 
 
 class Expander:
@@ -63,20 +62,24 @@ class Expander:
 
     def problems(self, document: JsonObject) -> list[str]:
         """Why a document is no VM at all; empty when it is one."""
-        found = [f".{key} in body is a forbidden property" for key in document if key not in _FIELDS]
-        if "spec" not in document:
-            found += ["spec in body is required", 'spec in body must be of type object: "null"']
-        return found
+        return [cause.message for cause in schema_causes("VirtualMachine", document)]
 
 
 def typed(vm: JsonObject) -> JsonObject:
     """The VM with the parts that answers always show, empty or not."""
     result = deep_copy(vm)
-    result.setdefault("status", {})
+    _part(result, "status")
     result.setdefault("kind", "VirtualMachine")
-    template = result.setdefault("spec", {}).setdefault("template", {})
-    template.setdefault("metadata", {})
-    domain = template.setdefault("spec", {}).setdefault("domain", {})
-    domain.setdefault("resources", {})
-    domain.setdefault("devices", {})
+    template = _part(_part(result, "spec"), "template")
+    _part(template, "metadata")
+    domain = _part(_part(template, "spec"), "domain")
+    _part(domain, "resources")
+    _part(domain, "devices")
     return result
+
+
+def _part(parent: JsonObject, name: str) -> JsonObject:
+    """The object `name` of `parent`, made where it is missing or null."""
+    parent[name] = parent.get(name) or {}
+    found: JsonObject = parent[name]
+    return found

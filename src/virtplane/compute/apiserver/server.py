@@ -17,7 +17,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.runtime import Context, Manager
-from virtplane import __version__
+from virtplane import KUBEVIRT_VERSION
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig, effective
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
@@ -174,7 +174,7 @@ class Served:
         for end in ("", "/"):
             router.add_get(base + end, _document(lambda: discovery.resource_list(version)))
         router.add_get(f"/openapi/v3/apis/{SUBRESOURCES_GROUP}/{version}", _document(discovery.openapi_v3))
-        router.add_get(f"{base}/version", _document(lambda: discovery.version(__version__)))
+        router.add_get(f"{base}/version", _document(lambda: discovery.version(KUBEVIRT_VERSION)))
         router.add_get(f"{base}/guestfs", self._guestfs)
         router.add_get(f"{base}/healthz", self._healthz)
         instance = base + "/namespaces/{namespace}/virtualmachineinstances/{name}"

@@ -188,18 +188,21 @@ class Machines:
         found = await self._client.get(resources.PERSISTENT_VOLUME_CLAIMS, claim, meta.namespace(vm))
         memorydump.check_claim(vm, vmi, found)
         await self._patch(vm, memorydump.request_operations(vm, claim), False, "status")
-        return web.Response(status=202)
+        return _accepted_in_vain("memory dumps")
 
     async def remove_memory_dump(self, request: web.Request) -> web.Response:
         """Detaches the claim of memory dumps."""
         vm = await self._machine(request)
         await self._patch(vm, memorydump.removal_operations(vm), False, "status")
-        return web.Response(status=202)
+        return _accepted_in_vain("memory dumps")
 
     async def expand_spec(self, request: web.Request) -> web.Response:
         """The VM with instance type and preference applied."""
         vm = await self._machine(request)
-        return web.json_response(await self._instances.expander.expand(vm))
+        try:
+            return web.json_response(await self._instances.expander.expand(vm))
+        except StatusError as error:
+            raise refusals.internal(error.message) from error
 
     async def expand_given(self, request: web.Request) -> web.Response:
         """The VM in the body with instance type and preference applied."""
@@ -254,6 +257,12 @@ class Machines:
 
 def _is_failed_test(error: StatusError) -> bool:
     return error.code == 422 and not error.causes and "admission webhook" not in error.message
+
+
+def _accepted_in_vain(what: str) -> web.Response:
+    """The answer to a request that is noted, but that nothing carries out yet; its sender is warned."""
+    text = f"requests for {what} are accepted, but have no effect in this version"
+    return web.Response(status=202, headers={"Warning": f'299 - "{text}"'})
 
 
 def _require_hotplug(settings: ClusterConfig) -> None:

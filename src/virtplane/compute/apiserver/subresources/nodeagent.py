@@ -124,7 +124,7 @@ class NodeAgents:
 
 
 def _noting_refusals(texts: list[str]) -> aiohttp.TraceConfig:
-    """Puts what the server says when it refuses a websocket into `texts`; aiohttp's errors do not carry it."""
+    """What the server says when it refuses a websocket, put into `texts`: aiohttp's errors lack it."""
 
     async def note(
         _session: aiohttp.ClientSession, _context: object, answered: aiohttp.TraceRequestEndParams

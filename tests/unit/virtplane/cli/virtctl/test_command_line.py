@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from virtplane import __version__
+from virtplane import KUBEVIRT_VERSION
 from virtplane.cli.virtctl import main as program
 
 from .conftest import SUB, FakeServer, Virtctl
@@ -110,7 +110,7 @@ def test_what_stands_behind_two_dashes_is_left_alone() -> None:
 def test_version_names_client_and_server(api: FakeServer, virtctl: Virtctl) -> None:
     api.answers["GET", _VERSION] = (200, {"gitVersion": "v1.9.0", "goVersion": "python3.11"})
     first, second = virtctl("version").out.splitlines()
-    assert first.startswith(f'Client Version: version.Info{{GitVersion:"v{__version__}", GitCommit:"", ')
+    assert first.startswith(f'Client Version: version.Info{{GitVersion:"{KUBEVIRT_VERSION}", GitCommit:"", ')
     assert second == (
         'Server Version: version.Info{GitVersion:"v1.9.0", GitCommit:"", GitTreeState:"", BuildDate:"",'
         ' GoVersion:"python3.11", Compiler:"", Platform:""}'
