@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -19,6 +21,10 @@ from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 NAME = "cronjob-controller"
 SCHEDULED_AT = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+_EVERY = "@every "
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(h|ms|us|ns|m|s)")
+_DURATION = re.compile(f"(?:{_PART.pattern})+")
 MANY_MISSED = 100
 """More missed times than this are told as a warning; only the last one is made up for."""
 
@@ -27,9 +33,14 @@ class BadSchedule(Exception):
     """The schedule or the time zone cannot be understood."""
 
 
-def schedule(cron_job: JsonObject, since: datetime) -> CronSim:
-    """The times after `since`, in the job's time zone. Raises BadSchedule."""
-    text = get_str(cron_job, "spec", "schedule")
+def schedule(cron_job: JsonObject, since: datetime) -> Iterator[datetime]:
+    """The times after `since`, in the job's time zone. Raises BadSchedule.
+
+    A question mark says the same as an asterisk.
+    """
+    text = get_str(cron_job, "spec", "schedule").replace("?", "*")
+    if text.startswith(_EVERY):
+        return _repeated(text.removeprefix(_EVERY), since)
     named = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *"}
     named |= {"@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *"}
     named |= {"@annually": "0 0 1 1 *"}
@@ -38,6 +49,16 @@ def schedule(cron_job: JsonObject, since: datetime) -> CronSim:
         return CronSim(named.get(text, text), since.astimezone(zone))
     except (CronSimError, ZoneInfoNotFoundError, ValueError) as error:
         raise BadSchedule(str(error)) from error
+
+
+def _repeated(duration: str, since: datetime) -> Iterator[datetime]:
+    """Every `duration` (like ``1h30m``, at least a second) from the second of `since` on."""
+    if not _DURATION.fullmatch(duration):
+        raise BadSchedule(f"failed to parse duration {_EVERY}{duration}")
+    parts = _PART.findall(duration)
+    seconds = max(1, int(sum(float(amount) * _SECONDS[unit] for amount, unit in parts)))
+    first = since.replace(microsecond=0)
+    return (first + timedelta(seconds=seconds * times) for times in count(1))
 
 
 def last_due(cron_job: JsonObject, now: datetime) -> tuple[datetime | None, int]:

@@ -256,3 +256,18 @@ def test_times_follow_the_zone_and_missed_ones_are_made_up_for_once() -> None:
     assert seconds_to_next(cron_job("@hourly"), now) == pytest.approx(1800.1)
     with pytest.raises(BadSchedule):
         last_due(cron_job("not a schedule"), now)
+
+
+def test_a_question_mark_in_a_schedule_says_any() -> None:
+    now = datetime(2026, 1, 1, 0, 2, 30, tzinfo=UTC)
+
+    assert last_due(cron_job("*/1 * * * ?"), now) == (datetime(2026, 1, 1, 0, 2, tzinfo=UTC), 2)
+
+
+def test_a_schedule_can_be_an_interval_from_the_last_time() -> None:
+    now = datetime(2026, 1, 1, 3, 30, tzinfo=UTC)
+
+    assert last_due(cron_job("@every 1h30m"), now) == (datetime(2026, 1, 1, 3, tzinfo=UTC), 2)
+    assert seconds_to_next(cron_job("@every 90s"), now) == pytest.approx(90.1)
+    with pytest.raises(BadSchedule):
+        last_due(cron_job("@every tuesday"), now)
