@@ -23,6 +23,7 @@ from .service_accounts import TokenAuthority
 
 _AUTHORIZATION = "authorization.k8s.io"
 _AUTHENTICATION = "authentication.k8s.io"
+_INVALID_TOKEN = "invalid bearer token"
 
 Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 Published = Callable[[str, str, str], ResourceDefinition]
@@ -94,12 +95,12 @@ class Reviews:
 
     async def _token(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
         spec = review.get("spec") or {}
-        token, wanted = str(spec.pop("token", "") or ""), list(spec.get("audiences") or ())
+        token, wanted = str(spec.get("token") or ""), list(spec.get("audiences") or ())
         if not token:
             raise errors.bad_request("token is required for TokenReview in authentication")
         if ctx.namespace:
             raise errors.bad_request("namespace is not allowed on this type")
-        status: JsonObject = {"user": {}}
+        status: JsonObject = {"user": {}, "error": _INVALID_TOKEN}
         audiences = wanted or list(self._authority.audiences)
         static = self._authenticator.static_tokens.get(token)
         found = self._authority.review(token, audiences) if static is None else None
@@ -107,14 +108,7 @@ class Reviews:
         if user is not None:
             status = {"authenticated": True, "user": with_authenticated(user).to_json()}
             status["audiences"] = list(found.audiences) if found is not None else audiences
-        managed.track_write(
-            self._by_kind["TokenReview"], None, {**review, "spec": {**spec, "token": token}}, ctx
-        )
-        review["spec"] = spec
-        answer = self._answer(ctx, review, status)
-        if not spec:
-            answer.pop("spec")
-        return answer
+        return self._answer(ctx, review, status)
 
     async def _self_subject(self, ctx: RequestContext, review: JsonObject) -> JsonObject:
         return {
