@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
@@ -11,28 +11,34 @@ from .containers import containers, named, names_where, quoted, security, setter
 
 Violation = tuple[str, str]
 """(reason, detail)."""
+Check = Callable[[JsonObject, JsonObject], Violation | None]
+"""Looks at a pod or template and at its spec."""
 
 _CAPABILITIES = frozenset(
     {"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE"}
     | {"SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
 )
-_SYSCTLS = frozenset(
+SYSCTLS_1_0 = frozenset(
     {
         "kernel.shm_rmid_forced",
         "net.ipv4.ip_local_port_range",
         "net.ipv4.tcp_syncookies",
         "net.ipv4.ping_group_range",
         "net.ipv4.ip_unprivileged_port_start",
-        "net.ipv4.ip_local_reserved_ports",
-        "net.ipv4.tcp_keepalive_time",
-        "net.ipv4.tcp_fin_timeout",
-        "net.ipv4.tcp_keepalive_intvl",
-        "net.ipv4.tcp_keepalive_probes",
-        "net.ipv4.tcp_rmem",
-        "net.ipv4.tcp_wmem",
     }
 )
-_SELINUX_TYPES = frozenset({"", "container_t", "container_init_t", "container_kvm_t", "container_engine_t"})
+SYSCTLS_1_27 = SYSCTLS_1_0 | {"net.ipv4.ip_local_reserved_ports"}
+SYSCTLS_1_29 = SYSCTLS_1_27 | {
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+}
+SYSCTLS_1_32 = SYSCTLS_1_29 | {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"}
+SELINUX_TYPES_1_0 = frozenset({"", "container_t", "container_init_t", "container_kvm_t"})
+SELINUX_TYPES_1_31 = SELINUX_TYPES_1_0 | {"container_engine_t"}
+_SECCOMP_POD_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP_CONTAINER_ANNOTATION = "container.seccomp.security.alpha.kubernetes.io/"
 _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 
@@ -150,13 +156,6 @@ def _hosts(container: JsonObject) -> Iterator[str]:
 
 
 def proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """/proc is masked, except in pods with users of their own."""
-    if spec.get("hostUsers") is False:
-        return None
-    return unmasked_proc_mount(pod, spec)
-
-
-def unmasked_proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """/proc is masked."""
     names, kinds = [], set()
     for container in containers(spec):
@@ -169,7 +168,9 @@ def unmasked_proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
     return "procMount", f"{named(names)} must not set securityContext.procMount to {quoted(sorted(kinds))}"
 
 
-def se_linux(pod: JsonObject, spec: JsonObject) -> Violation | None:
+def se_linux(
+    pod: JsonObject, spec: JsonObject, *, allowed: frozenset[str] = SELINUX_TYPES_1_31
+) -> Violation | None:
     """SELinux types of containers only, no users and roles."""
     types: set[str] = set()
     sets_user = sets_role = False
@@ -177,8 +178,8 @@ def se_linux(pod: JsonObject, spec: JsonObject) -> Violation | None:
     for holder in (spec, *containers(spec)):
         options = get_object(security(holder), "seLinuxOptions")
         kind = str(options.get("type") or "")
-        bad = kind not in _SELINUX_TYPES or bool(options.get("user")) or bool(options.get("role"))
-        if kind not in _SELINUX_TYPES:
+        bad = kind not in allowed or bool(options.get("user")) or bool(options.get("role"))
+        if kind not in allowed:
             types.add(kind)
         sets_user |= bool(options.get("user"))
         sets_role |= bool(options.get("role"))
@@ -218,10 +219,27 @@ def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
     )
 
 
-def sysctls(pod: JsonObject, spec: JsonObject) -> Violation | None:
+def seccomp_annotations(pod: JsonObject, spec: JsonObject) -> Violation | None:
+    """Seccomp is not switched off, as pods said it before it was a field (until 1.18)."""
+    annotations = meta.annotations(pod)
+    keys = [_SECCOMP_POD_ANNOTATION]
+    keys += [f"{_SECCOMP_CONTAINER_ANNOTATION}{each.get('name')}" for each in containers(spec)]
+    bad = sorted(
+        f'{key}="{value}"'
+        for key in keys
+        if (value := annotations.get(key)) is not None
+        and value not in ("runtime/default", "docker/default")
+        and not value.startswith("localhost/")
+    )
+    if not bad:
+        return None
+    return "seccompProfile", f"forbidden annotation{'s' if len(bad) > 1 else ''} {', '.join(bad)}"
+
+
+def sysctls(pod: JsonObject, spec: JsonObject, *, allowed: frozenset[str] = SYSCTLS_1_32) -> Violation | None:
     """Only sysctls that stay inside the pod."""
     found = [str(each.get("name")) for each in get_list(security(spec), "sysctls")]
-    bad = [name for name in found if name not in _SYSCTLS]
+    bad = [name for name in found if name not in allowed]
     return ("forbidden sysctls", ", ".join(bad)) if bad else None
 
 

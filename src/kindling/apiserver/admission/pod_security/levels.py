@@ -1,64 +1,91 @@
-"""The three levels, and what a pod violates of them.
-
-Versions of the standard before the latest are treated as the latest: rules have only been relaxed since,
-or tightened for fields that older pods cannot have.
-"""
+"""The three levels in all their versions, and what a pod violates of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 
 from . import baseline, restricted
-from .baseline import Violation
+from .baseline import Check, Violation
 
-Check = Callable[[JsonObject, JsonObject], Violation | None]
 LEVELS = ("privileged", "baseline", "restricted")
 PREFIX = "pod-security.kubernetes.io/"
 MODES = ("enforce", "audit", "warn")
 _VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]{0,2})\Z")
 
-_SHARED: tuple[Check, ...] = (
-    baseline.app_armor,
-    baseline.host_namespaces,
-    baseline.host_ports,
-    baseline.probe_hosts,
-    baseline.privileged,
-    baseline.se_linux,
-    baseline.sysctls,
-    baseline.host_process,
+_LATEST = 1000
+
+History = Sequence[tuple[int, Check]]
+"""One rule over time: each check with the minor version of Kubernetes that brought it, oldest first."""
+
+_SE_LINUX: History = (
+    (0, partial(baseline.se_linux, allowed=baseline.SELINUX_TYPES_1_0)),
+    (31, partial(baseline.se_linux, allowed=baseline.SELINUX_TYPES_1_31)),
 )
-BASELINE: tuple[Check, ...] = (
-    baseline.app_armor,
-    baseline.capabilities,
-    baseline.host_namespaces,
-    baseline.host_path,
-    baseline.host_ports,
-    baseline.probe_hosts,
-    baseline.privileged,
-    baseline.proc_mount,
-    baseline.se_linux,
-    baseline.seccomp,
-    baseline.sysctls,
-    baseline.host_process,
+_SYSCTLS: History = (
+    (0, partial(baseline.sysctls, allowed=baseline.SYSCTLS_1_0)),
+    (27, partial(baseline.sysctls, allowed=baseline.SYSCTLS_1_27)),
+    (29, partial(baseline.sysctls, allowed=baseline.SYSCTLS_1_29)),
+    (32, partial(baseline.sysctls, allowed=baseline.SYSCTLS_1_32)),
+)
+_SHARED: tuple[History, ...] = (
+    [(0, baseline.app_armor)],
+    [(0, baseline.host_namespaces)],
+    [(0, baseline.host_ports)],
+    [(34, baseline.probe_hosts)],
+    [(0, baseline.privileged)],
+    _SE_LINUX,
+    _SYSCTLS,
+    [(0, baseline.host_process)],
+)
+BASELINE: tuple[History, ...] = (
+    [(0, baseline.app_armor)],
+    [(0, baseline.capabilities)],
+    [(0, baseline.host_namespaces)],
+    [(0, baseline.host_path)],
+    [(0, baseline.host_ports)],
+    [(34, baseline.probe_hosts)],
+    [(0, baseline.privileged)],
+    [(0, baseline.proc_mount), (35, restricted.without_own_users(baseline.proc_mount))],
+    _SE_LINUX,
+    [(0, baseline.seccomp_annotations), (19, baseline.seccomp)],
+    _SYSCTLS,
+    [(0, baseline.host_process)],
 )
 """In the order in which violations are reported."""
-RESTRICTED: tuple[Check, ...] = (
+RESTRICTED: tuple[History, ...] = (
     *_SHARED,
-    restricted.privilege_escalation,
-    restricted.capabilities,
-    restricted.proc_mount,
-    restricted.volume_types,
-    restricted.run_as_non_root,
-    restricted.run_as_user,
-    restricted.seccomp,
+    [(8, restricted.privilege_escalation), (25, restricted.not_on_windows(restricted.privilege_escalation))],
+    [
+        (0, baseline.capabilities),
+        (22, restricted.capabilities),
+        (25, restricted.not_on_windows(restricted.capabilities)),
+    ],
+    [(0, baseline.proc_mount)],
+    [(0, restricted.volume_types)],
+    [(0, restricted.run_as_non_root), (35, restricted.without_own_users(restricted.run_as_non_root))],
+    [(23, restricted.run_as_user), (35, restricted.without_own_users(restricted.run_as_user))],
+    [
+        (0, baseline.seccomp_annotations),
+        (19, restricted.seccomp),
+        (25, restricted.not_on_windows(restricted.seccomp)),
+    ],
 )
 """Checks of the baseline that a stricter one covers are left out."""
+
+
+def checks_of(level: str, version: str) -> list[Check]:
+    """The checks of a level as they were in a version; versions to come are the latest."""
+    minor = _LATEST if version == "latest" else int(version.removeprefix("v1."))
+    histories = {"baseline": BASELINE, "restricted": RESTRICTED}.get(level, ())
+    valid = ([check for since, check in history if since <= minor] for history in histories)
+    return [checks[-1] for checks in valid if checks]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +100,7 @@ class Policy:
 
     def violations(self, pod: JsonObject, spec: JsonObject) -> list[Violation]:
         """What the pod (or template: metadata and spec) violates."""
-        checks = {"baseline": BASELINE, "restricted": RESTRICTED}.get(self.level, ())
+        checks = checks_of(self.level, self.version)
         return [violation for check in checks if (violation := check(pod, spec)) is not None]
 
 

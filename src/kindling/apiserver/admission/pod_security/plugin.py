@@ -10,7 +10,7 @@ from kubecore.objects import meta
 from kubecore.resources import NAMESPACES, PODS
 
 from ..base import PluginBase, concerns, refuse
-from .levels import MODES, PREFIX, Policy, describe, policy_of, spec_of, validate_labels
+from .levels import PREFIX, Policy, describe, policy_of, spec_of, validate_labels
 
 _WORKLOADS = frozenset(
     {
@@ -92,10 +92,6 @@ class PodSecurity(PluginBase):
         known = {error.field + error.body() for error in validate_labels(old or {})}
         if any(error.field + error.body() not in known for error in wrong):
             raise errors.invalid("Namespace", "", meta.name(namespace), wrong)
-        for mode in MODES:
-            version = policy_of(namespace, mode).version
-            if version != "latest":
-                attributes.ctx.warn(f"{PREFIX}{mode}-version: {version} is treated as the latest version")
         after = policy_of(namespace, "enforce")
         if old is None or after == policy_of(old, "enforce") or after.level == "privileged":
             return

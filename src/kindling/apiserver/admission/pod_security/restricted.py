@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object
 
-from .baseline import Violation, unmasked_proc_mount
+from .baseline import Check, Violation
 from .containers import containers, named, names_where, quoted, security, setters
 
 _VOLUME_TYPES = frozenset(
@@ -13,14 +13,26 @@ _VOLUME_TYPES = frozenset(
 )
 
 
-def _is_windows(spec: JsonObject) -> bool:
-    return get_object(spec, "os").get("name") == "windows"
+def not_on_windows(check: Check) -> Check:
+    """The check, for pods that do not say they are for Windows (since 1.25)."""
+
+    def checked(pod: JsonObject, spec: JsonObject) -> Violation | None:
+        return None if get_object(spec, "os").get("name") == "windows" else check(pod, spec)
+
+    return checked
+
+
+def without_own_users(check: Check) -> Check:
+    """The check, for pods whose root is the host's (since 1.35)."""
+
+    def checked(pod: JsonObject, spec: JsonObject) -> Violation | None:
+        return None if spec.get("hostUsers") is False else check(pod, spec)
+
+    return checked
 
 
 def privilege_escalation(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """No process gets more rights than its parent."""
-    if _is_windows(spec):
-        return None
     names = names_where(spec, lambda each: security(each).get("allowPrivilegeEscalation") is not False)
     if not names:
         return None
@@ -32,8 +44,6 @@ def privilege_escalation(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """All capabilities are dropped; one may be added."""
-    if _is_windows(spec):
-        return None
     keeping = names_where(spec, lambda each: "ALL" not in get_list(security(each), "capabilities", "drop"))
     adding, added = [], set()
     for container in containers(spec):
@@ -49,11 +59,6 @@ def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
             f"{named(adding)} must not include {quoted(sorted(added))} in securityContext.capabilities.add"
         )
     return ("unrestricted capabilities", "; ".join(details)) if details else None
-
-
-def proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """/proc is masked, whatever the users are."""
-    return unmasked_proc_mount(pod, spec)
 
 
 def volume_types(pod: JsonObject, spec: JsonObject) -> Violation | None:
@@ -76,9 +81,7 @@ def volume_types(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 
 def run_as_non_root(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """Containers promise not to run as root, except in pods with users of their own."""
-    if spec.get("hostUsers") is False:
-        return None
+    """Containers promise not to run as root."""
     pod_value = security(spec).get("runAsNonRoot")
     explicit = names_where(spec, lambda each: security(each).get("runAsNonRoot") is False)
     implicit = names_where(spec, lambda each: security(each).get("runAsNonRoot") is None)
@@ -93,9 +96,7 @@ def run_as_non_root(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 
 def run_as_user(pod: JsonObject, spec: JsonObject) -> Violation | None:
-    """User 0 is root, except in pods with users of their own."""
-    if spec.get("hostUsers") is False:
-        return None
+    """User 0 is root."""
     pod_sets = security(spec).get("runAsUser") == 0
     names = names_where(spec, lambda each: security(each).get("runAsUser") == 0)
     if not pod_sets and not names:
@@ -105,8 +106,6 @@ def run_as_user(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """Every container has a seccomp profile."""
-    if _is_windows(spec):
-        return None
     allowed = ("RuntimeDefault", "Localhost")
 
     def kind(holder: JsonObject) -> str:

@@ -103,6 +103,69 @@ def labelled(**labels: str) -> JsonObject:
     return {"metadata": {"name": "ns", "labels": {PREFIX + key: value for key, value in labels.items()}}}
 
 
+@pytest.mark.parametrize(
+    ("level", "made", "allowed", "refused"),
+    [
+        (
+            "baseline",
+            pod(securityContext={"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}),
+            "v1.32",
+            "v1.31",
+        ),
+        (
+            "baseline",
+            pod(securityContext={"seLinuxOptions": {"type": "container_engine_t"}}),
+            "v1.31",
+            "v1.30",
+        ),
+        (
+            "baseline",
+            pod(
+                containers=[
+                    {"name": "main", "livenessProbe": {"httpGet": {"host": "example.com", "port": 80}}}
+                ]
+            ),
+            "v1.33",
+            "v1.34",
+        ),
+        ("baseline", pod(securityContext={"seccompProfile": {"type": "Unconfined"}}), "v1.18", "v1.19"),
+        (
+            "baseline",
+            pod(hostUsers=False, containers=[secured({"procMount": "Unmasked"})]),
+            "v1.35",
+            "v1.34",
+        ),
+        (
+            "restricted",
+            pod(securityContext={"runAsUser": 0}, containers=[secured(GOOD)]),
+            "v1.22",
+            "v1.23",
+        ),
+        (
+            "restricted",
+            pod(os={"name": "windows"}, containers=[secured({"runAsNonRoot": True})]),
+            "v1.25",
+            "v1.24",
+        ),
+    ],
+)
+def test_a_namespace_may_keep_to_an_older_version_of_the_standard(
+    level: str, made: JsonObject, allowed: str, refused: str
+) -> None:
+    assert Policy(level, allowed).violations(made, made["spec"]) == []
+    assert len(Policy(level, refused).violations(made, made["spec"])) >= 1
+
+
+def test_annotations_switched_seccomp_off_before_it_was_a_field() -> None:
+    made = pod()
+    made["metadata"]["annotations"] = {"seccomp.security.alpha.kubernetes.io/pod": "unconfined"}
+    found = describe(Policy("baseline", "v1.18").violations(made, made["spec"]))
+    assert found == (
+        'seccompProfile (forbidden annotation seccomp.security.alpha.kubernetes.io/pod="unconfined")'
+    )
+    assert Policy("baseline", "v1.19").violations(made, made["spec"]) == []
+
+
 async def test_pods_are_refused_and_workloads_warned_about() -> None:
     cluster = Cluster()
     cluster.objects.put(NAMESPACES, labelled(enforce="baseline", warn="baseline"))
