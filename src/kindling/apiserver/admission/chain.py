@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 
 from .base import Plugin
+from .certificates import Certificates
 from .ingress_class import DefaultIngressClass
 from .limit_ranger import LimitRanger
 from .mutating_policies import MutatingPolicies
@@ -69,6 +70,7 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
         DefaultStorageClass(environment.objects),
         StorageProtection(),
         ClaimResize(environment.objects),
+        Certificates(environment),
         DefaultIngressClass(environment.objects),
         MutatingPolicies(environment),
         MutatingWebhooks(environment, calls),

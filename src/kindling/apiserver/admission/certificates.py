@@ -1,0 +1,84 @@
+"""Who may decide about certificate requests, who may sign them, and for whom nothing is signed.
+
+Three plugins of Kubernetes in one: CertificateApproval, CertificateSigning, CertificateSubjectRestriction.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from kindling.apiserver.registry.admission import (
+    AdmissionAttributes,
+    AdmissionEnvironment,
+    AuthorizationQuery,
+)
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects.fields import go_quote
+from kubecore.resources import ResourceType
+
+from .base import PluginBase, concerns, refuse
+
+REQUESTS = ResourceType(
+    "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
+)
+_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
+_MASTERS = "system:masters"
+
+
+class Certificates(PluginBase):
+    """See the module."""
+
+    def __init__(self, environment: AdmissionEnvironment) -> None:
+        self._authorize = environment.authorize
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        """Refuse whom the signer's name is not open to."""
+        request = attributes.object
+        if request is None:
+            return
+        if concerns(attributes, REQUESTS, "CREATE"):
+            _check_subject(attributes, request)
+        elif concerns(attributes, REQUESTS, "UPDATE", subresource="approval"):
+            self._check(attributes, request, "approve")
+        elif concerns(attributes, REQUESTS, "UPDATE", subresource="status") and _is_signed(attributes):
+            self._check(attributes, request, "sign")
+
+    def _check(self, attributes: AdmissionAttributes, request: JsonObject, verb: str) -> None:
+        signer = get_str(request, "spec", "signerName")
+        user = attributes.ctx.user
+        for name in (signer, f"{signer.partition('/')[0]}/*"):
+            query = AuthorizationQuery(user, verb, REQUESTS.group, "*", "signers", name=name)
+            if self._authorize(query)[0]:
+                return
+        raise refuse(attributes, f"user not permitted to {verb} requests with signerName {go_quote(signer)}")
+
+
+def _is_signed(attributes: AdmissionAttributes) -> bool:
+    """Whether a change of the status says something that only the signer knows."""
+    old, new = attributes.old_object or {}, attributes.object or {}
+    return get_str(old, "status", "certificate") != get_str(new, "status", "certificate") or get_list(
+        old, "status", "conditions"
+    ) != get_list(new, "status", "conditions")
+
+
+def _check_subject(attributes: AdmissionAttributes, request: JsonObject) -> None:
+    """Nobody becomes a master of the cluster by a certificate of its own client signer."""
+    if get_str(request, "spec", "signerName") != _CLIENT_SIGNER:
+        return
+    if _MASTERS in _organisations(get_str(request, "spec", "request")):
+        raise refuse(attributes, f"use of {_CLIENT_SIGNER} signer with {_MASTERS} group is not allowed")
+
+
+def _organisations(encoded: str) -> Iterator[str]:
+    """The groups that a request asks for. What cannot be read has been refused by validation."""
+    try:
+        subject = x509.load_pem_x509_csr(base64.b64decode(encoded)).subject
+    except (ValueError, binascii.Error):
+        return
+    for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME):
+        yield str(attribute.value)
