@@ -72,6 +72,9 @@ STORAGE_CLASSES = ResourceType("storage.k8s.io", "v1", "storageclasses", "Storag
 VOLUME_ATTACHMENTS = ResourceType("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False)
 CSI_NODES = ResourceType("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 CSI_DRIVERS = ResourceType("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
+CERTIFICATE_REQUESTS = ResourceType(
+    "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
+)
 PRIORITY_CLASSES = ResourceType("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 ROLES = ResourceType("rbac.authorization.k8s.io", "v1", "roles", "Role")
 ROLE_BINDINGS = ResourceType("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")

@@ -19,13 +19,10 @@ from kindling.apiserver.registry.admission import (
 )
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.fields import go_quote
-from kubecore.resources import ResourceType
+from kubecore.resources import CERTIFICATE_REQUESTS
 
 from .base import PluginBase, concerns, refuse
 
-REQUESTS = ResourceType(
-    "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
-)
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _MASTERS = "system:masters"
 
@@ -41,18 +38,20 @@ class Certificates(PluginBase):
         request = attributes.object
         if request is None:
             return
-        if concerns(attributes, REQUESTS, "CREATE"):
+        if concerns(attributes, CERTIFICATE_REQUESTS, "CREATE"):
             _check_subject(attributes, request)
-        elif concerns(attributes, REQUESTS, "UPDATE", subresource="approval"):
+        elif concerns(attributes, CERTIFICATE_REQUESTS, "UPDATE", subresource="approval"):
             self._check(attributes, request, "approve")
-        elif concerns(attributes, REQUESTS, "UPDATE", subresource="status") and _is_signed(attributes):
+        elif concerns(attributes, CERTIFICATE_REQUESTS, "UPDATE", subresource="status") and _is_signed(
+            attributes
+        ):
             self._check(attributes, request, "sign")
 
     def _check(self, attributes: AdmissionAttributes, request: JsonObject, verb: str) -> None:
         signer = get_str(request, "spec", "signerName")
         user = attributes.ctx.user
         for name in (signer, f"{signer.partition('/')[0]}/*"):
-            query = AuthorizationQuery(user, verb, REQUESTS.group, "*", "signers", name=name)
+            query = AuthorizationQuery(user, verb, CERTIFICATE_REQUESTS.group, "*", "signers", name=name)
             if self._authorize(query)[0]:
                 return
         raise refuse(attributes, f"user not permitted to {verb} requests with signerName {go_quote(signer)}")

@@ -11,15 +11,12 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError
 from kubecore.objects.names import is_path_segment_name
 from kubecore.objects.times import now_rfc3339
-from kubecore.resources import ResourceType
+from kubecore.resources import CERTIFICATE_REQUESTS
 
 from .base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
 from .certificate_validation import validate_conditions, validate_request, validate_request_update
 from .printing import AGE, NAME, NONE, Table, age, human_duration, plain
 
-REQUESTS = ResourceType(
-    "certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False
-)
 _DECISIONS = ("Approved", "Denied")
 
 
@@ -158,7 +155,7 @@ def definitions() -> list[ResourceDefinition]:
     )
     return [
         builtin(
-            REQUESTS,
+            CERTIFICATE_REQUESTS,
             strategy,
             short=("csr",),
             table=Table(columns, _cells),

@@ -12,9 +12,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from tests.support.admission import Cluster
 
-from kindling.apiserver.admission.certificates import REQUESTS, Certificates
+from kindling.apiserver.admission.certificates import Certificates
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy
+from kubecore.resources import CERTIFICATE_REQUESTS
 
 
 def _encoded(*organisations: str) -> str:
@@ -35,7 +36,7 @@ def _request(signer: str = "example.com/mine", *organisations: str, **status: An
 
 async def refusal(cluster: Cluster, obj: JsonObject, **more: Any) -> str:
     try:
-        await Certificates(cluster.environment).validate(cluster.request(REQUESTS, obj, **more))
+        await Certificates(cluster.environment).validate(cluster.request(CERTIFICATE_REQUESTS, obj, **more))
     except StatusError as error:
         assert error.code == 403
         return error.message.partition(" is forbidden: ")[2]
