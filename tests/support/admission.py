@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from kindling.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
-from kindling.apiserver.kinds import builtin_definitions
+from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.admission import (
     AdmissionAttributes,
     AdmissionEnvironment,

@@ -76,7 +76,7 @@ async def running_server(
     token_file.write_text(f'{ADMIN_TOKEN},admin,1,"system:masters"\n')
     base = Settings(port=0, tls_cert=cert_file, tls_key=key_file, client_ca=ca_file, token_file=token_file)
     if definitions is None:
-        from kindling.apiserver.kinds import builtin_definitions
+        from kindling.apiserver.kinds.served import builtin_definitions
 
         definitions = builtin_definitions()
     server = ApiServer(replace(base, **settings), definitions)

@@ -25,6 +25,10 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(SCRIPT, root / "virtplane")
     (root / "requirements.lock").touch()
     (root / "requirements-dev.lock").touch()
+    kinds = root / "src/kindling/apiserver/kinds"
+    kinds.mkdir(parents=True)
+    for module in ("definitions.py", "data_file.py"):
+        (kinds / module).touch()
     return root
 
 
@@ -88,7 +92,9 @@ def test_what_apt_said_is_shown_when_it_fails(checkout: Path) -> None:
 def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
     _environment(checkout)
     fingerprint = subprocess.run(
-        "cat virtplane requirements.lock requirements-dev.lock | cksum | cut -d ' ' -f 1",
+        "cat virtplane requirements.lock requirements-dev.lock"
+        " src/kindling/apiserver/kinds/definitions.py src/kindling/apiserver/kinds/data_file.py"
+        " | cksum | cut -d ' ' -f 1",
         shell=True,
         cwd=checkout,
         capture_output=True,

@@ -16,7 +16,7 @@ from pathlib import Path
 import uvloop
 
 from .app import ApiServer
-from .kinds import builtin_definitions
+from .kinds.served import builtin_definitions
 from .settings import Settings
 from .storage.journal import STORAGE_REFUSED, StorageError
 

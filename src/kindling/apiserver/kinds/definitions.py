@@ -1,4 +1,4 @@
-"""The file of definitions of the built-in kinds: taken from a published package, compressed, made once.
+"""The file of definitions of the built-in kinds: taken from a published package, made once.
 
 The Kubernetes OpenAPI definitions come from the PyPI package ``kubernetes-validate``, which carries every
 recent release (some 100 MB). Users need one of them: ``python -m kindling.apiserver.kinds.definitions``
@@ -11,9 +11,7 @@ validators; both are undone here so that the definitions read like those a Kuber
 What the definitions lack: the ``default: {}`` markers of OpenAPI v3, and internal kinds (Table, WatchEvent of
 other groups). Which zero values survive on the wire is not in them either: see ``wire``.
 
-File format: zlib over one JSON header line, then the JSON of all definitions, first without descriptions
-(for use), then with them (for publishing). The header gives offsets, so that definitions are parsed one by
-one when somebody asks for them.
+Definitions of alpha and beta versions are left out; none of them is served. File format: see ``data_file``.
 """
 
 from __future__ import annotations
@@ -21,11 +19,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,19 +32,12 @@ import orjson
 
 from kubecore.json import JsonObject
 
-KUBERNETES_RELEASE = "1.36"
-"""The release whose definitions are served."""
+from .data_file import DATA_FILE, FORMAT, KUBERNETES_RELEASE, PREFIX, SchemasMissing
 
-DATA_FILE = Path(__file__).with_name("definitions.bin")
 SOURCE_PACKAGE = "kubernetes-validate==1.37.0"
 """What carries the definitions (of this release among others)."""
+_UNSTABLE = re.compile(r"\.v[0-9]+(alpha|beta)[0-9]+\.")
 _MEMBER = f"kubernetes-json-schema/v{KUBERNETES_RELEASE}.0-local/_definitions.json"
-FORMAT = 2
-PREFIX = "#/components/schemas/"
-
-
-class SchemasMissing(Exception):
-    """The data file is absent and the package to make it from is not installed."""
 
 
 def installed_definitions() -> bytes:
@@ -121,7 +112,11 @@ def build(definitions: Mapping[str, JsonObject]) -> bytes:
     plain: list[bytes] = []
     described: list[bytes] = []
     offset = 0
-    converted = {name: _special(name, convert(raw, descriptions=True)) for name, raw in definitions.items()}
+    converted = {
+        name: _special(name, convert(raw, descriptions=True))
+        for name, raw in definitions.items()
+        if not _UNSTABLE.search(name)
+    }
     for name, raw in converted.items():
         for kind in raw.get("x-kubernetes-group-version-kind") or ():
             kinds.setdefault(f"{kind['group']}/{kind['version']}/{kind['kind']}", name)
@@ -135,7 +130,7 @@ def build(definitions: Mapping[str, JsonObject]) -> bytes:
         index[name] += [offset, len(encoded)]
         offset += len(encoded)
     header = orjson.dumps({"format": FORMAT, "release": KUBERNETES_RELEASE, "index": index, "kinds": kinds})
-    return zlib.compress(b"\n".join((header, b"".join(plain + described))), 6)
+    return b"\n".join((header, b"".join(plain + described)))
 
 
 def _special(name: str, raw: JsonObject) -> JsonObject:

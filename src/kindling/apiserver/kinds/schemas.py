@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import orjson
-
 from kubecore.json import JsonObject
 from kubecore.schema.model import Schema, SchemaSet
 
-from .definitions import DATA_FILE, FORMAT, KUBERNETES_RELEASE, PREFIX, SchemasMissing, main, write
+from .data_file import PREFIX, DataFile, SchemasMissing
 
 __all__ = ["BuiltinSchemas", "PublishedDefinitions", "SchemasMissing", "builtin_schemas"]
 
@@ -21,25 +17,22 @@ __all__ = ["BuiltinSchemas", "PublishedDefinitions", "SchemasMissing", "builtin_
 class _LazyDefinitions(dict[str, JsonObject]):
     """Definitions parsed when they are first asked for."""
 
-    def __init__(self, content: memoryview, index: Mapping[str, list[int]]) -> None:
+    def __init__(self, file: DataFile) -> None:
         super().__init__()
-        self._content = content
-        self._index = index
+        self._file = file
 
     def __missing__(self, name: str) -> JsonObject:
-        offset, length = self._index[name][:2]
-        raw: JsonObject = orjson.loads(self._content[offset : offset + length])
-        self[name] = raw
+        raw = self[name] = self._file.plain(name)
         return raw
 
     def __contains__(self, name: object) -> bool:
-        return name in self._index
+        return name in self._file
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._index)
+        return iter(self._file)
 
     def __len__(self) -> int:
-        return len(self._index)
+        return len(self._file)
 
 
 class PublishedDefinitions(Mapping[str, JsonObject]):
@@ -68,16 +61,10 @@ class PublishedDefinitions(Mapping[str, JsonObject]):
 class BuiltinSchemas(SchemaSet):
     """The definitions of the data file: views for use (without descriptions), raw ones for publishing."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, file: DataFile) -> None:
         super().__init__({})
-        header, _, body = zlib.decompress(content).partition(b"\n")
-        parsed = orjson.loads(header)
-        if parsed["format"] != FORMAT or parsed["release"] != KUBERNETES_RELEASE:
-            raise SchemasMissing(f"{DATA_FILE} is of another release; remove it and make it again")
-        self._index: dict[str, list[int]] = parsed["index"]
-        self._kinds: dict[str, str] = parsed["kinds"]
-        self._body = memoryview(body)
-        self._definitions = _LazyDefinitions(self._body, self._index)
+        self._file = file
+        self._definitions = _LazyDefinitions(file)
 
     def schema(self, name: str) -> Schema:
         """The one shared view of the definition called `name`, which knows its name (KeyError when none)."""
@@ -88,7 +75,7 @@ class BuiltinSchemas(SchemaSet):
 
     def name_of(self, group: str, version: str, kind: str) -> str:
         """The definition of a kind (KeyError when there is none)."""
-        return self._kinds[f"{group}/{version}/{kind}"]
+        return self._file.kinds[f"{group}/{version}/{kind}"]
 
     def kind(self, group: str, version: str, kind: str) -> Schema:
         """The schema of a kind (KeyError when there is none)."""
@@ -96,9 +83,7 @@ class BuiltinSchemas(SchemaSet):
 
     def described(self, name: str) -> JsonObject:
         """A fresh copy of the definition with its descriptions."""
-        offset, length = self._index[name][2:]
-        raw: JsonObject = orjson.loads(self._body[offset : offset + length])
-        return raw
+        return self._file.described(name)
 
     def closure(self, roots: tuple[str, ...]) -> tuple[str, ...]:
         """`roots` and all definitions which they refer to, in the order they are reached."""
@@ -108,13 +93,8 @@ class BuiltinSchemas(SchemaSet):
             name = pending.pop()
             if name not in found:
                 found[name] = None
-                pending.extend(_references(self._index_raw(name)))
+                pending.extend(_references(self._file.plain(name)))
         return tuple(found)
-
-    def _index_raw(self, name: str) -> JsonObject:
-        offset, length = self._index[name][:2]
-        raw: JsonObject = orjson.loads(self._body[offset : offset + length])
-        return raw
 
     def published(self, *roots: str) -> PublishedDefinitions:
         """The described definitions of `roots` and of all they refer to."""
@@ -136,14 +116,10 @@ def _references(node: Any) -> Iterator[str]:
 @cache
 def builtin_schemas() -> BuiltinSchemas:
     """The definitions of this installation; the data file is made when absent. Raises SchemasMissing."""
-    if not DATA_FILE.exists():
-        write()
     try:
-        return BuiltinSchemas(DATA_FILE.read_bytes())
-    except SchemasMissing:
+        return BuiltinSchemas(DataFile.open())
+    except (FileNotFoundError, SchemasMissing):
+        from .definitions import write  # noqa: PLC0415 - only where the file is made
+
         write()
-        return BuiltinSchemas(DATA_FILE.read_bytes())
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return BuiltinSchemas(DataFile.open())

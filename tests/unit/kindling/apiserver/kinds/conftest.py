@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindling.apiserver.kinds import builtin_definitions
+from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.context import AllocationError, RequestContext, UserInfo
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore import errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kindling.apiserver.kinds import builtin_definitions
+from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, deep_copy
 

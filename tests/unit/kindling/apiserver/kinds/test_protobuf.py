@@ -10,6 +10,7 @@ import pytest
 from kindling.apiserver import kinds
 from kindling.apiserver.kinds import protobuf
 from kindling.apiserver.kinds.schemas import builtin_schemas
+from kindling.apiserver.kinds.served import builtin_definitions
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.schema.model import Schema
@@ -174,7 +175,7 @@ def test_every_field_of_every_served_kind_has_a_number() -> None:
     lines = orjson.loads(resources.files(kinds).joinpath("protobuf_numbers.json").read_bytes())
     table = {name: {entry.partition("=")[0] for entry in text.split()} for name, text in lines.items()}
     reached: set[str] = {CUSTOM}
-    for definition in kinds.builtin_definitions():
+    for definition in builtin_definitions():
         resource = definition.resource
         _definitions_of(schemas.name_of(resource.group, resource.version, resource.kind), reached)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 import zipfile
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kindling.apiserver.kinds import definitions, schemas
-from kindling.apiserver.kinds.definitions import SchemasMissing, convert
+from kindling.apiserver.kinds import data_file, definitions
+from kindling.apiserver.kinds.data_file import DataFile, SchemasMissing
+from kindling.apiserver.kinds.definitions import convert
 from kindling.apiserver.kinds.schemas import BuiltinSchemas, builtin_schemas
 
 SOURCE = {
@@ -36,7 +39,7 @@ SOURCE = {
 
 @pytest.fixture
 def small() -> BuiltinSchemas:
-    return BuiltinSchemas(definitions.build(SOURCE))
+    return BuiltinSchemas(DataFile(definitions.build(SOURCE)))
 
 
 def test_nullable_types_become_plain_ones(small: BuiltinSchemas) -> None:
@@ -89,15 +92,15 @@ def test_unknown_kinds_are_key_errors(small: BuiltinSchemas) -> None:
 
 def test_data_of_another_release_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     content = definitions.build(SOURCE)
-    monkeypatch.setattr(schemas, "KUBERNETES_RELEASE", "9.99")
+    monkeypatch.setattr(data_file, "KUBERNETES_RELEASE", "9.99")
     with pytest.raises(SchemasMissing, match="another release"):
-        BuiltinSchemas(content)
+        DataFile(content)
 
 
 def test_writing_makes_a_file_that_can_be_read_and_leaves_no_partial_one(tmp_path: Path) -> None:
     target = definitions.write(tmp_path / "definitions.bin")
     assert [entry.name for entry in tmp_path.iterdir()] == ["definitions.bin"]
-    assert "io.k8s.api.core.v1.Pod" in BuiltinSchemas(target.read_bytes())
+    assert "io.k8s.api.core.v1.Pod" in BuiltinSchemas(DataFile.open(target))
 
 
 def test_merge_keys_and_list_types_of_real_kinds_are_there() -> None:
@@ -109,9 +112,9 @@ def test_merge_keys_and_list_types_of_real_kinds_are_there() -> None:
 
 
 def test_the_file_is_read_in_a_moment() -> None:
-    content = definitions.DATA_FILE.read_bytes()
+    builtin_schemas()
     started = time.perf_counter()
-    BuiltinSchemas(content).kind("apps", "v1", "Deployment")
+    BuiltinSchemas(DataFile.open()).kind("apps", "v1", "Deployment")
     assert time.perf_counter() - started < 0.5
 
 
@@ -130,7 +133,7 @@ def test_a_wheel_of_the_package_is_as_good_as_the_package(
         archive.writestr(f"{folder}/_definitions.json", json.dumps({"$defs": SOURCE}))
     target = tmp_path / "definitions.bin"
     written = definitions.write(target, source=definitions.wheel_definitions(wheel))
-    assert "io.k8s.api.core.v1.Thing" in BuiltinSchemas(written.read_bytes())
+    assert "io.k8s.api.core.v1.Thing" in BuiltinSchemas(DataFile.open(written))
     monkeypatch.setattr(definitions, "write", lambda *_, **__: target)
     assert definitions.main(["--wheel", str(wheel)]) == 0
     assert capsys.readouterr().out.strip() == str(target)
@@ -141,3 +144,28 @@ def test_a_wheel_that_is_none_is_refused_in_words(tmp_path: Path, capsys: pytest
     broken.write_bytes(b"no zip")
     assert definitions.main(["--wheel", str(broken)]) == 1
     assert "cannot be made" in capsys.readouterr().err
+
+
+def test_unstable_versions_are_left_out_and_nothing_refers_to_them() -> None:
+    everything = builtin_schemas()
+    assert not [name for name in everything if "v1alpha1" in name or "v1beta1" in name]
+    assert set(everything.closure(tuple(everything))) == set(everything)
+
+
+@pytest.mark.parametrize("content", [b"", b"no header", b'{"format": 1}\nrest'])
+def test_a_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: bytes) -> None:
+    target = tmp_path / "definitions.bin"
+    target.write_bytes(content)
+    with pytest.raises(SchemasMissing):
+        DataFile.open(target)
+
+
+def test_the_file_can_be_made_where_only_the_build_requirements_are_installed() -> None:
+    program = (
+        "import sys\n"
+        "import kindling.apiserver.kinds.definitions\n"
+        "packages = {name.partition('.')[0] for name in sys.modules}\n"
+        "print(*packages & {'aiohttp', 'cryptography', 'google', 'joserfc', 'jsonschema_rs', 'yaml'})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
