@@ -41,7 +41,9 @@ class Program:
         self.text = text
         self._compiled = compiled
         self._error_type = error_type
-        self.return_type = _type_name(compiled.return_type().name())
+        self.result: Any = compiled.return_type()
+        """The compiler's own type of the value; variables of other environments can have it."""
+        self.return_type = _type_name(self.result.name())
 
     def evaluate(self, values: Mapping[str, Any], authorize: Authorize | None = None) -> Any:
         """The value as JSON (with datetime and timedelta where the expression makes them).

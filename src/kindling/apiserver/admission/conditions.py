@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -30,6 +30,12 @@ _REQUEST_VARIABLES = {
 def request_environment(*more: str) -> Environment:
     """The variables of every request, and `more` of any type (params, namespaceObject, variables)."""
     return Environment({**_REQUEST_VARIABLES, **dict.fromkeys(more, "dyn")})
+
+
+def typed_environment(more: Iterable[str], composed: Mapping[str, Any]) -> Environment:
+    """Like ``request_environment``, where the ``variables`` of a policy have the types of what makes them."""
+    fields = {f"variables.{name}": kind for name, kind in composed.items()}
+    return Environment({**_REQUEST_VARIABLES, **dict.fromkeys(more, "dyn"), **fields})
 
 
 class ConditionError(Exception):

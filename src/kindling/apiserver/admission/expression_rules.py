@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubecore.expressions import CompileError
+from kubecore.expressions import CompileError, Program
 from kubecore.expressions.literals import plain_maps
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 
-from .conditions import compiled
+from .conditions import compiled, typed_environment
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
 def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
@@ -33,19 +36,22 @@ def policy_expressions(policy: JsonObject) -> list[FieldError]:
     variables = get_list(spec, "variables")
     if variables:
         known += ("variables",)
+    types: dict[str, Any] = {}
     for index, variable in enumerate(variables):
         here = path.child("variables").index(index).child("expression")
         found += _expression(variable.get("expression"), here, known, ())
+        _note_type(variable, known, types)
     for index, validation in enumerate(get_list(spec, "validations")):
         here = path.child("validations").index(index)
-        found += _expression(validation.get("expression"), here.child("expression"), known, ("bool",))
-        message = validation.get("messageExpression")
-        found += _expression(message, here.child("messageExpression"), known, ("string",))
+        text, message = validation.get("expression"), validation.get("messageExpression")
+        found += _expression(text, here.child("expression"), known, ("bool",), types=types)
+        found += _expression(message, here.child("messageExpression"), known, ("string",), types=types)
     for index, annotation in enumerate(get_list(spec, "auditAnnotations")):
         here = path.child("auditAnnotations").index(index)
         found += _annotation_key(get_str(policy, "metadata", "name"), annotation, here.child("key"))
         value = annotation.get("valueExpression")
-        found += _expression(value, here.child("valueExpression"), known, ("string", "null_type"))
+        wanted = ("string", "null_type")
+        found += _expression(value, here.child("valueExpression"), known, wanted, types=types)
     for index, mutation in enumerate(get_list(spec, "mutations")):
         here = path.child("mutations").index(index)
         for field in ("applyConfiguration", "jsonPatch"):
@@ -62,18 +68,44 @@ def _conditions(conditions: list[Any], path: FieldPath, known: tuple[str, ...]) 
         yield from _expression(condition.get("expression"), here, known, ("bool",))
 
 
+def _note_type(variable: JsonObject, known: tuple[str, ...], types: dict[str, Any]) -> None:
+    """Add the type of a policy's variable to `types`, from which its expression may take others."""
+    name, text = str(variable.get("name")), str(variable.get("expression"))
+    if not _IDENTIFIER.fullmatch(name):
+        return
+    try:
+        types[name] = typed_environment(known, types).compile(text).result
+    except CompileError:
+        types[name] = "dyn"
+
+
 def _expression(
-    text: Any, path: FieldPath, known: tuple[str, ...], wanted: tuple[str, ...], *, program_text: str = ""
+    text: Any,
+    path: FieldPath,
+    known: tuple[str, ...],
+    wanted: tuple[str, ...],
+    *,
+    program_text: str = "",
+    types: Mapping[str, Any] | None = None,
 ) -> Iterator[FieldError]:
-    """Errors of one expression; an absent one is somebody else's to report."""
+    """Errors of one expression; an absent one is somebody else's to report.
+
+    `types` are those of the policy's variables.
+    """
     if not text or not str(text).strip():
         return
-    program = compiled(program_text or str(text), *known)
+    if types:
+        try:
+            program: Program | CompileError = typed_environment(known, types).compile(str(text))
+        except CompileError as error:
+            program = error
+    else:
+        program = compiled(program_text or str(text), *known)
     if isinstance(program, CompileError):
         yield invalid(path, text, f"compilation failed: {program}")
     elif wanted and program.return_type not in wanted:
-        types = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
-        yield invalid(path, text, f"must evaluate to {types} but got {program.return_type}")
+        shown = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
+        yield invalid(path, text, f"must evaluate to {shown} but got {program.return_type}")
 
 
 def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:
