@@ -50,6 +50,8 @@ _REASON_OF_CODE: Final = {
     504: TIMEOUT,
 }
 
+_MAX_SHOWN_ERRORS: Final = 1000
+
 OBJECT_MODIFIED: Final = (
     "the object has been modified; please apply your changes to the latest version and try again"
 )
@@ -171,13 +173,18 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
 
 
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
-    """The object breaks rules. Equal messages are reported once; several are listed in brackets."""
-    unique = list({error.message(): error for error in errors}.values())
-    messages = [error.message() for error in unique]
+    """The object breaks rules. Equal messages are reported once; several are listed in brackets.
+
+    Of very many only the first are told: an answer must not be many times as long as the request.
+    """
+    shown = errors[:_MAX_SHOWN_ERRORS]
+    messages = list(dict.fromkeys(error.message() for error in shown))
+    if len(errors) > len(shown):
+        messages.append(f"and {len(errors) - len(shown)} more")
     text = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     qualified = f"{kind}.{group}" if group else kind
     details: JsonObject = {"name": name, "group": group, "kind": kind}
-    details["causes"] = [error.cause() for error in errors]
+    details["causes"] = [error.cause() for error in shown]
     details = {key: value for key, value in details.items() if value}
     message = f'{qualified} "{name}" is invalid'
     return StatusError(422, INVALID, f"{message}: {text}" if messages else message, details)

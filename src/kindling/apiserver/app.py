@@ -61,6 +61,7 @@ from .storage.store import Store
 
 _LOG = logging.getLogger(__name__)
 _HTTPS_PORT = 443
+_IDLE_SECONDS = 120.0
 
 
 class ApiServer:
@@ -253,7 +254,14 @@ class ApiServer:
         if settings.audit_log is not None:
             self._audit = AuditLog(settings.audit_log)
             routes.observers.append(self._audit.observe)
-        self._http = HttpServer(RequestServer(routes).handle, keepalive_timeout=120.0, access_log=None)
+        self._http = HttpServer(
+            RequestServer(routes).handle,
+            self.registry.heavy,
+            keepalive_timeout=_IDLE_SECONDS,
+            access_log=None,
+            # A compressed body would be a way around the limit; Kubernetes reads none either.
+            auto_decompress=False,
+        )
         context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             authorities = [ca for ca in (settings.client_ca, settings.front_proxy_ca) if ca is not None]
@@ -282,6 +290,7 @@ class ApiServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.webhooks.close()
         await self.connectors.close()
+        self.registry.heavy.close()
         if self._audit is not None:
             await asyncio.to_thread(self._audit.close)
         await self.store.close()

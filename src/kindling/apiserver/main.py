@@ -17,9 +17,12 @@ import uvloop
 
 from .app import ApiServer
 from .kinds.served import builtin_definitions
+from .registry.heavy import SWITCH_SECONDS
 from .settings import Settings
 from .storage.journal import STORAGE_REFUSED, StorageError
 
+_GC_THRESHOLDS = (10_000, 20, 50)
+"""Python's own would go through a big document's parts again and again while it is being decoded."""
 _LOG = logging.getLogger(__name__)
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -128,6 +131,8 @@ async def run(settings: Settings) -> None:
     await server.start()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 

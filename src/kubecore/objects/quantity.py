@@ -24,6 +24,7 @@ FORMAT_MESSAGE: Final = (
 SUFFIX_MESSAGE: Final = "unable to parse quantity's suffix"
 
 _NANO: Final = 10**9
+_MAX_CHARS: Final = 512
 _MAX_BINARY: Final = (2**63 - 1) * _NANO
 _GRAMMAR: Final = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
 _EXPONENT: Final = re.compile(r"[eE]([-+]?[0-9]+)")
@@ -66,7 +67,10 @@ class Quantity:
             return value
         if isinstance(value, bool):
             raise ValueError(FORMAT_MESSAGE)
-        return _parse(value.strip() if isinstance(value, str) else str(value))
+        text = value.strip() if isinstance(value, str) else str(value)
+        if len(text) > _MAX_CHARS:
+            raise ValueError(FORMAT_MESSAGE)  # no amount; and neither numbers nor the cache may grow so long
+        return _parse(text)
 
     @classmethod
     def of(cls, value: int, format: str = DECIMAL_SI) -> Quantity:

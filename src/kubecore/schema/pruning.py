@@ -69,7 +69,8 @@ def _object_walker(schema: Schema) -> Callable[[JsonObject], list[str] | None]:
                 child_schema = schema.child(key)
                 if child_schema is None:
                     if not keeps_unknown:
-                        unknown = [*unknown, key] if unknown else [key]
+                        unknown = unknown or []
+                        unknown.append(key)
                     continue
                 walker = child_schema.derive(_walker)
                 if key in schema.properties:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,8 @@ from .media import JSON, YAML
 
 _GZIP_THRESHOLD_BYTES = 128 * 1024
 _GZIP_LEVEL = 1
+_MAX_WARNING_CHARS = 4096
+_SHORT_WARNING_CHARS = 256
 
 
 class _Dumper(yaml.CSafeDumper):
@@ -71,9 +74,18 @@ def success_status(details: JsonObject) -> JsonObject:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
 
-def warning_header(text: str) -> tuple[str, str]:
-    """``Warning: 299 - "text"``."""
-    return "Warning", f"299 - {fields.go_quote(text)}"
+def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """``Warning: 299 - "text"`` for each; shortened, and then cut off, where they take more than 4 KiB."""
+    shown, length, is_shortened = list(texts), 0, False
+    if sum(map(len, texts)) > _MAX_WARNING_CHARS:
+        shown, is_shortened = [text[:_SHORT_WARNING_CHARS] for text in texts], True
+    headers = []
+    for text in shown:
+        if is_shortened and length >= _MAX_WARNING_CHARS:
+            break
+        length += len(text)
+        headers.append(("Warning", f"299 - {fields.go_quote(text)}"))
+    return headers
 
 
 def is_worth_compressing(answer: Answer) -> bool:

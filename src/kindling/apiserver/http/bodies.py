@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +19,13 @@ from kubecore.objects import fields
 from ..kinds import protobuf
 from ..registry import yaml_text
 from ..registry.go_json import json_type, syntax_error
+from ..registry.heavy import LIGHT_BYTES
+from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
+BODY_SECONDS = 60.0
+"""How long a body may take to arrive: the time that Kubernetes gives a whole request."""
 _SUMMARY_BYTES = 30
 _TYPE_META = (
     r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -37,22 +42,51 @@ class Body:
 
 
 async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
-    """The raw body. Raises StatusError (413)."""
+    """The raw body. Raises StatusError (413, 429, 504).
+
+    For a big one, wait until it is this request's turn to be worked on.
+    """
     if not request.body_exists:
         return b""
     length = request.content_length
     if length is not None and length > limit:
         raise errors.too_large(f"limit is {limit}")
-    if length is not None:
+    if length is not None and request.content.is_eof() and length <= LIGHT_BYTES:
         return await request.content.readexactly(length) if length else b""
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            raw = await _read_slowly(request, limit)
+    except TimeoutError as error:
+        raise errors.timeout(
+            "request did not complete within requested timeout - context deadline exceeded"
+        ) from error
+    if len(raw) > LIGHT_BYTES and isinstance(request.protocol, Connection):
+        await request.protocol.share.take_turn()
+    return raw
+
+
+async def _read_slowly(request: web.BaseRequest, limit: int) -> bytes:
+    """A body that arrives in parts; each is accounted for, as many senders may hold back their last one."""
+    share = request.protocol.share if isinstance(request.protocol, Connection) else None
     chunks: list[bytes] = []
     total = 0
     async for chunk in request.content.iter_any():
         total += len(chunk)
         if total > limit:
             raise errors.too_large(f"limit is {limit}")
+        if share is not None and total > LIGHT_BYTES:
+            share.hold(len(chunk))
         chunks.append(chunk)
+    if request.content_length is not None and total != request.content_length:
+        raise asyncio.IncompleteReadError(b"".join(chunks), request.content_length)
     return b"".join(chunks)
+
+
+async def decoded(request: web.BaseRequest, raw: bytes, content_type: str, kind: str = "") -> Body:
+    """See ``decode``; a big body is decoded in a thread."""
+    if len(raw) > LIGHT_BYTES and isinstance(request.protocol, Connection):
+        return await request.protocol.heavy.run(decode, raw, content_type, kind)
+    return decode(raw, content_type, kind)
 
 
 def media_type(request: web.BaseRequest) -> str:

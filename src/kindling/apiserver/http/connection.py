@@ -10,15 +10,19 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from ..registry.context import UserInfo
+from ..registry.heavy import HeavyWork, Share
 
 
 class Connection(RequestHandler):
     """One client connection; remembers who its certificate belongs to."""
 
-    __slots__ = ("certificate", "closers", "tunnel", "writable")
+    __slots__ = ("certificate", "closers", "heavy", "share", "tunnel", "writable")
 
-    def __init__(self, manager: web.Server, **options: Any) -> None:
+    def __init__(self, manager: web.Server, heavy: HeavyWork, **options: Any) -> None:
         super().__init__(manager, **options)
+        self.heavy = heavy
+        self.share = Share(heavy)
+        """What the present request has taken of the capacity for big requests."""
         self.closers: set[Callable[[], None]] = set()
         self.certificate: tuple[UserInfo, str] | Literal[False] | None = None
         """User and issuer of the client's certificate. None: not looked at yet; False: there is none."""
@@ -61,12 +65,13 @@ class Connection(RequestHandler):
 class HttpServer(web.Server):
     """aiohttp's server with our connections."""
 
-    def __init__(self, handler: Any, **options: Any) -> None:
+    def __init__(self, handler: Any, heavy: HeavyWork, **options: Any) -> None:
         super().__init__(handler, **options)
+        self._heavy = heavy
         self._options = {key: value for key, value in options.items() if key != "handler_cancellation"}
 
     def __call__(self) -> RequestHandler:
-        return Connection(self, loop=self._loop, **self._options)
+        return Connection(self, self._heavy, loop=self._loop, **self._options)
 
     def end_streams(self) -> None:
         """Let all watches and tunnels end, which would otherwise outlast any patience at a stop."""

@@ -14,6 +14,7 @@ class Contexts:
 
     def __init__(self, registry: Registry, objects: ServerObjects) -> None:
         self._addresses = registry.addresses
+        self._heavy = registry.heavy
         self._objects = objects
 
     def of(self, call: Call, definition: ResourceDefinition, verb: str) -> RequestContext:
@@ -30,6 +31,7 @@ class Contexts:
             objects=self._objects,
             addresses=self._addresses,
             warnings=call.warnings,
+            heavy=self._heavy,
         )
 
     def for_write(self, call: Call, definition: ResourceDefinition, verb: str, kind: str) -> RequestContext:

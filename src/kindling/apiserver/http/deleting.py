@@ -76,7 +76,7 @@ async def _delete_options(call: Call) -> JsonObject:
     raw = await bodies.read(call.request)
     options: JsonObject = {}
     if raw:
-        options = dict(bodies.decode(raw, bodies.media_type(call.request), "").document)
+        options = dict((await bodies.decoded(call.request, raw, bodies.media_type(call.request))).document)
     else:
         seconds = call.integer("gracePeriodSeconds")
         if seconds is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from kubecore import errors
+from kubecore.json import TOO_DEEP, TooDeep
 from kubecore.objects.field_selectors import parse_field_selector
 from kubecore.objects.selectors import SelectorError
 
@@ -22,6 +23,7 @@ from ..storage.journal import StorageError
 from . import answers, media
 from .answers import Answer
 from .call import Call, negotiate
+from .connection import Connection
 from .media import JSON, YAML, Media
 from .request_info import RequestInfo, parse, refine_list
 from .resources import ResourceApi
@@ -65,7 +67,11 @@ class RequestServer:
         info = parse(request.method, raw_path)
         audit_id = request.headers.get("Audit-ID") or new_uuid()
         call = Call(request, info, UserInfo(""), request.query, Media(), audit_id=audit_id)
-        response = await self._respond(call)
+        try:
+            response = await self._respond(call)
+        finally:
+            if isinstance(request.protocol, Connection):
+                request.protocol.share.give_back()
         seconds = time.monotonic() - started
         for observe in self._routes.observers:
             observe(call, response.status, seconds)
@@ -78,6 +84,8 @@ class RequestServer:
             answer = answers.error_answer(error, self._error_type(call))
         except (ConnectionError, asyncio.IncompleteReadError):
             raise
+        except (RecursionError, TooDeep):
+            answer = answers.error_answer(errors.bad_request(TOO_DEEP), self._error_type(call))
         except StorageError as error:
             _LOG.error("Storage refused a write", extra={"err": str(error)})
             answer = answers.error_answer(errors.internal(str(error)))
@@ -87,7 +95,7 @@ class RequestServer:
         if isinstance(answer, web.StreamResponse):
             return answer
         extra = [("Audit-Id", call.audit_id), ("Cache-Control", "no-cache, private")]
-        extra += [answers.warning_header(text) for text in call.warnings]
+        extra += answers.warning_headers(call.warnings)
         accepts_gzip = "gzip" in call.request.headers.get("Accept-Encoding", "")
         if accepts_gzip and answers.is_worth_compressing(answer):
             # Big lists take tens of milliseconds, which other clients should not wait for.

@@ -49,8 +49,9 @@ class Subresources:
     async def _action(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> Answer:
         ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
         content_type = bodies.media_type(call.request)
-        body = bodies.decode(await bodies.read(call.request), content_type, subresource.kind)
-        document = body.document
+        raw = await bodies.read(call.request)
+        ctx.weight = len(raw)
+        document = (await bodies.decoded(call.request, raw, content_type, subresource.kind)).document
         group = subresource.group or (definition.resource.group if not subresource.version else "")
         version = subresource.version or definition.resource.version
         api_version = f"{group}/{version}" if group else version
@@ -58,7 +59,7 @@ class Subresources:
             _accept_older_version(document, subresource, api_version)
         bodies.check_kind(document, api_version, subresource.kind)
         if subresource.schema is not None:
-            decoding.prune_body(subresource.schema, document)
+            await ctx.run(decoding.prune_body, subresource.schema, document)
         metadata = document.setdefault("metadata", {}) or {}
         document["metadata"] = metadata
         if metadata.get("namespace") not in (None, "", ctx.namespace):
@@ -88,7 +89,9 @@ class Subresources:
         if verb == "update":
             ctx = self._contexts.for_write(call, definition, "update", kind)
             raw = await bodies.read(call.request)
-            body = bodies.decode(raw, bodies.media_type(call.request), "Scale").document
+            body = (
+                await bodies.decoded(call.request, raw, bodies.media_type(call.request), "Scale")
+            ).document
             scales.check_body(body, raw)
             change = scales.replacement(definition, subresource, ctx, body)
         else:
@@ -97,7 +100,8 @@ class Subresources:
             raw = await bodies.read(call.request)
             if patch_type == "apply":
                 writing.check_apply(call)
-                document, _ = patches.decode_applied(raw)
+                ctx.weight = len(raw)
+                document, _ = await ctx.run(patches.decode_applied, raw)
                 force = bool(ctx.options.get("force"))
                 change = scales.applied(definition, subresource, ctx, document, force=force)
             else:

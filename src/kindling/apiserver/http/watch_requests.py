@@ -70,8 +70,8 @@ class WatchRequests:
             bookmark=self._bookmark(call, definition),
         )
         response = web.StreamResponse(headers={"Content-Type": JSON, **_common_headers(call)})
-        for text in call.warnings:
-            response.headers.add(*answers.warning_header(text))
+        for header in answers.warning_headers(call.warnings):
+            response.headers.add(*header)
         response.enable_chunked_encoding()
         await response.prepare(call.request)
         await response.write(b"")

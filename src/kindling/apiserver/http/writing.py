@@ -45,7 +45,7 @@ class Writing:
             return reading.document_answer(call, definition, document, 201)
         _settle_namespace(definition, ctx, obj)
         ctx.name = str(obj["metadata"].get("name") or "")
-        managed.track_write(definition, None, obj, ctx)
+        await ctx.run(managed.track_write, definition, None, obj, ctx)
         written = await writes.create(self._registry, ctx, definition, obj)
         return await self._reading.written_answer(call, written, 201)
 
@@ -58,7 +58,7 @@ class Writing:
 
         async def change(current: JsonObject | None) -> JsonObject:
             new = deep_copy(obj)
-            managed.track_write(definition, current, new, ctx, target.subresource)
+            await ctx.run(managed.track_write, definition, current, new, ctx, target.subresource)
             return new
 
         written = await writes.update(self._registry, ctx, target, change)
@@ -78,13 +78,14 @@ class Writing:
         self, call: Call, target: writes.Target, ctx: RequestContext, patch_type: str
     ) -> writes.Change:
         raw = await bodies.read(call.request)
+        ctx.weight = len(raw)
         if patch_type != "apply":
             if "force" in call.query:
                 problem = fields.forbidden("force", "may not be specified for non-apply patch")
                 raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
             return patches.change(target, ctx, patch_type, raw)
         check_apply(call)
-        document, duplicates = patches.decode_applied(raw)
+        document, duplicates = await ctx.run(patches.decode_applied, raw)
         force = bool(ctx.options.get("force"))
         return patches.applying(target, ctx, document, duplicates, force=force)
 
@@ -92,16 +93,23 @@ class Writing:
         """The decoded, checked, pruned and defaulted object of a create or update."""
         content_type = bodies.media_type(call.request)
         raw = await bodies.read(call.request)
-        strict = ctx.options.get("fieldValidation") or "Warn"
-        body = bodies.decode(raw, content_type, definition.resource.kind, check_duplicates=strict != "Ignore")
-        if definition.custom:
-            decoding.report_other_version(definition, body.document, strict, ctx)
-        bodies.check_kind(
-            body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
-        )
-        document: JsonObject = body.document
-        decoding.complete(definition, document, body.duplicates, strict, ctx, raw)
-        return document
+        ctx.weight = len(raw)
+        return await ctx.run(_decoded, definition, ctx, raw, content_type)
+
+
+def _decoded(
+    definition: ResourceDefinition, ctx: RequestContext, raw: bytes, content_type: str
+) -> JsonObject:
+    strict = ctx.options.get("fieldValidation") or "Warn"
+    body = bodies.decode(raw, content_type, definition.resource.kind, check_duplicates=strict != "Ignore")
+    if definition.custom:
+        decoding.report_other_version(definition, body.document, strict, ctx)
+    bodies.check_kind(
+        body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
+    )
+    document: JsonObject = body.document
+    decoding.complete(definition, document, body.duplicates, strict, ctx, raw)
+    return document
 
 
 def patch_type_of(call: Call, definition: ResourceDefinition) -> str:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
+
+from .heavy import LIGHT_BYTES, HeavyWork
+
+_MAX_WARNINGS = 512
+"""More never fit into the answer (see ``http.answers``)."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +142,20 @@ class RequestContext:
     warnings: list[str] = field(default_factory=list)
     rollbacks: list[Callable[[], None]] = field(default_factory=list)
     commits: list[Callable[[], Awaitable[None] | None]] = field(default_factory=list)
+    weight: int = 0
+    """Bytes of the biggest document that the request is about."""
+    heavy: HeavyWork | None = None
+    """Where long computing is done for big documents; None: here."""
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Compute something from documents, in a thread where they are big."""
+        if self.weight <= LIGHT_BYTES or self.heavy is None:
+            return work(*args, **kwargs)
+        return await self.heavy.run(work, *args, **kwargs)
 
     def warn(self, message: str) -> None:
         """Send a ``Warning: 299`` header with the answer (each text once)."""
-        if message not in self.warnings:
+        if len(self.warnings) < _MAX_WARNINGS and message not in self.warnings:
             self.warnings.append(message)
 
     def on_rollback(self, undo: Callable[[], None]) -> None:

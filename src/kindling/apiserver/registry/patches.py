@@ -62,9 +62,7 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
     definition = target.definition
     strictness = str(ctx.options.get("fieldValidation") or "Warn")
 
-    async def apply(current: JsonObject | None) -> JsonObject:
-        if current is None:
-            raise errors.not_found(definition.resource, ctx.name)
+    def patched(current: JsonObject) -> JsonObject:
         new = patched_document(patch_type, raw, current, definition)
         new.setdefault("kind", definition.resource.kind)
         new.setdefault("apiVersion", definition.resource.api_version)
@@ -78,6 +76,11 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
             raise invalid_patch(orjson.dumps(new).decode(), error.problem) from error
         managed.track_write(definition, current, new, ctx, target.subresource)
         return new
+
+    async def apply(current: JsonObject | None) -> JsonObject:
+        if current is None:
+            raise errors.not_found(definition.resource, ctx.name)
+        return await ctx.run(patched, current)
 
     return apply
 
@@ -127,7 +130,7 @@ def applying(
     strictness = str(ctx.options.get("fieldValidation") or "Warn")
     check_applied(definition, ctx, configuration)
 
-    async def apply(current: JsonObject | None) -> JsonObject:
+    def applied(current: JsonObject | None) -> JsonObject:
         if current is None and target.subresource is not None:
             raise errors.not_found(definition.resource, ctx.name)
         wanted = deep_copy(configuration)
@@ -138,6 +141,9 @@ def applying(
         check_identity(ctx, new)
         decoding.complete(definition, new, duplicates, strictness, ctx)
         return new
+
+    async def apply(current: JsonObject | None) -> JsonObject:
+        return await ctx.run(applied, current)
 
     return apply
 

@@ -13,6 +13,7 @@ from .admission import AdmissionChain, AdmitAll
 from .catalog import Catalog
 from .context import AddressAllocator, RequestContext
 from .definition import ResourceDefinition
+from .heavy import HeavyWork
 
 _OPEN = AdmitAll()
 
@@ -35,6 +36,7 @@ class Registry:
         self.catalog = catalog
         self.addresses = addresses
         self.chain: AdmissionChain = AdmitAll()
+        self.heavy = HeavyWork()
 
     def admission(self, ctx: RequestContext) -> AdmissionChain:
         """The chain for a request; writes of the server itself pass unasked."""

@@ -157,7 +157,7 @@ def patched(
         if current is None:
             raise errors.not_found(definition.resource, ctx.name)
         before = view(definition, subresource, current)
-        after = patches.patched_document(patch_type, raw, before, definition)
+        after = await ctx.run(patches.patched_document, patch_type, raw, before, definition)
         problem = _wrong_type(after)
         if problem:
             raise patches.not_restorable(patch_type, raw, after, problem)
@@ -165,7 +165,7 @@ def patched(
             after["metadata"].pop("resourceVersion")
         original = deep_copy(current)
         new = _apply(definition, subresource, ctx, current, after)
-        managed.track_write(definition, original, new, ctx, subresource)
+        await ctx.run(managed.track_write, definition, original, new, ctx, subresource)
         return new
 
     return change

@@ -128,12 +128,7 @@ async def _store_new(
     ctx.name = name
     strategy.prepare_for_create(ctx, obj)
     object_meta.tidy(metadata)
-    problems = object_meta.validate(definition, strategy, obj) + strategy.validate(ctx, obj)
-    if problems:
-        raise invalid(definition, name, problems, obj)
-    for message in strategy.warnings(ctx, obj, None):
-        ctx.warn(message)
-    strategy.canonicalize(obj)
+    await ctx.run(_check_new, ctx, definition, obj)
     attributes.object = obj
     await registry.admission(ctx).validate(attributes)
     if ctx.dry_run:
@@ -149,6 +144,17 @@ async def _store_new(
     metadata["resourceVersion"] = str(item.revision)
     strategy.after_write(ctx, obj, None)
     return Written(definition, item, obj, created=True)
+
+
+def _check_new(ctx: RequestContext, definition: ResourceDefinition, obj: JsonObject) -> None:
+    """Validate, warn and canonicalize. Raises StatusError (422)."""
+    strategy = definition.strategy
+    problems = object_meta.validate(definition, strategy, obj) + strategy.validate(ctx, obj)
+    if problems:
+        raise invalid(definition, str(obj["metadata"].get("name") or ""), problems, obj)
+    for message in strategy.warnings(ctx, obj, None):
+        ctx.warn(message)
+    strategy.canonicalize(obj)
 
 
 def _refuse_existing(registry: Registry, definition: ResourceDefinition, path: str, name: str) -> None:
@@ -228,6 +234,7 @@ async def _update_once(
     definition, strategy = target.definition, target.strategy
     if current is None:
         return await _create_on_update(registry, ctx, target, change)
+    ctx.weight = max(ctx.weight, len(current.value))
     old = await registry.document(definition, current)
     new = await change(deep_copy(old))
     metadata: JsonObject = new.setdefault("metadata", {})
@@ -247,19 +254,25 @@ async def _update_once(
     object_meta.carry_over(metadata, old["metadata"])
     strategy.prepare_for_update(ctx, new, old)
     object_meta.tidy(metadata)
+    await ctx.run(_check_changed, ctx, target, new, old)
+    attributes.object = new
+    await registry.admission(ctx).validate(attributes)
+    return await _store_changed(registry, ctx, target, current, new, old)
+
+
+def _check_changed(ctx: RequestContext, target: Target, new: JsonObject, old: JsonObject) -> None:
+    """Count the generation, validate, warn and canonicalize. Raises StatusError (422)."""
+    strategy, metadata = target.strategy, new["metadata"]
     if strategy.generation_changed(new, old):
         metadata["generation"] = int(old["metadata"].get("generation") or 0) + 1
     # Reported twice, as Kubernetes does: its generic code and each kind's both check the metadata.
     in_metadata = meta_validation.validate_object_meta_update(new, old)
     problems = in_metadata + in_metadata + strategy.validate_update(ctx, new, old)
     if problems:
-        raise invalid(definition, ctx.name, problems, new)
+        raise invalid(target.definition, ctx.name, problems, new)
     for message in strategy.warnings(ctx, new, old):
         ctx.warn(message)
     strategy.canonicalize(new)
-    attributes.object = new
-    await registry.admission(ctx).validate(attributes)
-    return await _store_changed(registry, ctx, target, current, new, old)
 
 
 async def _store_changed(

@@ -110,12 +110,7 @@ class _Builder:
         elif isinstance(event, yaml.CollectionEndEvent):
             self._end(event)
         elif isinstance(event, yaml.DocumentStartEvent) and self._has_root:
-            raise yaml.composer.ComposerError(
-                "expected a single document in the stream",
-                None,
-                "but found another document",
-                event.start_mark,
-            )
+            raise _refused("expected a single document in the stream", event)
 
     def _wants_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None

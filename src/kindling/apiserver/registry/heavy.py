@@ -1,0 +1,107 @@
+"""Big requests: few at a time, and their long stretches of computing in threads.
+
+One event loop serves everybody. Decoding, checking and defaulting an object of some megabytes takes it
+seconds; in a thread it takes as long, but the interpreter changes over every millisecond and the small
+requests of others go on. Each big document in the works takes tens of megabytes, so only a few are let in at
+once, and what waits outside is bounded in bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
+
+from kubecore import errors
+
+LIGHT_BYTES: Final = 16 * 1024
+"""Requests up to this size are served where they arrive: handing them over would cost more than it saves."""
+SWITCH_SECONDS: Final = 0.001
+"""How long a thread may keep the interpreter while others want it (see ``sys.setswitchinterval``)."""
+
+_AT_ONCE: Final = 3
+_MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+_RETRY_SECONDS: Final = 1
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class HeavyWork:
+    """Turns and threads for big requests. Belongs to one event loop; close it at the end."""
+
+    def __init__(self, at_once: int = _AT_ONCE, max_held_bytes: int = _MAX_HELD_BYTES) -> None:
+        self._turns = asyncio.Semaphore(at_once)
+        self._max_held_bytes = max_held_bytes
+        self._held_bytes = 0
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="heavy")
+        self._in_work = 0
+        self._is_closed = False
+        # The C library keeps what threads freed to itself, unless it is asked (and there is a way to ask).
+        self._trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+    def hold(self, size: int) -> None:
+        """Account for bytes of a body that somebody has sent so far. Raises StatusError (429)."""
+        if self._held_bytes + size > self._max_held_bytes:
+            raise errors.too_many_requests(
+                "The server has received too many requests, please try again later.", _RETRY_SECONDS
+            )
+        self._held_bytes += size
+
+    def release(self, size: int) -> None:
+        """Those bytes are gone."""
+        self._held_bytes -= size
+
+    async def take_turn(self) -> None:
+        """Wait until this request may be worked on; ``give_turn`` must follow."""
+        await self._turns.acquire()
+        self._in_work += 1
+
+    def give_turn(self) -> None:
+        """Let the next one in. After the last one, memory that it took goes back to the system."""
+        self._turns.release()
+        self._in_work -= 1
+        if not self._in_work and self._trim is not None and not self._is_closed:
+            self._threads.submit(self._trim, 0)
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The outcome of `work` in a thread. It must not touch what belongs to the event loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._is_closed = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class Share:
+    """What one request has taken of the server's capacity for big requests, to be given back at its end."""
+
+    __slots__ = ("_bytes", "_has_turn", "_heavy")
+
+    def __init__(self, heavy: HeavyWork) -> None:
+        self._heavy = heavy
+        self._bytes = 0
+        self._has_turn = False
+
+    def hold(self, size: int) -> None:
+        """See HeavyWork.hold."""
+        self._heavy.hold(size)
+        self._bytes += size
+
+    async def take_turn(self) -> None:
+        """See HeavyWork.take_turn; once is enough."""
+        if not self._has_turn:
+            await self._heavy.take_turn()
+            self._has_turn = True
+
+    def give_back(self) -> None:
+        """The request is over."""
+        self._heavy.release(self._bytes)
+        self._bytes = 0
+        if self._has_turn:
+            self._has_turn = False
+            self._heavy.give_turn()

@@ -1,0 +1,58 @@
+"""A well-behaved client in a process of its own: creates and reads small objects and times each request.
+
+    python neighbour.py PORT TOKEN PATH
+
+After every pair of requests it prints one line: the moment it began (monotonic, seconds) and how long the
+slower of the two took (milliseconds), or ``failed`` and why. It ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import ssl
+import sys
+import threading
+import time
+
+_PAUSE_SECONDS = 0.01
+_TIMEOUT_SECONDS = 20.0
+
+
+def main(port: str, token: str, path: str) -> int:
+    """Go on until the standard input ends."""
+    ended = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(
+        "127.0.0.1", int(port), timeout=_TIMEOUT_SECONDS, context=context
+    )
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    for number in itertools.count():
+        name = f"small-{number}"
+        body = json.dumps({"metadata": {"name": name}, "data": {"text": "x" * 200}})
+        took = 0.0
+        started = time.monotonic()
+        for method, target, payload in (("POST", path, body), ("GET", f"{path}/{name}", None)):
+            begun = time.monotonic()
+            try:
+                connection.request(method, target, payload, headers)
+                answer = connection.getresponse()
+                content = answer.read()
+            except OSError as error:
+                print("failed", method, repr(error), flush=True)
+                return 1
+            took = max(took, time.monotonic() - begun)
+            if answer.status >= 300:
+                print("failed", method, answer.status, content[:200], flush=True)
+                return 1
+        print(f"{started:.6f} {took * 1000:.3f}", flush=True)
+        if ended.wait(_PAUSE_SECONDS):
+            return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:4]))
