@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from kubecore.client import Client
 from kubecore.json import JsonObject
+from kubecore.resources import ResourceType
 from kubecore.runtime import (
     Controller,
     ControllerMetrics,
@@ -50,6 +51,9 @@ class Environment:
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     metrics: ControllerMetrics | None = None
     control_planes: frozenset[str] = frozenset()
+    deletion_listeners: list[Callable[[ResourceType, str], None]] = field(default_factory=list)
+    """Told of every deleted object of any kind: its resource and namespace. The garbage collector, which
+    watches them all, is who tells."""
     _recorders: dict[str, EventRecorder] = field(default_factory=dict)
 
     @property

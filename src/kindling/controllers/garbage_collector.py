@@ -57,6 +57,7 @@ class GarbageCollector:
 
     def __init__(self, environment: Environment) -> None:
         self._client = environment.client
+        self._deletion_listeners = environment.deletion_listeners
         self._recorder = environment.recorder(NAME)
         self._graph = OwnershipGraph()
         self._informers: dict[ResourceType, tuple[Informer, asyncio.Task[None]]] = {}
@@ -286,6 +287,8 @@ class GarbageCollector:
         def handle(event: EventType, _old: JsonObject | None, new: JsonObject) -> None:
             if event == "DELETED":
                 self._look(self._graph.remove(meta.uid(new)))
+                for listener in self._deletion_listeners:
+                    listener(resource, meta.namespace(new))
             else:
                 self._look(self._graph.put(node_of(resource, new)))
 

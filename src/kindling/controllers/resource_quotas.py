@@ -24,7 +24,7 @@ from kubecore.runtime.informer import EventType
 NAME = "resourcequota-controller"
 RESYNC_SECONDS = 300.0
 COUNTED_AGAIN_SECONDS = 10.0
-"""Quotas on kinds that this controller does not watch are counted again this often while used up."""
+"""Quotas on kinds that nobody watches are counted again this often while used up."""
 _PREFIX = "count/"
 _PLAIN_COUNTS = ("configmaps", "secrets", "replicationcontrollers", "resourcequotas", "services")
 _CLASS = ".storageclass.storage.k8s.io/"
@@ -75,6 +75,15 @@ class ResourceQuotaController:
         }
         for informer in self._watched.values():
             self._controller.watch(informer, self._quotas_of, _frees_something)
+        environment.deletion_listeners.append(self._give_back)
+
+    def _give_back(self, resource: ResourceType, namespace: str) -> None:
+        """Count again where an object of a kind that this controller does not watch itself was limited."""
+        if resource in self._watched or not namespace:
+            return
+        for quota in self._quotas.list(namespace):
+            if resource.group_resource in resources_of(get_object(quota, "spec", "hard")):
+                self._controller.enqueue(meta.key(quota))
 
     def _quotas_of(self, obj: JsonObject) -> list[Key]:
         return [meta.key(quota) for quota in self._quotas.list(meta.namespace(obj))]

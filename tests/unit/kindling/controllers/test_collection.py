@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindling.controllers import garbage_collector, namespaces, root_ca, service_accounts
+from kindling.controllers import garbage_collector, namespaces, resource_quotas, root_ca, service_accounts
 from kindling.controllers.namespaces import Contents, conditions
 from kindling.controllers.ownership_graph import OwnershipGraph, node_of
 from kubecore.json import JsonObject
@@ -16,6 +16,7 @@ from kubecore.resources import (
     EVENTS,
     NAMESPACES,
     PODS,
+    RESOURCE_QUOTAS,
     SECRETS,
     SERVICE_ACCOUNTS,
     ResourceType,
@@ -227,3 +228,20 @@ def test_the_graph_tells_what_to_look_at() -> None:
     assert graph.remove("c") == ["o"]
     assert graph.remove("o") == []
     assert len(graph) == 0
+
+
+async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster: Any) -> None:
+    hard = {"configmaps": "5", "count/secrets": "5"}
+    cluster.api.put(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}})
+    for name in ("a", "b"):
+        cluster.api.put(CONFIG_MAPS, config_map(name))
+
+    def used() -> JsonObject:
+        status: JsonObject = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
+        return status
+
+    async with cluster.running(resource_quotas.set_up, garbage_collector.set_up):
+        assert used() == {"configmaps": "2", "count/secrets": "0"}
+        await cluster.client.delete(CONFIG_MAPS, "a", "lab")
+        await asyncio.sleep(1)
+        assert used() == {"configmaps": "1", "count/secrets": "0"}
