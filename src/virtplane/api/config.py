@@ -208,6 +208,12 @@ class ClusterConfig:
         return get_str(self.raw, "network", "defaultNetworkInterface") or "bridge"
 
     @property
+    def obsolete_cpu_models(self) -> Mapping[str, bool] | None:
+        """CPU models that no guest should have; None for the built-in list."""
+        found = self.raw.get("obsoleteCPUModels")
+        return found if isinstance(found, dict) else None
+
+    @property
     def permits_bridge_on_pod_network(self) -> bool:
         """Whether bridge bindings may join the pod network."""
         return get_bool(self.raw, "network", "permitBridgeInterfaceOnPodNetwork", default=True)

@@ -81,6 +81,9 @@ HYPERV_PREFIX = "hyperv.node.kubevirt.io/"
 MACHINE_TYPE_PREFIX = "machine-type.node.kubevirt.io/"
 HOST_MODEL_CPU_PREFIX = "host-model-cpu.node.kubevirt.io/"
 HOST_MODEL_FEATURES_PREFIX = "host-model-required-features.node.kubevirt.io/"
+OBSOLETE_HOST_MODEL = "node-labeller.kubevirt.io/obsolete-host-model"
+SKIP_NODE = "node-labeller.kubevirt.io/skip-node"
+VM_ARCHITECTURE_PREFIX = "kubevirt.io/vm-arch-"
 DRAIN_TAINT = "kubevirt.io/drain"
 
 # Annotations.

@@ -17,9 +17,10 @@ from virtplane.api.config import effective
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import hypervisor, kvm
 from virtplane.compute.handler.controller import InstanceController
-from virtplane.compute.handler.node import capabilities
+from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
 from virtplane.compute.handler.node.heartbeat import Heartbeat
+from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 
@@ -42,7 +43,7 @@ class VirtHandler:
         hypervisor.use_event_loop()
         verdict = await kvm.probe()
         logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
-        await capabilities.warm(settings.capabilities_cache)
+        await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)
         plugins = [
             DevicePlugin(device, settings.kubelet_root / "device-plugins")
             for device in devices(kvm=verdict.usable)
@@ -51,25 +52,38 @@ class VirtHandler:
         instances = manager.informer(
             VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={context.node_name}"
         )
-        installations = await client.list(KUBEVIRTS, context.namespace)
-        config = effective(next(iter(installations.get("items", ())), None))
+        installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
+        found = await client.list(KUBEVIRTS, context.namespace)
+        config = effective(next(iter(found.get("items", ())), None))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
                 client, instances, recorder, settings, config, emulation=not verdict.usable
             )
+            labeller = NodeLabeller(
+                client,
+                recorder,
+                context.node_name,
+                offers(settings, kvm=verdict.usable),
+                lambda: effective(next(iter(installations.list()), None), config),
+            )
+            installations.add_handler(lambda *_: labeller.look_again())
             heartbeat = Heartbeat(
                 client,
                 recorder,
                 context.node_name,
                 verdict,
-                capabilities.machine_types(settings.capabilities_cache),
-                lambda: manager.has_started and all(plugin.ready.is_set() for plugin in plugins),
+                lambda: (
+                    manager.has_started
+                    and labeller.has_labelled
+                    and all(plugin.ready.is_set() for plugin in plugins)
+                ),
             )
             context.health.add_ready(
                 "informers", lambda: "" if manager.has_started else "caches are not complete"
             )
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
+            manager.add_runnable("node-labeller", labeller.run)
             manager.add_runnable("console-server", lambda: _serve(client, context, settings, controller))
             for plugin in plugins:
                 manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
@@ -77,6 +91,19 @@ class VirtHandler:
                 await manager.run()
             finally:
                 await controller.close()
+
+
+def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:
+    """What guests can have on this node, as far as it could be found out."""
+    cache = settings.capabilities_cache
+    interfaces: tuple[str, ...] = ()
+    if kvm:
+        try:
+            interfaces = hyperv.interfaces()
+        except OSError as error:
+            logger.warning("KVM does not tell its Hyper-V interfaces", extra={"err": str(error)})
+    machines = tuple(capabilities.machine_types(cache))
+    return Offers(machines, capabilities.read_processor(cache, kvm=kvm), interfaces)
 
 
 async def _serve(

@@ -221,6 +221,16 @@ class Hypervisor:
         arguments = (None, "x86_64", "q35", kind, 0)
         return str(await self._call("capabilities", self._connection.getDomainCapabilities, *arguments))
 
+    async def host_capabilities(self) -> str:
+        """What libvirt knows of the node itself."""
+        return str(await self._call("host capabilities", self._connection.getCapabilities))
+
+    async def expanded_cpu(self, kind: str, cpu: str) -> str:
+        """The ``<cpu>`` element `cpu` with every feature that its model implies."""
+        flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+        arguments = (None, "x86_64", "q35", kind, [cpu], flags)
+        return str(await self._call("baseline", self._connection.baselineHypervisorCPU, *arguments))
+
     async def close(self) -> None:
         """Hang up; the daemon and its guest go on."""
         if not self.is_open:

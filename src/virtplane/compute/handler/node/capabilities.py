@@ -2,7 +2,8 @@
 
 libvirt's first look at a QEMU takes seconds; a launcher that finds the answers starts its guest at once. The
 copy is made by a launcher of our own, with the same programs and the same user as the real ones, and belongs
-to exactly these programs: after an update a new copy is made.
+to exactly these programs: after an update a new copy is made. Beside it lie libvirt's answers to what guests
+of this node can have, from which its labels are made; they also belong to its kernel and processor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from lxml import etree
 
 from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+from virtplane.compute.handler.node import processor
+from virtplane.compute.handler.node.processor import Processor
 from virtplane.compute.handler.settings import QEMU_USER
 from virtplane.programs import own_program
 
@@ -27,6 +30,9 @@ logger = logging.getLogger(__name__)
 _PROGRAMS = ("qemu-system-x86_64", "virtqemud", "libvirtd")
 _START_SECONDS = 10.0
 _POLL_SECONDS = 0.02
+_CPU_INFORMATION = Path("/proc/cpuinfo")
+_KVM = Path("/dev/kvm")
+_DOMAIN, _FEATURES, _HOST = "virsh_domcapabilities.xml", "supported_features.xml", "capabilities.xml"
 
 
 def location(folder: Path) -> Path:
@@ -40,21 +46,52 @@ def location(folder: Path) -> Path:
     return folder / fingerprint.hexdigest()[:16]
 
 
-async def warm(folder: Path) -> None:
-    """Make the copy unless it is there. A failure is logged: launchers then find out for themselves."""
-    target = location(folder)
-    if target.is_dir():
+def facts_location(folder: Path, kind: str) -> Path:
+    """Where libvirt's answers about guests of `kind` (``kvm``, ``qemu``) on this very node are."""
+    fingerprint = hashlib.sha256(f"{kind} {os.uname().release}\n".encode())
+    for line in _CPU_INFORMATION.read_text().splitlines():
+        if line.startswith(("model name", "flags", "microcode")):
+            fingerprint.update(line.encode())
+    return folder / f"{location(folder).name}-{fingerprint.hexdigest()[:16]}"
+
+
+async def warm(folder: Path, *, kvm: bool) -> None:
+    """Make copy and answers unless they are there.
+
+    A failure is logged: launchers then find out for themselves, and the node lacks labels.
+    """
+    kind = "kvm" if kvm else "qemu"
+    target, facts = location(folder), facts_location(folder, kind)
+    if target.is_dir() and facts.is_dir():
         return
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="warm-", dir=folder, ignore_cleanup_errors=True) as work:
         try:
-            await _probe(Path(work))
-            found = Path(work) / "run/libvirt/cache/libvirt"
-            fresh = Path(work) / "found"
-            await asyncio.to_thread(shutil.copytree, found, fresh)
-            fresh.rename(target)
+            answers = await _probe(Path(work), kind)
+            await asyncio.to_thread(_keep, Path(work), answers, target, facts)
         except (HypervisorError, LauncherGone, LauncherNotReady, OSError) as error:
             logger.warning("QEMU's capabilities could not be prepared", extra={"err": str(error)})
+
+
+def _keep(work: Path, answers: dict[str, str], target: Path, facts: Path) -> None:
+    if not target.is_dir():
+        fresh = work / "found"
+        shutil.copytree(work / "run/libvirt/cache/libvirt", fresh)
+        fresh.rename(target)
+    if not facts.is_dir():
+        fresh = work / "facts"
+        fresh.mkdir()
+        for name, text in answers.items():
+            (fresh / name).write_text(text)
+        fresh.rename(facts)
+
+
+def read_processor(folder: Path, *, kvm: bool) -> Processor:
+    """The processors that guests can have, by the answers below `folder`; none where there are none."""
+    facts = facts_location(folder, "kvm" if kvm else "qemu")
+    if not facts.is_dir():
+        return Processor()
+    return processor.read(*((facts / name).read_text() for name in (_DOMAIN, _FEATURES, _HOST)))
 
 
 def machine_types(folder: Path) -> list[str]:
@@ -66,25 +103,32 @@ def machine_types(folder: Path) -> list[str]:
     return sorted(names)
 
 
-async def _probe(work: Path) -> None:
+async def _probe(work: Path, kind: str) -> dict[str, str]:
     os.chown(work, QEMU_USER, QEMU_USER)
     work.chmod(0o711)
     work.parent.chmod(0o711)
     user = str(QEMU_USER)
-    command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
+    command = ["setpriv", "--reuid", user, "--regid", user, *_groups(kind)]
     command += [own_program("virt-launcher"), "--name", "warm", "--uid", "warm"]
     command += ["--namespace", "warm", "--kubevirt-share-dir", str(work / "share")]
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
     process = await asyncio.create_subprocess_exec(*command)
     try:
-        await _ask(work)
+        return await _ask(work, kind)
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
 
 
-async def _ask(work: Path) -> None:
+def _groups(kind: str) -> list[str]:
+    """What lets QEMU's user open the node's KVM, which is its group's where it is not everybody's."""
+    if kind != "kvm":
+        return ["--clear-groups"]
+    return ["--groups", str(_KVM.stat().st_gid)]
+
+
+async def _ask(work: Path, kind: str) -> dict[str, str]:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _START_SECONDS
     while True:
@@ -99,8 +143,23 @@ async def _ask(work: Path) -> None:
     answer = await link.request("start")
     hypervisor = await Hypervisor.open(work / "run/libvirt/libvirt-sock", lambda: None)
     try:
-        await hypervisor.domain_capabilities("qemu")
+        return await _answers(hypervisor, kind)
     finally:
         await hypervisor.close()
         os.kill(int(answer["libvirt"]), 15)
         await link.close()
+
+
+async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
+    domain = await hypervisor.domain_capabilities(kind)
+    own = processor.host_cpu(domain)
+    answers = {_DOMAIN: domain, _FEATURES: "", _HOST: ""}
+    try:
+        if own:
+            answers[_FEATURES] = await hypervisor.expanded_cpu(kind, own)
+        if kind == "kvm":
+            # Only KVM tells the frequency of the time stamp counter, and asking takes seconds.
+            answers[_HOST] = await hypervisor.host_capabilities()
+    except HypervisorError as error:
+        logger.warning("The node's processor is known in part only", extra={"err": str(error)})
+    return answers

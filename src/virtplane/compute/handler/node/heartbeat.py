@@ -1,11 +1,11 @@
-"""The node's labels, annotations and condition, written with every heartbeat."""
+"""Whether guests can be placed on the node, and how they run there, written with every heartbeat."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
@@ -13,6 +13,7 @@ from kubecore.json import JsonObject, get_object
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import NODES
 from kubecore.runtime import EventRecorder
+from virtplane.api.labels import CPU_MANAGER, CPU_MANAGER_OLD, HEARTBEAT, SCHEDULABLE
 from virtplane.compute.handler.kvm import KvmVerdict
 
 logger = logging.getLogger(__name__)
@@ -21,16 +22,12 @@ _INTERVAL_SECONDS = 60.0
 _JITTER = 1.2
 _RETRY_SECONDS = 1.0
 _CONDITION = "KubeVirtHardwareVirtualization"
-SCHEDULABLE = "kubevirt.io/schedulable"
-HEARTBEAT = "kubevirt.io/heartbeat"
 
 
-def labels(*, schedulable: bool, machines: Iterable[str]) -> dict[str, str]:
-    """The labels by which launcher pods find a node; `machines` are the machine types that QEMU offers."""
-    found = {f"machine-type.node.kubevirt.io/{name}": "true" for name in machines}
-    found |= {SCHEDULABLE: "true" if schedulable else "false"}
-    found |= {"cpumanager": "false", "kubevirt.io/cpumanager": "false"}
-    return found
+def labels(*, schedulable: bool) -> dict[str, str]:
+    """The labels that tell whether guests can be placed here at all."""
+    verdict = "true" if schedulable else "false"
+    return {SCHEDULABLE: verdict, CPU_MANAGER: "false", CPU_MANAGER_OLD: "false"}
 
 
 def condition(verdict: KvmVerdict, now: str) -> JsonObject:
@@ -58,14 +55,12 @@ class Heartbeat:
         recorder: EventRecorder,
         node_name: str,
         verdict: KvmVerdict,
-        machines: Iterable[str],
         is_ready: Callable[[], bool],
     ) -> None:
         self._client = client
         self._recorder = recorder
         self._node_name = node_name
         self._verdict = verdict
-        self._machines = tuple(machines)
         self._is_ready = is_ready
         self._announced = False
 
@@ -92,7 +87,7 @@ class Heartbeat:
     async def _beat(self, *, schedulable: bool) -> None:
         now = now_rfc3339()
         metadata = {
-            "labels": labels(schedulable=schedulable, machines=self._machines),
+            "labels": labels(schedulable=schedulable),
             "annotations": {HEARTBEAT: now},
         }
         node = await self._client.patch(NODES, self._node_name, {"metadata": metadata}, type="strategic")

@@ -1,0 +1,131 @@
+"""The node's labels: what guests can find here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.resources import NODES
+from kubecore.runtime import EventRecorder
+from virtplane.api import labels as names
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.handler.node import processor
+from virtplane.compute.handler.node.processor import Processor
+
+logger = logging.getLogger(__name__)
+
+_INTERVAL_SECONDS = 180.0
+_JITTER = 1.2
+_RETRY_SECONDS = 1.0
+_EVENT = "HostModelIsObsolete"
+
+_OWN_PREFIXES = (
+    names.CPU_FEATURE_PREFIX,
+    names.CPU_MODEL_MIGRATION_PREFIX,
+    names.CPU_MODEL_PREFIX,
+    names.CPU_TIMER_PREFIX,
+    names.CPU_VENDOR_PREFIX,
+    names.HOST_MODEL_CPU_PREFIX,
+    names.HOST_MODEL_FEATURES_PREFIX,
+    names.HYPERV_PREFIX,
+    names.MACHINE_TYPE_PREFIX,
+    names.OBSOLETE_HOST_MODEL,
+    names.VM_ARCHITECTURE_PREFIX,
+)
+"""Labels that begin so are this module's: those that the node does not deserve are removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """What this node offers to guests."""
+
+    machines: tuple[str, ...] = ()
+    """Machine types, aliases included."""
+    processor: Processor = field(default_factory=Processor)
+    hyperv: tuple[str, ...] = ()
+
+
+def wanted_labels(offers: Offers, config: ClusterConfig) -> dict[str, str]:
+    """The labels that the node deserves."""
+    found = processor.labels(offers.processor, config.obsolete_cpu_models)
+    found |= {names.MACHINE_TYPE_PREFIX + name: "true" for name in offers.machines}
+    found |= {names.HYPERV_PREFIX + name: "true" for name in offers.hyperv}
+    if config.gate("CrossArchitectureVirtualization"):
+        found[f"{names.VM_ARCHITECTURE_PREFIX}amd64"] = "true"
+    return found
+
+
+def changes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+    """What to patch: new and changed labels, and None for those that have to go."""
+    stale = [name for name in present if name.startswith(_OWN_PREFIXES) and name not in wanted]
+    fresh = {name: value for name, value in wanted.items() if present.get(name) != value}
+    return {**fresh, **dict.fromkeys(stale)}
+
+
+def is_skipped(node: JsonObject) -> bool:
+    """Whether the node's owner keeps its labels as they are."""
+    return meta.annotations(node).get(names.SKIP_NODE, "false") != "false"
+
+
+class NodeLabeller:
+    """Keeps the node's labels right: at the start, every few minutes, and when the configuration changes."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: EventRecorder,
+        node_name: str,
+        offers: Offers,
+        config: Callable[[], ClusterConfig],
+    ) -> None:
+        self.has_labelled = False
+        """True once guests can find what they ask for."""
+        self._client = client
+        self._recorder = recorder
+        self._node_name = node_name
+        self._offers = offers
+        self._config = config
+        self._wake = asyncio.Event()
+
+    def look_again(self) -> None:
+        """The configuration may have changed."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Label until cancelled."""
+        while True:
+            self._wake.clear()
+            try:
+                await self.label()
+                pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
+            except (StatusError, ConnectionFailed) as error:
+                logger.info("Node could not be labelled", extra={"node": self._node_name, "err": str(error)})
+                pause = _RETRY_SECONDS
+            try:
+                await asyncio.wait_for(self._wake.wait(), pause)
+            except TimeoutError:
+                logger.debug("Looking at the labels again", extra={"node": self._node_name})
+
+    async def label(self) -> None:
+        """Compare and repair once. Raises StatusError, ConnectionFailed."""
+        node = await self._client.get(NODES, self._node_name)
+        if not is_skipped(node):
+            wanted = wanted_labels(self._offers, self._config())
+            differing = changes(meta.labels(node), wanted)
+            if differing:
+                patch: JsonObject = {"metadata": {"labels": differing}}
+                node = await self._client.patch(NODES, self._node_name, patch, type="strategic")
+            if differing.get(names.OBSOLETE_HOST_MODEL):
+                self._complain(node)
+        self.has_labelled = True
+
+    def _complain(self, node: JsonObject) -> None:
+        text = f"guests cannot have this node's CPU model {self._offers.processor.host_model}: it is obsolete"
+        self._recorder.event(node | {"kind": "Node", "apiVersion": "v1"}, "Warning", _EVENT, text)
