@@ -2,43 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 from kubecore.objects import names
 from kubecore.schema.formats import STRING_FORMATS
-from kubecore.schema.regexes import compile_pattern
+from kubecore.schema.regexes import Pattern
 
 from .declare import STRINGS, T, function, method
 from .opaque import opaque
 
 _FORMAT = opaque("kubernetes.NamedFormat")
-_MAX_TEXT = 16 * 1024
-"""Longer texts are refused: unlike ``matches``, searching is not done by an engine with linear time."""
-
-
-@lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
-    compile_pattern(pattern)
-    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern).replace(r"\z", r"\Z"))
-
-
-def _search(text: str) -> str:
-    if len(text) > _MAX_TEXT:
-        raise ValueError(f"text is longer than {_MAX_TEXT} characters")
-    return text
+_compiled = lru_cache(maxsize=64)(Pattern)
 
 
 def _find(text: str, pattern: str) -> str:
-    found = _compiled(pattern).search(_search(text))
-    return found[0] if found else ""
+    return _compiled(pattern).find(text)
 
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    found = [each[0] for each in _compiled(pattern).finditer(_search(text))]
-    return found if limit < 0 else found[:limit]
+    return _compiled(pattern).find_all(text, limit)
 
 
 def _prefixed(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:

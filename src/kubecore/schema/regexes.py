@@ -1,82 +1,75 @@
-"""Regular expressions in the dialect of schemas (RE2), matched in linear time by the Rust engine.
+"""Regular expressions of schemas and rules: RE2's dialect, by RE2 itself, which takes linear time.
 
-Python's own ``re`` would let an author of a schema stall the server with one value.
+Python's own ``re`` must never see a pattern from outside: it would let the author of one stall the server
+with a short text.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from typing import Final
 
-import jsonschema_rs
+import re2
 
-_POSIX_CLASSES = {
-    "alpha": "A-Za-z",
-    "digit": "0-9",
-    "alnum": "0-9A-Za-z",
-    "upper": "A-Z",
-    "lower": "a-z",
-    "space": r"\t\n\v\f\r ",
-    "blank": r"\t ",
-    "punct": r"!-/:-@\[-`{-~",
-    "word": "0-9A-Za-z_",
-    "xdigit": "0-9A-Fa-f",
-    "cntrl": r"\x00-\x1f\x7f",
-    "print": " -~",
-    "graph": "!-~",
-    "ascii": r"\x00-\x7f",
+_WORDS: Final = {
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "trailing \\": "trailing backslash at end of expression",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "pattern too large - compile failed": "expression too large",
 }
-_POSIX = re.compile(r"\[:(\w+):\]")
-_QUOTED = re.compile(r"\\Q(.*?)(?:\\E|$)", re.DOTALL)
+"""RE2's complaints as Go's package, which has the same author, words them; the others are equal."""
+
+_ANY_BYTE: Final = "\\C"
 
 
 class PatternError(ValueError):
     """The text is no regular expression; the message is worded as Go's regexp package words it."""
 
 
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """A predicate: whether `pattern` matches anywhere in a text. Raises PatternError."""
-    translated = _QUOTED.sub(lambda found: re.escape(found[1]), pattern)
-    translated = _POSIX.sub(lambda found: _POSIX_CLASSES.get(found[1], found[0]), translated)
-    try:
-        validator = jsonschema_rs.validator_for(
-            {"pattern": translated}, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (jsonschema_rs.ValidationError, ValueError):
-        raise PatternError(_complaint(pattern)) from None
-    matches: Callable[[str], bool] = validator.is_valid
-    return matches
+class Pattern:
+    """A compiled regular expression."""
+
+    __slots__ = ("_compiled",)
+
+    def __init__(self, text: str) -> None:
+        """Compile `text`. Raises PatternError."""
+        if _ANY_BYTE in text.replace("\\\\", ""):
+            raise PatternError(f"error parsing regexp: invalid escape sequence: `{_ANY_BYTE}`")
+        options = re2.Options()
+        options.log_errors = False
+        try:
+            self._compiled = re2.compile(text, options=options)
+        except re2.error as error:
+            raise PatternError(f"error parsing regexp: {_go_words(error, text)}") from None
+
+    def matches(self, text: str) -> bool:
+        """Whether it matches anywhere in `text`."""
+        return self._compiled.search(text) is not None
+
+    def find(self, text: str) -> str:
+        """The first match, or an empty text."""
+        found = self._compiled.search(text)
+        return found[0] if found is not None else ""
+
+    def find_all(self, text: str, limit: int = -1) -> list[str]:
+        """The matches one after another, at most `limit` of them unless that is negative."""
+        found: list[str] = []
+        for each in self._compiled.finditer(text):
+            if 0 <= limit <= len(found):
+                break
+            found.append(each[0])
+        return found
 
 
-def _complaint(pattern: str) -> str:
-    """What is wrong with a pattern that does not compile."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"error parsing regexp: {_go_words(error, pattern)}"
-    if found := re.search(r"\(\?(?:[=!]|<[=!])", pattern):
-        return f"error parsing regexp: invalid or unsupported Perl syntax: `{found[0]}`"
-    if found := re.search(r"\{(\d+),(\d+)\}", pattern):
-        return f"error parsing regexp: invalid repeat count: `{found[0]}`"
-    return f"error parsing regexp: invalid escape sequence: `{pattern}`"
-
-
-def _go_words(error: re.error, pattern: str) -> str:
-    at = error.pos or 0
-    end = pattern.find("}", at) + 1
-    words = {
-        "missing ), unterminated subpattern": f"missing closing ): `{pattern}`",
-        "unbalanced parenthesis": f"unexpected ): `{pattern}`",
-        "unterminated character set": f"missing closing ]: `{pattern[at:]}`",
-        "nothing to repeat": f"missing argument to repetition operator: `{pattern[at : at + 1]}`",
-        "multiple repeat": f"invalid nested repetition operator: `{pattern[at - 1 : at + 1]}`",
-        "min repeat greater": f"invalid repeat count: `{pattern[pattern.rfind('{', 0, end) : end]}`",
-        "bad character range": f"invalid character class range: `{error.msg.rsplit(' ', 1)[-1]}`",
-        "bad escape (end": "trailing backslash at end of expression: ``",
-        "bad escape": f"invalid escape sequence: `{pattern[at : at + 2]}`",
-        "unknown extension": f"invalid or unsupported Perl syntax: `{pattern[at - 1 : at + 2]}`",
-    }
-    for fragment, text in words.items():
-        if fragment in error.msg:
-            return text
-    return f"invalid regular expression: `{pattern}`"
+def _go_words(error: re2.error, pattern: str) -> str:
+    raw = error.args[0]
+    message = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    kind, _, where = message.partition(": ")
+    if kind == "trailing \\":
+        where = ""
+    elif kind in ("missing )", "unexpected )"):
+        where = pattern
+    return f"{_WORDS.get(kind, kind)}: `{where}`"

@@ -17,7 +17,7 @@ from .embedded import validate_embedded
 from .list_types import validate_list_types
 from .model import Schema, SchemaSet
 from .pruning import prune
-from .regexes import PatternError, compile_pattern
+from .regexes import Pattern, PatternError
 from .validation import validate
 
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
@@ -146,7 +146,7 @@ def _value_validation(
     pattern = raw.get("pattern")
     if pattern:
         try:
-            compile_pattern(pattern)
+            Pattern(pattern)
         except PatternError as error:
             message = f"must be a valid regular expression, but isn't: {error}"
             yield invalid(path.child("pattern"), pattern, message)

@@ -16,7 +16,7 @@ from kubecore.objects.fields import not_supported as unsupported
 
 from .formats import INTEGER_RANGES, STRING_FORMATS
 from .model import Schema
-from .regexes import PatternError, compile_pattern
+from .regexes import Pattern, PatternError
 
 _Check = Callable[[Any, str, list[FieldError]], None]
 """(value, name, errors). The name is relative to the validated value: ``spec.list[0]``."""
@@ -203,7 +203,7 @@ def _string_checks(schema: Schema) -> Iterator[_Check]:
 
 def _pattern_check(pattern: str) -> _Check:
     try:
-        matches = compile_pattern(pattern)
+        matches = Pattern(pattern).matches
     except PatternError:
 
         def matches(text: str) -> bool:
