@@ -8,6 +8,7 @@ from virtplane.compute.domain.processor import memory_bytes
 from virtplane.compute.domain.xml import Element, element, on_off, yes_no
 
 _NAMESPACE = "http://kubevirt.io"
+_QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 _BOOT_MENU_MILLISECONDS = 10000
 
 
@@ -148,6 +149,18 @@ def render_metadata(vmi: JsonObject) -> Element:
     grace.append(element(f"{{{_NAMESPACE}}}deletionGracePeriodSeconds", {}, str(grace_seconds)))
     owner.append(grace)
     return element("metadata", {}, owner)
+
+
+def render_unused_capabilities(cpu: Element) -> list[Element]:
+    """Abilities of QEMU that libvirt is to leave alone: reading back what became of ``maximum`` as the CPU.
+
+    libvirt asks for four hundred properties one by one, which QEMU (7.2) reads byte by byte: 0.3 s of a start
+    of 0.4 s. It uses the answers for CPUs of a given model only, and those are left as they are.
+    """
+    if cpu.get("mode") != "maximum":
+        return []
+    withheld = element(f"{{{_QEMU_NAMESPACE}}}del", {"capability": "cpu-unavailable-features"})
+    return [element(f"{{{_QEMU_NAMESPACE}}}capabilities", {}, withheld)]
 
 
 def lifecycle_actions(domain: JsonObject) -> list[Element]:

@@ -48,6 +48,26 @@ def test_an_emulated_guest_gets_a_sixth_of_its_memory_for_translated_code(
     assert only(root, "features/tcg/tb-cache").text == mebibytes
 
 
+@pytest.mark.parametrize(
+    ("cpu", "emulation", "withheld"),
+    [
+        ({}, True, ["cpu-unavailable-features"]),
+        ({"model": "host-passthrough"}, True, ["cpu-unavailable-features"]),
+        ({"model": "Haswell"}, True, []),
+        ({}, False, []),
+    ],
+)
+def test_libvirt_reads_back_the_cpu_of_a_guest_only_where_it_has_a_model(
+    cpu: JsonObject, emulation: bool, withheld: list[str]
+) -> None:
+    found = rendered(instance(cpu=cpu), emulation=emulation).findall(
+        "{http://libvirt.org/schemas/domain/qemu/1.0}capabilities/*"
+    )
+    assert [(each.tag.rpartition("}")[2], each.get("capability")) for each in found] == [
+        ("del", name) for name in withheld
+    ]
+
+
 def test_nothing_is_translated_with_kvm() -> None:
     assert rendered(instance()).find("features/tcg") is None
 
