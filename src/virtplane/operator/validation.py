@@ -28,6 +28,7 @@ NOT_ACTED_UPON = (
     "configuration.hypervisors",
     "configuration.ksmConfiguration",
     "configuration.mediatedDevicesConfiguration",
+    "configuration.minCPUModel",
     "configuration.seccompConfiguration",
     "configuration.tlsConfiguration",
     "configuration.virtTemplateDeployment",
