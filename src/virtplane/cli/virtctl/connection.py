@@ -166,3 +166,16 @@ def dry_run_body(dry_run: bool) -> dict[str, Any]:
         return {}
     click.echo("Dry Run execution")
     return {"dryRun": ["All"]}
+
+
+def key_values(given: tuple[str, ...], flag: str) -> dict[str, str]:
+    """The pairs of a flag like ``--flag a=b,c=d``. Raises click.ClickException."""
+    pairs: dict[str, str] = {}
+    for text in given:
+        for item in text.split(","):
+            key, equals, value = item.partition("=")
+            if not equals:
+                why = f"{item} must be formatted as key=value"
+                raise click.ClickException(f'invalid argument "{text}" for "--{flag}" flag: {why}')
+            pairs[key] = value
+    return pairs

@@ -16,7 +16,7 @@ import click
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.streams import ABNORMAL_CLOSE, open_stream
+from virtplane.cli.virtctl.streams import StreamLost, open_stream, received
 
 if TYPE_CHECKING:
     import aiohttp
@@ -49,11 +49,12 @@ async def console(client: Client, connection: Connection, name: str, minutes: in
     click.echo(f"Successfully connected to {name} console. Press Ctrl+] or Ctrl+5 to exit console.", err=True)
     try:
         with _raw_terminal():
-            left = await _talk(socket)
+            await _talk(socket)
+    except StreamLost as error:
+        click.echo(_DISCONNECTED, err=True, nl=False)
+        raise click.ClickException(str(error)) from error
     finally:
         await socket.close()
-    if not left and socket.close_code == ABNORMAL_CLOSE:
-        click.echo(_DISCONNECTED, err=True, nl=False)
 
 
 async def _open(client: Client, path: str, name: str, seconds: float) -> aiohttp.ClientWebSocketResponse:
@@ -83,8 +84,8 @@ def _raw_terminal() -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-async def _talk(socket: aiohttp.ClientWebSocketResponse) -> bool:
-    """Carry keys and output; True when the user left, False when the console ended."""
+async def _talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+    """Carry keys and output until the user leaves or the console ends. Raises StreamLost."""
     loop = asyncio.get_running_loop()
     keys: asyncio.Queue[bytes] = asyncio.Queue()
     descriptor = sys.stdin.fileno()
@@ -106,7 +107,6 @@ async def _talk(socket: aiohttp.ClientWebSocketResponse) -> bool:
         done, _ = await asyncio.wait({typing, showing}, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-        return typing in done
     finally:
         loop.remove_reader(descriptor)
         for task in (typing, showing):
@@ -126,9 +126,8 @@ async def _type(socket: aiohttp.ClientWebSocketResponse, keys: asyncio.Queue[byt
 
 
 async def _show(socket: aiohttp.ClientWebSocketResponse) -> None:
-    async for message in socket:
-        data = message.data
-        sys.stdout.buffer.write(data if isinstance(data, bytes) else str(data).encode())
+    async for data in received(socket):
+        sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 

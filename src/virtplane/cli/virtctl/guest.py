@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-import json
-
 import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.documents import Fields, as_json, in_order, quoted
+
+_USER: Fields = dict.fromkeys(("userName", "domain", "loginTime"))
+_FILESYSTEM: Fields = {
+    **dict.fromkeys(("diskName", "mountPoint", "fileSystemType", "usedBytes", "totalBytes")),
+    "disk": dict.fromkeys(("serial", "busType")),
+}
+_SYSTEM = ("name", "kernelRelease", "version", "prettyName", "versionId", "kernelVersion", "machine", "id")
+_GUEST: Fields = {
+    "kind": None,
+    "apiVersion": None,
+    "guestAgentVersion": None,
+    "supportedCommands": dict.fromkeys(("name", "enabled")),
+    "hostname": None,
+    "os": dict.fromkeys(_SYSTEM),
+    "timezone": None,
+    "userList": _USER,
+    "fsInfo": {"disks": _FILESYSTEM},
+    "fsFreezeStatus": None,
+}
 
 
 @click.command()
@@ -17,7 +35,7 @@ from virtplane.cli.virtctl.connection import Connection, connected
 async def guestosinfo(client: Client, connection: Connection, name: str) -> None:
     """Return guest agent info about operating system."""
     failure = f"Error getting guestosinfo of VirtualMachineInstance {name}, "
-    await _show(client, connection, name, "guestosinfo", failure)
+    await _show(client, connection, name, "guestosinfo", _GUEST, failure)
 
 
 @click.command()
@@ -26,7 +44,7 @@ async def guestosinfo(client: Client, connection: Connection, name: str) -> None
 async def userlist(client: Client, connection: Connection, name: str) -> None:
     """Return full list of logged in users on the guest machine."""
     failure = f"Error listing users of VirtualMachineInstance {name}, "
-    await _show(client, connection, name, "userlist", failure)
+    await _show(client, connection, name, "userlist", {"metadata": None, "items": _USER}, failure)
 
 
 @click.command()
@@ -35,16 +53,27 @@ async def userlist(client: Client, connection: Connection, name: str) -> None:
 async def fslist(client: Client, connection: Connection, name: str) -> None:
     """Return full list of filesystems available on the guest machine."""
     failure = f"Error listing filesystems of VirtualMachineInstance {name}, "
-    await _show(client, connection, name, "filesystemlist", failure)
+    await _show(client, connection, name, "filesystemlist", {"metadata": None, "items": _FILESYSTEM}, failure)
 
 
-async def _show(client: Client, connection: Connection, name: str, action: str, failure: str) -> None:
+async def _show(
+    client: Client, connection: Connection, name: str, action: str, fields: Fields, failure: str
+) -> None:
     try:
         path = connection.subresource("virtualmachineinstances", name, action)
         answer = await client.request("GET", path)
     except StatusError as error:
-        raise click.ClickException(f"{failure}{error.message}") from error
-    click.echo(json.dumps(answer.json(), indent=2))
+        raise click.ClickException(f"{failure}{_words(error, name)}") from error
+    click.echo(as_json(in_order(answer.json(), fields), indent=2))
+
+
+def _words(error: StatusError, name: str) -> str:
+    """virt-api answers these questions with plain text and 500, which clients of Kubernetes wrap."""
+    if error.code != 500:
+        return error.message
+    request = f"get virtualmachineinstances.kubevirt.io {name}"
+    reason = f"an error on the server ({quoted(error.message)})"
+    return f"{reason} has prevented the request from succeeding ({request})"
 
 
 COMMANDS = {"guestosinfo": guestosinfo, "userlist": userlist, "fslist": fslist}

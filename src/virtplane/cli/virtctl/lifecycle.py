@@ -9,7 +9,7 @@ import click
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import get_list, get_str
-from virtplane.cli.virtctl.connection import Connection, connected, dry_run_body, put
+from virtplane.cli.virtctl.connection import Connection, connected, dry_run_body, key_values, put
 
 _FORCE_RULE = "Must both use --force=true and set --grace-period."
 
@@ -66,8 +66,7 @@ async def migrate(
     """Migrate a virtual machine."""
     body = dry_run_body(dry_run)
     if added:
-        pairs = (item.partition("=") for text in added for item in text.split(","))
-        body["addedNodeSelector"] = {key: value for key, _, value in pairs}
+        body["addedNodeSelector"] = key_values(added, "addedNodeSelector")
     await _act(client, connection, name, "migrate", body, "Error migrating VirtualMachine ")
 
 
@@ -79,7 +78,7 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
     """Cancel migration of a virtual machine."""
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCE_MIGRATIONS as MIGRATIONS
 
-    dry_run_body(dry_run)
+    trial = bool(dry_run_body(dry_run))
     try:
         found = await client.list(
             MIGRATIONS, connection.namespace, label_selector=f"kubevirt.io/vmi-name=={name}"
@@ -92,7 +91,7 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
             continue
         own = get_str(migration, "metadata", "name")
         try:
-            await client.delete(MIGRATIONS, own, connection.namespace)
+            await client.delete(MIGRATIONS, own, connection.namespace, dry_run=trial)
         except StatusError as error:
             text = f"Error canceling migration {own} of a VirtualMachine {name}: {error.message}"
             raise click.ClickException(text) from error

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from virtplane.cli.virtctl.usage import Commands, explain
+
 _COMMANDS = {
     "console": ("console", "Connect to a console of a virtual machine instance."),
     "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
@@ -34,9 +36,6 @@ _COMMANDS = {
 _HIDDEN = {"options": "guidance"}
 """Commands that help does not list, and their modules."""
 
-_TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False")
-
 
 def program_name(argv0: str) -> str:
     """How help names this program: ``kubectl virt`` when started as its plugin."""
@@ -44,7 +43,7 @@ def program_name(argv0: str) -> str:
     return f"{name.removesuffix('-virt')} virt" if name.endswith("-virt") else "virtctl"
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(Commands):
     """click's way to load a command's module only when the command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -58,54 +57,9 @@ class _LazyGroup(click.Group):
         command: click.Command = module.COMMANDS[cmd_name]
         return command
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
-            options = self.get_command(ctx, "options")
-            assert options is not None
-            args = flags_behind_command(options, args)
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, plain_switches(command, rest) if command is not None else rest
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Available Commands"):
             formatter.write_dl([(name, entry[1]) for name, entry in sorted(_COMMANDS.items())])
-
-
-def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
-    """Move the flags of every command (those of `options`) from before the command's name to behind it."""
-    with_value = {name for option in _options_of(options) if not option.is_flag for name in option.opts}
-    position = 0
-    while position < len(args) and args[position].startswith("-"):
-        # A value stands behind the flag, unless it follows an equals sign or, as in -nNAME, the letter.
-        position += 2 if args[position] in with_value else 1
-    return [*args[position : position + 1], *args[:position], *args[position + 1 :]]
-
-
-def plain_switches(command: click.Command, args: list[str]) -> list[str]:
-    """Read ``--switch=true`` as ``--switch``, and leave ``--switch=false`` out.
-
-    Raises click.UsageError for other values.
-    """
-    switches = {name for option in _options_of(command) if option.is_flag for name in option.opts}
-    result: list[str] = []
-    for index, text in enumerate(args):
-        if text == "--":
-            return result + args[index:]
-        name, equals, value = text.partition("=")
-        if not equals or name not in switches or value in _TRUE:
-            result.append(name if name in switches else text)
-        elif value not in _FALSE:
-            raise click.UsageError(f'invalid argument "{value}" for "{name}" flag')
-    return result
-
-
-def _options_of(command: click.Command) -> list[click.Option]:
-    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -121,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     except click.exceptions.Abort:
         return 1
     except click.ClickException as error:
-        sys.stderr.write(f"{error.format_message()}\n")
+        sys.stderr.write(f"{explain(error)}\n")
         return 1
     return result if isinstance(result, int) else 0
 

@@ -21,11 +21,12 @@ _INSTANCES = ("vmi", "virtualmachineinstance")
 async def pause(client: Client, connection: Connection, kind: str, name: str, dry_run: bool) -> None:
     """Pause a virtual machine"""
     body = dry_run_body(dry_run)
-    halted = False
     if kind in _MACHINES:
         halted = await _is_halted(client, connection, name)
-    if kind in _MACHINES + _INSTANCES:
-        await _pause(client, connection, name, body, halted=halted)
+        why = f". VirtualMachine {name} is not set to run" if halted else ", it was not found"
+        await _pause(client, connection, name, body, missing=why)
+    elif kind in _INSTANCES:
+        await _pause(client, connection, name, body)
     click.echo(f"VMI {name} was scheduled to pause")
 
 
@@ -77,7 +78,7 @@ async def _is_halted(client: Client, connection: Connection, name: str) -> bool:
 
 
 async def _pause(
-    client: Client, connection: Connection, name: str, body: dict[str, object], *, halted: bool
+    client: Client, connection: Connection, name: str, body: dict[str, object], *, missing: str = ""
 ) -> None:
     failure = f"Error pausing VirtualMachineInstance {name}"
     try:
@@ -85,9 +86,7 @@ async def _pause(
             "PUT", connection.subresource("virtualmachineinstances", name, "pause"), body=body
         )
     except StatusError as error:
-        if error.code != 404:
-            raise click.ClickException(f"{failure}: {error.message}") from error
-        why = f". VirtualMachine {name} is not set to run" if halted else ", it was not found"
+        why = missing if missing and error.code == 404 else f": {error.message}"
         raise click.ClickException(failure + why) from error
 
 

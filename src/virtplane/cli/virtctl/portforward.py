@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import stat
 import sys
 from dataclasses import dataclass
+from typing import TextIO
 
 import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected
-from virtplane.cli.virtctl.streams import carry, open_stream
+from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
 
 _KINDS = {
     "vm": "virtualmachines",
@@ -32,6 +35,11 @@ class Target:
     resource: str
     name: str
     namespace: str
+
+    @property
+    def kind(self) -> str:
+        """The short name of the resource."""
+        return "vm" if self.resource == "virtualmachines" else "vmi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +69,14 @@ def parse_port(text: str) -> Port:
     if protocol not in ("tcp", "udp"):
         raise click.ClickException(f"unknown protocol: {protocol}")
     local, _, remote = ports.partition(":")
-    try:
-        return Port(protocol, int(local), int(remote or local))
-    except ValueError as error:
-        raise click.ClickException(f"invalid port: {text}") from error
+    numbers = []
+    for number in (local, remote or local):
+        try:
+            numbers.append(int(number))
+        except ValueError as error:
+            text = f'strconv.Atoi: parsing "{number}": invalid syntax'
+            raise click.ClickException(text) from error
+    return Port(protocol, *numbers)
 
 
 @click.command(name="port-forward")
@@ -104,12 +116,13 @@ async def _listen(client: Client, goal: Target, port: Port, address: str) -> asy
         try:
             stream = await open_stream(client, _path(goal, port))
         except StatusError as error:
-            click.echo(
-                f"Can't access {goal.resource}/{goal.name}.{goal.namespace}: {error.message}", err=True
-            )
+            click.echo(f"can't access {goal.kind}/{goal.name}.{goal.namespace}: {error.message}", err=True)
             writer.close()
             return
-        await carry(stream, reader, writer)
+        try:
+            await carry(stream, reader, writer)
+        except StreamLost as error:
+            click.echo(f"error handling connection for {port.local}: {error}", err=True)
 
     server = await asyncio.start_server(serve, address, port.local)
     own_port = server.sockets[0].getsockname()[1]
@@ -117,15 +130,51 @@ async def _listen(client: Client, goal: Target, port: Port, address: str) -> asy
     return server
 
 
+class _Output:
+    """Standard output where it is no pipe."""
+
+    def write(self, data: bytes, /) -> None:
+        """Write at once."""
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+    async def drain(self) -> None:
+        """Everything is written already."""
+
+    def close(self) -> None:
+        """The interpreter closes it."""
+
+
 async def _forward_stdio(client: Client, goal: Target, port: Port) -> None:
-    loop = asyncio.get_running_loop()
+    stream = await open_stream(client, _path(goal, port))
+    await carry(stream, await _input(), await _output())
+
+
+async def _input() -> asyncio.StreamReader:
     reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if _is_pipe(sys.stdin):
+        protocol = asyncio.StreamReaderProtocol(reader)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    else:
+        # Event loops do not watch files; what they hold is there at once.
+        reader.feed_data(sys.stdin.buffer.read())
+        reader.feed_eof()
+    return reader
+
+
+async def _output() -> Sink:
+    if not _is_pipe(sys.stdout):
+        return _Output()
+    loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.streams.FlowControlMixin(loop=loop), sys.stdout
     )
-    writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-    await carry(await open_stream(client, _path(goal, port)), reader, writer)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _is_pipe(file: TextIO) -> bool:
+    mode = os.fstat(file.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty()
 
 
 COMMANDS = {"port-forward": port_forward}

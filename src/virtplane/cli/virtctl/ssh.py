@@ -13,6 +13,7 @@ import click
 
 from kubecore.client import Client
 from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.documents import quoted
 from virtplane.cli.virtctl.portforward import Target, parse_target
 
 
@@ -59,13 +60,11 @@ async def scp(
     """SCP files from/to a virtual machine instance."""
     remote = [text for text in (source, destination) if ":" in text]
     if len(remote) == 2:
-        text = f"copying from a remote location to another remote location is not supported: {source!r} to {destination!r}"  # noqa: E501 - one sentence
-        raise click.ClickException(text)
+        text = "copying from a remote location to another remote location is not supported"
+        raise click.ClickException(f"{text}: {quoted(source)} to {quoted(destination)}")
     if not remote:
-        text = (
-            f"none of the two provided locations seems to be a remote location: {source!r} to {destination!r}"
-        )
-        raise click.ClickException(text)
+        text = "none of the two provided locations seems to be a remote location"
+        raise click.ClickException(f"{text}: {quoted(source)} to {quoted(destination)}")
     host, _, path = remote[0].partition(":")
     user, goal = _split(host, connection.namespace, given["username"])
     there = f"{_host(user, goal)}:{path}"
@@ -82,15 +81,13 @@ def _split(target: str, namespace: str, username: str) -> tuple[str, Target]:
 
 
 def _host(user: str, goal: Target) -> str:
-    kind = "vm" if goal.resource == "virtualmachines" else "vmi"
-    name = f"{kind}.{goal.name}.{goal.namespace}"
+    name = f"{goal.kind}.{goal.name}.{goal.namespace}"
     return f"{user}@{name}" if user else name
 
 
 def _common(connection: Connection, goal: Target, given: dict[str, Any]) -> list[str]:
-    kind = "vm" if goal.resource == "virtualmachines" else "vmi"
     program = [sys.executable, "-m", "virtplane.cli.virtctl.main", "port-forward", *connection.flags]
-    proxy = [*program, "--stdio", f"{kind}/{goal.name}/{goal.namespace}", str(given["port"])]
+    proxy = [*program, "--stdio", f"{goal.kind}/{goal.name}/{goal.namespace}", str(given["port"])]
     arguments = ["-o", f"ProxyCommand={shlex.join(proxy)}"]
     if given["known_hosts"]:
         arguments += ["-o", f"UserKnownHostsFile={given['known_hosts']}"]

@@ -4,41 +4,60 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import aiohttp
+from aiohttp import WSMsgType
 
 from kubecore.client import Client
-from kubecore.errors import StatusError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 SUBPROTOCOL = "plain.kubevirt.io"
 _CHUNK = 65536
-ABNORMAL_CLOSE = 1006
-_KUBEVIRTS_WORDS = {
-    404: "Virtual Machine not found.",
-    500: "Websocket failed due to internal server error.",
-}
-"""What KubeVirt's clients say about refused websockets, whatever the answer's body says."""
+
+
+class StreamLost(Exception):
+    """The stream ended without a closing handshake: the guest is gone, or somebody else took over."""
+
+    def __init__(self) -> None:
+        super().__init__("websocket: close 1006 (abnormal closure): unexpected EOF")
 
 
 async def open_stream(
     client: Client, path: str, query: dict[str, str] | None = None
 ) -> aiohttp.ClientWebSocketResponse:
     """A byte stream through the API server. Raises StatusError when it is refused."""
-    try:
-        return await client.websocket(path, [SUBPROTOCOL], query=query)
-    except StatusError as error:
-        message = _KUBEVIRTS_WORDS.get(error.code)
-        if message is None:
-            raise
-        raise StatusError(error.code, error.reason, message, error.details) from error
+    return await client.websocket(path, [SUBPROTOCOL], query=query)
 
 
-async def carry(
-    socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-    """Carry bytes both ways until either side ends."""
+async def received(socket: aiohttp.ClientWebSocketResponse) -> AsyncIterator[bytes]:
+    """The bytes that arrive, until the other side takes its leave. Raises StreamLost where it does not."""
+    while True:
+        message = await socket.receive()
+        if message.type in (WSMsgType.BINARY, WSMsgType.TEXT):
+            yield message.data if isinstance(message.data, bytes) else message.data.encode()
+        elif message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING):
+            # The other side took its leave, or this program did.
+            return
+        elif message.type in (WSMsgType.CLOSED, WSMsgType.ERROR):
+            raise StreamLost
+
+
+class Sink(Protocol):
+    """Where bytes go: a StreamWriter or something like it."""
+
+    def write(self, data: bytes, /) -> None:
+        """Take bytes."""
+
+    async def drain(self) -> None:
+        """Wait until more may come."""
+
+    def close(self) -> None:
+        """No more will come."""
+
+
+async def carry(socket: aiohttp.ClientWebSocketResponse, reader: asyncio.StreamReader, writer: Sink) -> None:
+    """Carry bytes both ways until either side ends. Raises StreamLost."""
 
     async def upwards() -> None:
         while data := await reader.read(_CHUNK):
@@ -47,9 +66,8 @@ async def carry(
 
     task = asyncio.create_task(upwards(), name="stream-upwards")
     try:
-        async for message in socket:
-            data = message.data
-            writer.write(data if isinstance(data, bytes) else str(data).encode())
+        async for data in received(socket):
+            writer.write(data)
             await writer.drain()
     finally:
         task.cancel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import shutil
 import sys
 
@@ -13,7 +14,9 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import get_list
 from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.streams import carry, open_stream
+from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
+
+logger = logging.getLogger(__name__)
 
 _VIEWER_SECONDS = 60.0
 
@@ -35,7 +38,6 @@ async def vnc(
     preserve_session: bool,
 ) -> None:
     """Open a vnc connection to a virtual machine instance."""
-    await _warn_when_paused(client, connection, name)
     path = connection.subresource("virtualmachineinstances", name, "vnc")
     query = {"preserveSession": "true" if preserve_session else "false"}
     try:
@@ -54,7 +56,10 @@ async def vnc(
         else:
             viewer = await _start_viewer(address, own_port)
             reader, writer = await asyncio.wait_for(accepted.get(), _VIEWER_SECONDS)
+        await _warn_when_paused(client, connection, name)
         await carry(stream, reader, writer)
+    except StreamLost as error:
+        raise click.ClickException(f"error encountered: {error}") from error
     except TimeoutError as error:
         raise click.ClickException(f"Error encountered: no viewer connected to port {own_port}") from error
     finally:
@@ -70,10 +75,12 @@ async def _warn_when_paused(client: Client, connection: Connection, name: str) -
     try:
         vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
     except StatusError as error:
-        raise click.ClickException(f"can't access VMI {name}: {error.message}") from error
+        # The display is open already; a warning that cannot be had is no reason to end it.
+        logger.debug("Nothing known about the instance", extra={"err": error.message})
+        return
     conditions = get_list(vmi, "status", "conditions")
     if any(item.get("type") == "Paused" and item.get("status") == "True" for item in conditions):
-        click.echo(f"Warning: {name} is paused. Console will be active after unpause.", err=True)
+        click.echo(f"\rWarning: {name} is paused. Console will be active after unpause.", err=True)
 
 
 async def _start_viewer(address: str, port: int) -> asyncio.subprocess.Process:

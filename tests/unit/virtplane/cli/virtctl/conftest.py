@@ -21,13 +21,18 @@ Stream = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 @dataclass
 class FakeServer:
-    """Answers by method and path; everything else is an empty 200. Websockets are served by `stream`."""
+    """Answers by method and path, texts as they are; everything else is an empty 200.
+
+    Websockets are served by `stream`.
+    """
 
     url: str = ""
     answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
     requests: list[tuple[str, str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     stream: Stream | None = None
+    hangs_up: bool = False
+    """Whether streams end without a closing handshake."""
 
     def refuse(self, method: str, path: str, code: int, message: str) -> None:
         """Answer with a Status."""
@@ -42,9 +47,15 @@ class FakeServer:
             socket = web.WebSocketResponse(protocols=["plain.kubevirt.io"])
             await socket.prepare(request)
             await self.stream(socket)
+            if self.hangs_up and request.transport is not None:
+                request.transport.close()
             await socket.close()
             return socket
         code, body = self.answers.get((request.method, request.path), (200, {}))
+        if isinstance(body, str):
+            return web.Response(text=body, status=code)
+        if isinstance(body, bytes):
+            return web.Response(body=body, status=code, content_type="image/png")
         return web.json_response(body, status=code)
 
     @property
@@ -92,10 +103,12 @@ Virtctl = Callable[..., Result]
 def virtctl(api: FakeServer, capsys: pytest.CaptureFixture[str]) -> Virtctl:
     """Runs virtctl against the server; in a thread, whose event loop is nobody else's."""
 
-    def run(*arguments: str) -> Result:
+    def run(*arguments: str, arguments_last: bool = False) -> Result:
+        server = ["--server", api.url]
         capsys.readouterr()
         with ThreadPoolExecutor(1) as pool:
-            code = pool.submit(program.main, [*arguments, "--server", api.url]).result(20)
+            line = [*server, *arguments] if arguments_last else [*arguments, *server]
+            code = pool.submit(program.main, line).result(20)
         captured = capsys.readouterr()
         return Result(code, captured.out, captured.err)
 

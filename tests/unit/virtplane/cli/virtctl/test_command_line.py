@@ -8,6 +8,7 @@ import pytest
 
 from virtplane import KUBEVIRT_VERSION
 from virtplane.cli.virtctl import main as program
+from virtplane.cli.virtctl.usage import plain_switches
 
 from .conftest import SUB, FakeServer, Virtctl
 
@@ -96,14 +97,18 @@ def test_switches_take_a_value_behind_an_equals_sign(
 
 def test_a_switch_that_is_neither_is_an_error(virtctl: Virtctl, capsys: pytest.CaptureFixture[str]) -> None:
     result = virtctl("start", "--paused=perhaps", "vm")
-    assert (result.code, result.err) == (1, 'invalid argument "perhaps" for "--paused" flag\n')
+    assert (result.code, result.err) == (
+        1,
+        'invalid argument "perhaps" for "--paused" flag: '
+        'strconv.ParseBool: parsing "perhaps": invalid syntax\n',
+    )
 
 
 def test_what_stands_behind_two_dashes_is_left_alone() -> None:
     command = program.virtctl.get_command(None, "start")  # type: ignore[arg-type]
     assert command is not None
     given = ["--paused=true", "--", "--paused=true"]
-    assert program.plain_switches(command, given) == ["--paused", "--", "--paused=true"]
+    assert plain_switches(command, given) == ["--paused", "--", "--paused=true"]
 
 
 @pytest.mark.feature("CTL-05")
@@ -138,19 +143,45 @@ def test_what_the_guests_agent_tells_is_shown_as_indented_json(
 ) -> None:  # fmt: skip
     request.node.user_properties.append(("feature", feature))
     path = f"{SUB}/default/virtualmachineinstances/vm/{action}"
-    api.answers["GET", path] = (200, {"items": [{"name": "a"}]})
-    shown = virtctl(command, "vm").out
-    assert shown == json.dumps({"items": [{"name": "a"}]}, indent=2) + "\n"
-    api.refuse("GET", path, 409, "VMI does not have guest agent connected")
+    shown = {"metadata": {}, "items": []} if command != "guestosinfo" else {"hostname": "h"}
+    api.answers["GET", path] = (200, dict(reversed(shown.items())))
+    assert virtctl(command, "vm").out == json.dumps(shown, indent=2) + "\n"
+    api.answers["GET", path] = (500, 'no "agent"')
     result = virtctl(command, "vm")
-    assert (result.code, result.err) == (1, f"{failure}VMI does not have guest agent connected\n")
+    words = (
+        r'an error on the server ("no \"agent\"") has prevented the request from succeeding'
+        " (get virtualmachineinstances.kubevirt.io vm)"
+    )
+    assert (result.code, result.err) == (1, f"{failure}{words}\n")
 
 
-@pytest.mark.parametrize("arguments", [["dance"], ["start"], ["start", "a", "b"], ["start", "--what"]])
-def test_misuse_ends_with_one(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(arguments) == 1
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err != ""
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("dance", 'unknown command "dance" for "virtctl"'),
+        ("start", "accepts 1 arg(s), received 0"),
+        ("start a b", "accepts 1 arg(s), received 2"),
+        ("pause vm", "accepts 2 arg(s), received 1"),
+        ("version now", 'unknown command "now" for "virtctl version"'),
+        ("start --what", "unknown flag: --what"),
+        ("start vm -x", "unknown shorthand flag: 'x' in -x"),
+        ("stop vm --grace-period", "flag needs an argument: --grace-period"),
+        ("stop vm -n", "flag needs an argument: 'n' in -n"),
+        (
+            "stop vm --grace-period=x",
+            'invalid argument "x" for "--grace-period" flag: strconv.ParseInt: parsing "x": invalid syntax',
+        ),
+        (
+            "migrate vm --addedNodeSelector x",
+            'invalid argument "x" for "--addedNodeSelector" flag: x must be formatted as key=value',
+        ),
+    ],
+)
+def test_misuse_ends_with_one_and_in_the_words_of_kubectls_family(
+    virtctl: Virtctl, line: str, said: str
+) -> None:
+    result = virtctl(*line.split(), arguments_last=True)
+    assert (result.code, result.out, result.err) == (1, "", f"{said}\n")
 
 
 def test_an_unreachable_server_is_named(capsys: pytest.CaptureFixture[str], api: FakeServer) -> None:

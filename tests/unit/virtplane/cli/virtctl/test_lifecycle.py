@@ -164,6 +164,15 @@ def test_the_migration_under_way_is_cancelled(api: FakeServer, virtctl: Virtctl)
     assert [path for method, path, _ in api.requests if method == "DELETE"] == [f"{_MIGRATIONS}/now"]
 
 
+def test_a_trial_of_cancelling_deletes_nothing(api: FakeServer, virtctl: Virtctl) -> None:
+    items = [{"metadata": {"name": "now"}, "status": {"phase": "Running"}}]
+    api.answers["GET", _MIGRATIONS] = (200, {"metadata": {}, "items": items})
+    assert virtctl("migrate-cancel", "vm", "--dry-run").out.startswith("Dry Run execution\n")
+    method, path, body = api.requests[-1]
+    assert method == "DELETE"
+    assert "dryRun=All" in path or body["dryRun"] == ["All"]
+
+
 @pytest.mark.feature("CTL-29")
 def test_nothing_to_cancel_is_an_error(api: FakeServer, virtctl: Virtctl) -> None:
     api.answers["GET", _MIGRATIONS] = (200, {"metadata": {}, "items": []})

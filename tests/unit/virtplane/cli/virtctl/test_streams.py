@@ -30,6 +30,10 @@ async def _echo(socket: web.WebSocketResponse) -> None:
         await socket.send_bytes(b"<" + message.data + b">")
 
 
+async def _say_good_bye(socket: web.WebSocketResponse) -> None:
+    await socket.send_bytes(b"bye")
+
+
 async def _greet(socket: web.WebSocketResponse) -> None:
     await socket.send_bytes(b"RFB 003.008\n")
     await socket.receive()
@@ -72,7 +76,29 @@ def test_the_console_carries_keys_until_the_escape_key(api: FakeServer) -> None:
 def test_a_missing_machines_console_is_refused_in_kubevirts_words(api: FakeServer) -> None:
     api.refuse("GET", _CONSOLE, 404, 'virtualmachineinstance.kubevirt.io "vm" not found')
     _, errors = _start(api, "console", "vm").communicate(timeout=10)
-    assert b"Virtual Machine not found." in errors
+    assert errors == b'virtualmachineinstance.kubevirt.io "vm" not found\n'
+
+
+@pytest.mark.feature("ACC-06")
+def test_a_console_that_is_lost_says_why_that_may_be_and_fails(api: FakeServer) -> None:
+    api.stream, api.hangs_up = _say_good_bye, True
+    output, errors = _start(api, "console", "vm").communicate(timeout=10)
+    assert output == b"bye"
+    _, banner, told = errors.partition(b"to exit console.\n")
+    assert banner and told == (
+        b"\nYou were disconnected from the console. This could be caused by one of the following:"
+        b"\n - the target VM was powered off"
+        b"\n - another user connected to the console of the target VM"
+        b"\n - network issues\n"
+        b"websocket: close 1006 (abnormal closure): unexpected EOF\n"
+    )
+
+
+def test_a_console_whose_server_takes_leave_ends_well(api: FakeServer) -> None:
+    api.stream = _say_good_bye
+    process = _start(api, "console", "vm")
+    process.communicate(timeout=10)
+    assert process.returncode == 0
 
 
 def _free_port() -> int:
@@ -146,8 +172,7 @@ def test_a_machine_without_viewer_says_so(api: FakeServer, tmp_path: Path) -> No
 
 @pytest.mark.feature("ACC-03")
 def test_a_display_that_is_refused_names_the_instance(api: FakeServer, virtctl: Virtctl) -> None:
-    path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
-    api.refuse("GET", path, 404, "gone")
+    api.refuse("GET", f"{SUB}/default/virtualmachineinstances/vm/vnc", 404, "gone")
     result = virtctl("vnc", "vm")
     assert (result.code, result.err) == (1, "can't access VMI vm: gone\n")
 
@@ -187,7 +212,7 @@ async def test_a_local_port_leads_to_the_guests(api: FakeServer) -> None:
         ("vm/ 80", "target must contain type and name separated by '/'"),
         ("pod/web 80", "unsupported resource type 'pod'"),
         ("vm/web sctp/80", "unknown protocol: sctp"),
-        ("vm/web 80:http", "invalid port: 80:http"),
+        ("vm/web 80:http", 'strconv.Atoi: parsing "http": invalid syntax'),
         ("vm/web 80 81 --stdio", "only one port supported when forwarding to stdout"),
         ("vm/web udp/53", "udp can only be forwarded with --stdio"),
     ],

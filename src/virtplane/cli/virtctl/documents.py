@@ -1,0 +1,65 @@
+"""Documents as kubectl's family of programs prints them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from kubecore.json import JsonObject
+
+Fields = Mapping[str, Any]
+"""The fields of an object in the order of their printing; each with the fields below it, or None."""
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML in the style of Go's library: keys in order, texts of several lines as blocks, double quotes."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    if "\n" in value:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|")
+    resolver: Any = dumper  # Its types are not declared.
+    plain = resolver.resolve(yaml.ScalarNode, value, (True, False)) == "tag:yaml.org,2002:str"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if plain and value else '"')
+
+
+_Dumper.add_representer(str, _text)
+
+
+def as_yaml(document: JsonObject) -> str:
+    """The document as YAML."""
+    return str(yaml.dump(document, Dumper=_Dumper, default_flow_style=False, allow_unicode=True))
+
+
+def as_json(document: Any, indent: int) -> str:
+    """The document as JSON: whole numbers without a point, and no line break at the end."""
+    return json.dumps(_numbers(document), indent=indent, ensure_ascii=False)
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _numbers(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_numbers(member) for member in value]
+    return value
+
+
+def in_order(document: Any, fields: Fields | None) -> Any:
+    """The document with its fields in the given order and without others; lists are of such documents."""
+    if fields is None:
+        return document
+    if isinstance(document, Sequence) and not isinstance(document, str):
+        return [in_order(item, fields) for item in document]
+    if not isinstance(document, dict):
+        return document
+    return {key: in_order(document[key], below) for key, below in fields.items() if key in document}
+
+
+def quoted(text: str) -> str:
+    """The text in double quotes."""
+    return json.dumps(text, ensure_ascii=False)

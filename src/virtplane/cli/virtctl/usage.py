@@ -1,0 +1,120 @@
+"""How command lines are read and refused: as kubectl's family of programs does, not as click does."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+_BAD_NUMBER = re.compile(r"'(?P<value>.*)' is not (?:a valid integer|in the range .*)", re.DOTALL)
+
+
+def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
+    """Move the flags of every command (those of `options`) from before the command's name to behind it."""
+    with_value = {name for option in _options_of(options) if not option.is_flag for name in option.opts}
+    position = 0
+    while position < len(args) and args[position].startswith("-"):
+        # A value stands behind the flag, unless it follows an equals sign or, as in -nNAME, the letter.
+        position += 2 if args[position] in with_value else 1
+    return [*args[position : position + 1], *args[:position], *args[position + 1 :]]
+
+
+def plain_switches(command: click.Command, args: list[str]) -> list[str]:
+    """Read ``--switch=true`` as ``--switch``, and leave ``--switch=false`` out.
+
+    Raises click.UsageError for other values.
+    """
+    switches = {name for option in _options_of(command) if option.is_flag for name in option.opts}
+    result: list[str] = []
+    for index, text in enumerate(args):
+        if text == "--":
+            return result + args[index:]
+        name, equals, value = text.partition("=")
+        if not equals or name not in switches or value in _TRUE:
+            result.append(name if name in switches else text)
+        elif value not in _FALSE:
+            reason = f'strconv.ParseBool: parsing "{value}": invalid syntax'
+            raise click.UsageError(f'invalid argument "{value}" for "{name}" flag: {reason}')
+    return result
+
+
+def check_count(command: click.Command, path: str, args: list[str]) -> None:
+    """Raises click.UsageError unless there are as many arguments as the command called `path` takes."""
+    if isinstance(command, click.Group):
+        return
+    wanted = [parameter for parameter in command.params if isinstance(parameter, click.Argument)]
+    if any(parameter.nargs < 0 for parameter in wanted):
+        return
+    given = _positional(command, args)
+    if given is None or len(given) == len(wanted):
+        return
+    if not wanted and command.name not in ("expand", "permitted-devices"):
+        raise click.UsageError(f'unknown command "{given[0]}" for "{path}"')
+    raise click.UsageError(f"accepts {len(wanted)} arg(s), received {len(given)}")
+
+
+def _positional(command: click.Command, args: list[str]) -> list[str] | None:
+    """What is neither flag nor the value of one; None where help is asked for."""
+    flags = args[: args.index("--")] if "--" in args else args
+    if "-h" in flags or "--help" in flags:
+        return None
+    options: list[click.Parameter] = [*_options_of(command)]
+    bare = click.Command(command.name, params=options)
+    _, rest, _ = bare.make_parser(click.Context(bare)).parse_args(list(args))
+    return rest
+
+
+def explain(error: click.ClickException) -> str:
+    """The message of an error, in the words of kubectl's family."""
+    if isinstance(error, click.NoSuchOption):
+        if error.option_name.startswith("--"):
+            return f"unknown flag: {error.option_name}"
+        return f"unknown shorthand flag: '{error.option_name[1]}' in {error.option_name}"
+    if isinstance(error, click.BadOptionUsage) and "requires an argument" in error.message:
+        name = error.option_name
+        return f"flag needs an argument: {name if name.startswith('--') else repr(name[1]) + ' in ' + name}"
+    if isinstance(error, click.BadParameter) and isinstance(error.param, click.Option):
+        if isinstance(error, click.MissingParameter):
+            return f'required flag(s) "{error.param.opts[0].lstrip("-")}" not set'
+        number = _BAD_NUMBER.search(error.message)
+        if number is not None:
+            value, unsigned = number["value"], isinstance(error.param.type, click.IntRange)
+            reason = f'strconv.Parse{"Uint" if unsigned else "Int"}: parsing "{value}": invalid syntax'
+            return f'invalid argument "{value}" for "{", ".join(error.param.opts)}" flag: {reason}'
+    return error.format_message()
+
+
+def _options_of(command: click.Command) -> list[click.Option]:
+    return [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+
+
+class Commands(click.Group):
+    """A group whose commands take the connection's flags before and behind their name."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with flags that stand before the command's name moved behind it."""
+        if args and args[0].startswith("-") and args[0] not in self.get_help_option_names(ctx):
+            args = flags_behind_command(self.connection_flags(ctx), args)
+        return super().parse_args(ctx, args)
+
+    def connection_flags(self, ctx: click.Context) -> click.Command:
+        """A command that has the flags of every command."""
+        root = ctx.find_root().command
+        found = root.get_command(ctx, "options") if isinstance(root, click.Group) else None
+        assert found is not None
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with arguments counted and switches made plain. Raises click.UsageError."""
+        if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            raise click.UsageError(f'unknown command "{args[0]}" for "{ctx.command_path}"')
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is None:
+            return name, command, rest
+        rest = plain_switches(command, rest)
+        check_count(command, f"{ctx.command_path} {name}", rest)
+        return name, command, rest
