@@ -70,6 +70,7 @@ class ResourceQuotaController:
         self._served: dict[str, ServedResource] = {}
         self._controller = environment.controller(NAME, self.reconcile)
         self._controller.watch(self._quotas, predicate=_is_news)
+        self._quotas.add_handler(self._note_exhaustion)
         self._watched = {
             resource: manager.informer(resource) for resource in (PODS, SERVICES, PERSISTENT_VOLUME_CLAIMS)
         }
@@ -87,6 +88,11 @@ class ResourceQuotaController:
 
     def _quotas_of(self, obj: JsonObject) -> list[Key]:
         return [meta.key(quota) for quota in self._quotas.list(meta.namespace(obj))]
+
+    def _note_exhaustion(self, event: EventType, _old: JsonObject | None, quota: JsonObject) -> None:
+        """Admission found a limit reached: look again soon whether what reached it is still there."""
+        if event != "DELETED" and _is_exhausted(get_object(quota, "status")):
+            self._controller.enqueue_after(meta.key(quota), COUNTED_AGAIN_SECONDS)
 
     async def reconcile(self, key: Key) -> Result:
         """Count what one quota limits."""
@@ -106,10 +112,7 @@ class ResourceQuotaController:
         status = {"hard": dict(hard), "used": used(quota, objects)}
         if status != get_object(quota, "status"):
             await self._client.update(RESOURCE_QUOTAS, {**quota, "status": status}, "status")
-        exhausted = any(
-            Quantity.parse(status["used"][name]) >= Quantity.parse(str(limit)) for name, limit in hard.items()
-        )
-        return RequeueAfter(COUNTED_AGAIN_SECONDS if others and exhausted else RESYNC_SECONDS)
+        return RequeueAfter(COUNTED_AGAIN_SECONDS if others and _is_exhausted(status) else RESYNC_SECONDS)
 
     async def _resource(self, name: str) -> ResourceType | None:
         if name not in self._served:
@@ -120,6 +123,15 @@ class ResourceQuotaController:
             self._served = {served.resource.group_resource: served for served in found.preferred()}
         served = self._served.get(name)
         return served.resource if served and served.resource.namespaced and served.supports("list") else None
+
+
+def _is_exhausted(status: JsonObject) -> bool:
+    """Whether as much of something is used as is allowed."""
+    spent = get_object(status, "used")
+    return any(
+        name in spent and Quantity.parse(str(spent[name])) >= Quantity.parse(str(limit))
+        for name, limit in get_object(status, "hard").items()
+    )
 
 
 def _is_news(event: EventType, old: JsonObject | None, quota: JsonObject) -> bool:

@@ -245,3 +245,14 @@ async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster:
         await cluster.client.delete(CONFIG_MAPS, "a", "lab")
         await asyncio.sleep(1)
         assert used() == {"configmaps": "1", "count/secrets": "0"}
+
+
+async def test_a_quota_that_admission_found_used_up_is_counted_again_soon(cluster: Any) -> None:
+    hard = {"count/configmaps": "1"}
+    made = {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}}
+    cluster.api.put(RESOURCE_QUOTAS, made)
+    async with cluster.running(resource_quotas.set_up):
+        quota = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")
+        cluster.api.put(RESOURCE_QUOTAS, {**quota, "status": {"hard": hard, "used": hard}})
+        await asyncio.sleep(resource_quotas.COUNTED_AGAIN_SECONDS + 1)
+        assert cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"] == {"count/configmaps": "0"}
