@@ -9,9 +9,6 @@ import socket
 from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
 from kubecore.json import JsonObject
 from kubecore.resources import SERVICES
 
@@ -22,8 +19,9 @@ from .auth.authentication import Authenticator, FrontProxy, load_token_file
 from .auth.authorizer import Authorizer
 from .auth.escalation import EscalationCheck
 from .auth.impersonation import Impersonator
+from .auth.keys import load_or_create_key, new_key
 from .auth.reviews import Reviews
-from .auth.service_accounts import TokenAuthority, load_or_create_key, new_key
+from .auth.service_accounts import TokenAuthority
 from .auth.token_requests import TokenRequests
 from .bootstrap import objects as bootstrap_objects
 from .bootstrap.local_groups import LocalGroups
@@ -101,7 +99,7 @@ class ApiServer:
         if settings.token_file is not None:
             self.authenticator.static_tokens = load_token_file(settings.token_file)
         if settings.front_proxy_ca is not None:
-            issuers = frozenset({_common_name(settings.front_proxy_ca)})
+            issuers = tls.authority_names(settings.front_proxy_ca)
             self.authenticator.front_proxy = FrontProxy(issuers, frozenset(settings.front_proxy_names))
         self.rbac = rbac.RbacAuthorizer()
         self.authorizer = Authorizer(self.rbac, self.objects)
@@ -354,9 +352,3 @@ def _healthy() -> str:
 
 def _text(path: Path | None) -> str:
     return path.read_text() if path is not None else ""
-
-
-def _common_name(path: Path) -> str:
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""

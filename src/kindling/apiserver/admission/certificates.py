@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
 
-from cryptography import x509
-from cryptography.x509.oid import NameOID
-
+from kindling.apiserver.kinds import signing_requests
 from kindling.apiserver.registry.admission import (
     AdmissionAttributes,
     AdmissionEnvironment,
@@ -73,11 +70,9 @@ def _check_subject(attributes: AdmissionAttributes, request: JsonObject) -> None
         raise refuse(attributes, f"use of {_CLIENT_SIGNER} signer with {_MASTERS} group is not allowed")
 
 
-def _organisations(encoded: str) -> Iterator[str]:
+def _organisations(encoded: str) -> list[str]:
     """The groups that a request asks for. What cannot be read has been refused by validation."""
     try:
-        subject = x509.load_pem_x509_csr(base64.b64decode(encoded)).subject
+        return signing_requests.organizations(base64.b64decode(encoded))
     except (ValueError, binascii.Error):
-        return
-    for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME):
-        yield str(attribute.value)
+        return []

@@ -1,67 +1,25 @@
-"""Tokens of service accounts: signing, checking, and the keys for both."""
+"""Tokens of service accounts: what they say, and whether it still holds."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from joserfc import jwt
-from joserfc.errors import JoseError
-from joserfc.jwk import KeySet, RSAKey
 
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, ResourceType
 
 from ..registry.context import ObjectReader, UserInfo
+from .keys import Keys
 
-_ALGORITHM = "RS256"
 _LEGACY_ISSUER = "kubernetes/serviceaccount"
 _LEGACY = "kubernetes.io/serviceaccount/"
-_KEY_BITS = 2048
 _LEEWAY_SECONDS = 10
 _CREDENTIAL = "authentication.kubernetes.io/"
 _MAX_REMEMBERED = 5_000
-
-
-def new_key() -> bytes:
-    """A new private key, PEM."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=_KEY_BITS)
-    return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-
-
-def load_or_create_key(path: Path) -> bytes:
-    """The key in a file, made at first use (mode 0600)."""
-    if path.exists():
-        return path.read_bytes()
-    pem = new_key()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(pem)
-    return pem
-
-
-def _key_id(key: RSAKey) -> str:
-    """The id that Kubernetes gives a key: the hash of its public half."""
-    der = key.as_bytes("DER", private=False)
-    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode()
-
-
-def _import(pem: bytes) -> RSAKey:
-    key = RSAKey.import_key(pem)
-    return RSAKey.import_key(pem, {"kid": _key_id(key), "use": "sig", "alg": _ALGORITHM})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +47,7 @@ class TokenAuthority:
     def __init__(
         self, keys: Sequence[bytes], issuer: str, audiences: Sequence[str], objects: ObjectReader
     ) -> None:
-        self._keys = [_import(pem) for pem in keys]
-        self._set = KeySet(list(self._keys))
+        self._keys = Keys(keys)
         self.issuer = issuer
         self.audiences = tuple(audiences) or (issuer,)
         self._objects = objects
@@ -98,18 +55,7 @@ class TokenAuthority:
 
     def jwks(self) -> JsonObject:
         """The public keys as the issuer publishes them."""
-        return {
-            "keys": [
-                {
-                    "use": "sig",
-                    "kty": "RSA",
-                    "kid": key.kid,
-                    "alg": _ALGORITHM,
-                    **{part: value for part, value in key.as_dict(private=False).items() if part in "ne"},
-                }
-                for key in self._keys
-            ]
-        }
+        return self._keys.ring.published()
 
     def issue(
         self,
@@ -141,12 +87,12 @@ class TokenAuthority:
             "nbf": now,
             "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
         }
-        return self._sign(claims), float(now + seconds)
+        return self._keys.ring.sign(claims), float(now + seconds)
 
     def issue_legacy(self, account: JsonObject, secret_name: str) -> str:
         """The token of a secret of type kubernetes.io/service-account-token; it does not expire."""
         metadata = account["metadata"]
-        return self._sign(
+        return self._keys.ring.sign(
             {
                 "iss": _LEGACY_ISSUER,
                 f"{_LEGACY}namespace": metadata["namespace"],
@@ -156,10 +102,6 @@ class TokenAuthority:
                 "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
             }
         )
-
-    def _sign(self, claims: JsonObject) -> str:
-        key = self._keys[0]
-        return jwt.encode({"alg": _ALGORITHM, "kid": key.kid}, claims, key)
 
     async def check(self, token: str) -> UserInfo | None:
         """The user of a token meant for this server; None when it is no token of ours."""
@@ -194,9 +136,8 @@ class TokenAuthority:
         """The verified claims; signatures are checked once per token."""
         found = self._verified.get(token)
         if found is None:
-            try:
-                found = jwt.decode(token, self._set, algorithms=[_ALGORITHM]).claims
-            except (JoseError, ValueError):
+            found = self._keys.ring.verified(token)
+            if found is None:
                 return None
             if len(self._verified) >= _MAX_REMEMBERED:
                 self._verified.clear()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import datetime
 import re
-from typing import Any
-
-from google.protobuf import duration_pb2, timestamp_pb2
+from typing import TYPE_CHECKING, Any
 
 from kubecore.expressions.escaping import cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
+
+if TYPE_CHECKING:
+    from google.protobuf import timestamp_pb2
 
 _DURATION_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _DURATION = re.compile(r"([0-9.]+)(ms|us|µs|ns|h|m|s)")
@@ -55,6 +56,8 @@ def _typed(value: str, format_name: str) -> Any:
     if format_name == "byte":
         return base64.b64decode(value)
     if format_name == "duration":
+        from google.protobuf import duration_pb2  # noqa: PLC0415 - loaded with the interpreter of rules
+
         seconds = sum(float(found[1]) * _DURATION_UNITS[found[2]] for found in _DURATION.finditer(value))
         made = duration_pb2.Duration()
         made.FromTimedelta(datetime.timedelta(seconds=-seconds if value.startswith("-") else seconds))
@@ -64,6 +67,8 @@ def _typed(value: str, format_name: str) -> Any:
 
 def _timestamp(moment: datetime.datetime) -> timestamp_pb2.Timestamp:
     """Inside of maps and lists CEL takes times in this form only."""
+    from google.protobuf import timestamp_pb2  # noqa: PLC0415 - loaded with the interpreter of rules
+
     made = timestamp_pb2.Timestamp()
     made.FromDatetime(moment)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 
 def server_context(certificate: Path, key: Path, client_cas: list[Path]) -> ssl.SSLContext:
@@ -17,3 +18,14 @@ def server_context(certificate: Path, key: Path, client_cas: list[Path]) -> ssl.
         context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def authority_names(bundle: Path) -> frozenset[str]:
+    """The common names of the authorities in a file. Raises OSError, ssl.SSLError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(bundle)
+    names: set[str] = set()
+    for certificate in context.get_ca_certs():
+        subject: Any = certificate["subject"]
+        names |= {value for part in subject for key, value in part if key == "commonName"}
+    return frozenset(names)

@@ -6,8 +6,6 @@ import base64
 import binascii
 from typing import Any
 
-from cryptography import x509
-
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import (
     FieldError,
@@ -20,6 +18,8 @@ from kubecore.objects.fields import (
     required,
 )
 from kubecore.objects.names import is_dns1123_label, is_dns1123_subdomain
+
+from . import signing_requests
 
 _SPEC = FieldPath("spec")
 USAGES = (
@@ -87,7 +87,7 @@ def _request_problem(encoded: str) -> str:
     ):
         return "PEM block type must be CERTIFICATE REQUEST"
     try:
-        x509.load_pem_x509_csr(pem)
+        signing_requests.load(pem)
     except ValueError as error:
         return str(error)
     return ""

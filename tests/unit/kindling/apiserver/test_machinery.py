@@ -163,7 +163,8 @@ async def test_a_bound_token_is_its_account_until_the_account_goes(tmp_path: Pat
 
 
 async def test_tokens_of_a_retired_signing_key_stay_valid_while_the_key_is_listed(tmp_path: Path) -> None:
-    from kindling.apiserver.auth.service_accounts import TokenAuthority, new_key
+    from kindling.apiserver.auth.keys import new_key
+    from kindling.apiserver.auth.service_accounts import TokenAuthority
 
     class Accounts:
         def get(self, resource: object, namespace: str | None, name: str) -> dict[str, Any]:
