@@ -1,4 +1,7 @@
-"""Watches the node agents: nodes whose agent is silent take no new guests, and lost guests are told so."""
+"""Watches the node agents: nodes whose agent is silent take no new guests, and lost guests are told so.
+
+It also labels nodes with the frequencies of the time stamp counter that guests can be given there.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
 from virtplane.compute.controller.vmi.phases import is_final
 
 HEARTBEAT = "kubevirt.io/heartbeat"
 SCHEDULABLE = "kubevirt.io/schedulable"
 SILENCE_SECONDS = 300.0
-_LOOK_SECONDS = 60.0
+_LOOK_SECONDS = 30.0
 _REASON = "NodeUnresponsive"
 
 
@@ -42,7 +46,7 @@ def is_lost(vmi: JsonObject, own: list[JsonObject]) -> bool:
 
 
 class NodeController:
-    """Looks at every node that runs guests once a minute, and when it changes."""
+    """Looks at every node twice a minute, and when it changes."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -57,6 +61,8 @@ class NodeController:
         guests = self._cluster.vmis.by_index("node", name)
         if node is None and not guests:
             return DONE
+        if node is not None:
+            await self._label(node)
         if is_unresponsive(node, times.now()):
             if node is not None and meta.labels(node).get(SCHEDULABLE) == "true":
                 await self._close(node)
@@ -64,6 +70,14 @@ class NodeController:
                 if is_lost(vmi, self._cluster.pods_of(vmi)):
                     await self._fail(vmi, name)
         return RequeueAfter(_LOOK_SECONDS)
+
+    async def _label(self, node: JsonObject) -> None:
+        cluster = self._cluster
+        wanted = frequencies_of_guests(cluster.vmis.list(), cluster.nodes.list(), cluster.settings())
+        changes = label_changes(node, wanted)
+        if changes:
+            patch = {"metadata": {"labels": changes}}
+            await cluster.client.patch(resources.NODES, meta.name(node), patch, type="merge")
 
     async def _close(self, node: JsonObject) -> None:
         patch = {"metadata": {"labels": {SCHEDULABLE: "false"}}}
