@@ -1,8 +1,8 @@
 """Frequencies of the time stamp counter that guests can be given on a node. Pure.
 
 A guest that needs a known frequency selects the label of its own one. A node offers its own frequency, and
-others that guests have or may get: lower ones where its processor can scale the counter, else such as differ by
-no more than 250 millionths.
+others that guests have or may get: lower ones where its processor can scale the counter, else such as differ
+by no more than 250 millionths.
 """
 
 from __future__ import annotations

@@ -14,8 +14,10 @@ PREFIX = "scheduling.node.kubevirt.io/tsc-frequency-"
 OWN = 2_000_000_000
 
 
-def node(frequency: int | None = OWN, *, scalable: bool = False, **labels: str) -> dict[str, Any]:
-    found = {"kubevirt.io/schedulable": "true", **labels}
+def node(
+    frequency: int | None = OWN, labels: dict[str, str] | None = None, *, scalable: bool = False
+) -> dict[str, Any]:
+    found = {"kubevirt.io/schedulable": "true", **(labels or {})}
     if frequency is not None:
         found["cpu-timer.node.kubevirt.io/tsc-frequency"] = str(frequency)
         found["cpu-timer.node.kubevirt.io/tsc-scalable"] = "true" if scalable else "false"
@@ -33,7 +35,7 @@ def settings(**developer: Any) -> ClusterConfig:
 
 def test_guests_have_theirs_and_the_next_one_gets_the_lowest_of_the_nodes() -> None:
     guests = [guest(5), guest(7, "Succeeded"), {"status": {"phase": "Running"}}]
-    nodes = [node(20), node(10), node(3, **{"kubevirt.io/schedulable": "false"}), node(None)]
+    nodes = [node(20), node(10), node(3, {"kubevirt.io/schedulable": "false"}), node(None)]
     assert frequencies_of_guests(guests, nodes, settings()) == {5, 10}
     assert frequencies_of_guests([], [node(None)], settings()) == set()
 
@@ -57,14 +59,14 @@ def test_a_node_that_scales_offers_lower_ones_too() -> None:
 
 def test_labels_that_nobody_needs_any_more_go_and_right_ones_are_left_alone() -> None:
     present = {f"{PREFIX}{OWN}": "true", f"{PREFIX}1": "true"}
-    assert label_changes(node(**present), []) == {f"{PREFIX}1": None}
-    assert label_changes(node(None, **present), [OWN]) == {f"{PREFIX}{OWN}": None, f"{PREFIX}1": None}
+    assert label_changes(node(OWN, present), []) == {f"{PREFIX}1": None}
+    assert label_changes(node(None, present), [OWN]) == {f"{PREFIX}{OWN}": None, f"{PREFIX}1": None}
     assert label_changes(node(None), [OWN]) == {}
 
 
 @given(st.lists(st.integers(1, 2 * OWN)), st.booleans())
 def test_once_patched_nothing_is_left_to_patch(wanted: list[int], scalable: bool) -> None:
-    it = node(scalable=scalable, **{f"{PREFIX}1234": "true"})
+    it = node(OWN, {f"{PREFIX}1234": "true"}, scalable=scalable)
     for name, value in label_changes(it, wanted).items():
         if value is None:
             del it["metadata"]["labels"][name]
