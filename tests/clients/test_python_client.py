@@ -11,17 +11,14 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes import client, config, dynamic, utils, watch
+from kubernetes.client.exceptions import ApiException
+from kubernetes.dynamic import exceptions as dynamic_exceptions
+from kubernetes.informer import SharedInformer
+from kubernetes.leaderelection import electionconfig, leaderelection
+from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock
+from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock
 from tests.clients.live import Document, LiveCluster, wait_for
-
-kubernetes = pytest.importorskip("kubernetes")
-
-from kubernetes import client, config, dynamic, utils, watch  # noqa: E402
-from kubernetes.client.exceptions import ApiException  # noqa: E402
-from kubernetes.dynamic import exceptions as dynamic_exceptions  # noqa: E402
-from kubernetes.informer import SharedInformer  # noqa: E402
-from kubernetes.leaderelection import electionconfig, leaderelection  # noqa: E402
-from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock  # noqa: E402
-from kubernetes.leaderelection.resourcelock.leaselock import LeaseLock  # noqa: E402
 
 GROUP = "python.example"
 
