@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 RELIST_SECONDS = 10.0
 """Relisting without any event; events make it immediate."""
-_AFTER_EVENT = (0.03, 0.1, 0.5, 2.0)
+_AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
 """Pauses before looking again after an event: CRI learns of it a little later than listeners do."""
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80

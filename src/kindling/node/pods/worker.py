@@ -7,9 +7,10 @@ new agent carries on where the last one stopped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from kindling.node.pods import identity, status
@@ -65,6 +66,7 @@ class PodWorker:
         self._wake = asyncio.Event()
         self._session = PodSession(pod)
         self._step: asyncio.Task[float | None] | None = None
+        self._publishing = asyncio.Lock()
         self._failures = 0
         self._mount_failures = 0
         self._gone = False
@@ -188,7 +190,10 @@ class PodWorker:
         observed = self._observed
         self._watch_probes(observed)
         plan = decide(self.pod, observed, self._memory(observed))
-        await self._publish()
+        async with self._published_beside():
+            return await self._carry_out(plan, observed)
+
+    async def _carry_out(self, plan: Plan, observed: Observation) -> float:
         if plan.sandbox is SandboxAction.KILL:
             await self._services.stopper.stop_all(self.pod, observed, self._grace(), "")
             await self._services.observer.relist()
@@ -291,7 +296,30 @@ class PodWorker:
         verdicts = {item.id: self._services.probes.verdicts(item.id) for item in observed.all_containers()}
         return Memory(dict(self._session.waiting), verdicts, frozenset(self._session.starting))
 
+    @contextlib.asynccontextmanager
+    async def _published_beside(self) -> AsyncIterator[None]:
+        """Tell the API what was seen while the body acts on it.
+
+        Containers start without waiting for the API, and also while it is away; its failure ends the round.
+        """
+        name = f"status-{identity.display_name(self.pod)}"
+        telling = asyncio.create_task(self._tell(self._status()), name=name)
+        try:
+            yield
+        except BaseException:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            raise
+        await telling
+
     async def _publish(self, *, ending: bool = False) -> None:
+        await self._tell(self._status(ending=ending))
+
+    async def _tell(self, seen: JsonObject) -> None:
+        async with self._publishing:
+            await self._services.publisher.publish(self.pod, seen)
+
+    def _status(self, *, ending: bool = False) -> JsonObject:
         observed = self._observed
         inputs = status.StatusInputs(
             observed,
@@ -302,7 +330,7 @@ class PodWorker:
             reason=self._eviction[0],
             message=self._eviction[1],
         )
-        await self._services.publisher.publish(self.pod, status.pod_status(self.pod, inputs))
+        return status.pod_status(self.pod, inputs)
 
     async def _end(self) -> float | None:
         """Stop the pod for good; confirm its deletion when it is being deleted."""

@@ -226,10 +226,15 @@ class Containerd:
         await self._call("RemoveImage", {"image": {"image": reference}}, images=True)
 
     async def changes(self) -> AsyncIterator[None]:
-        """Containerd's own events; CRI of this age has none. Reconnects for ever."""
+        """Containerd's own events; CRI of this age has none. Reconnects for ever.
+
+        CRI says that a container has ended right after its task was deleted.
+        """
         events = load_interface("containerd-events-v1")
         subscribe = events.stub(self._channel, "Events")["Subscribe"]
-        request = events.message("SubscribeRequest", {"filters": ['topic~="^/tasks/(exit|oom|start)"']})
+        request = events.message(
+            "SubscribeRequest", {"filters": ['topic~="^/tasks/(exit|delete|oom|start)"']}
+        )
         while True:
             yield
             try:
