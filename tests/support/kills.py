@@ -1,4 +1,4 @@
-"""An API server of its own that is killed again and again, writers that know what was acknowledged, watchers."""
+"""An API server that is killed again and again, writers that know what was acknowledged, and watchers."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A state of an object: the number that its content follows from, and its resourceVersion (0: unknown)."""
+    """A state of an object: the number that its content follows from, and its resourceVersion."""
 
     number: int
-    revision: int = 0
+    revision: int = 0  # unknown
 
 
 def content(number: int) -> dict[str, str]:

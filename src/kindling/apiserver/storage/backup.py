@@ -69,7 +69,7 @@ def take(source: Path, target: Path, attachments: Mapping[str, Attachment]) -> B
         with files.removed_on_failure(temporary):
             with (
                 contextlib.closing(layout.read_only(source)) as origin,
-                contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as copy,
+                contextlib.closing(layout.unpublished(temporary)) as copy,
             ):
                 origin.backup(copy)
                 copy.execute("PRAGMA journal_mode=DELETE")
@@ -183,7 +183,7 @@ def _build(source: Path, temporary: Path, revision: int) -> None:
     """A database of the backup's current objects, whose history ends at `revision`."""
     with (
         contextlib.closing(layout.read_only(source)) as origin,
-        contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection,
+        contextlib.closing(layout.unpublished(temporary)) as connection,
     ):
         origin.backup(connection)
         content = layout.check(temporary, connection)

@@ -167,6 +167,13 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def unpublished(path: Path) -> sqlite3.Connection:
+    """Open a file that has no name yet that anybody trusts: it is synced as a whole when it gets one."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous=OFF")
+    return connection
+
+
 def read_only(path: Path) -> sqlite3.Connection:
     """Open a database without ever changing it, even where its write-ahead log holds more."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)

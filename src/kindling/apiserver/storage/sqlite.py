@@ -104,7 +104,7 @@ class SqliteJournal:
         if noted or _size(files.beside(self.path, "-wal")):
             raise layout.corrupt(self.path, "it is missing, but files beside it show that it was there")
         with files.removed_on_failure(files.beside(self.path, "-new")) as temporary:
-            with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
+            with contextlib.closing(layout.unpublished(temporary)) as connection:
                 layout.create(connection)
             files.publish(temporary, self.path)
 
