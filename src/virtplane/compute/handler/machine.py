@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kubecore.json import JsonObject, get_str
-from virtplane.compute.domain.context import DomainContext, InterfaceLink
+from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 from virtplane.compute.domain.document import domain_name, render
 from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.decisions import Observation
@@ -23,12 +21,14 @@ from virtplane.compute.handler.netns import run_in_network_namespace
 from virtplane.compute.handler.network import lease, setup
 from virtplane.compute.handler.network import plan as network_plan
 from virtplane.compute.handler.node import capabilities
-from virtplane.compute.handler.settings import QEMU_USER, HandlerSettings, PodPaths, pod_paths
+from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
+from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
 
 logger = logging.getLogger(__name__)
 
+_CAPABILITIES = "cache/libvirt"
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
 
 
@@ -83,7 +83,7 @@ class Machine:
         watch.lap("launcher")
         links = await self._prepare_network(vmi, link)
         watch.lap("network")
-        sources = await asyncio.to_thread(VolumePreparer(vmi, self.paths, link.root).prepare)
+        sources = await asyncio.to_thread(self._prepare_volumes, vmi, link.root)
         watch.lap("volumes")
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
         hypervisor = await self._connect_hypervisor()
@@ -199,22 +199,26 @@ class Machine:
         self.gone = True
         self._on_change()
 
-    def _hand_over_devices(self, root: Path) -> None:
+    def _prepare_volumes(self, vmi: JsonObject, launcher: Path) -> dict[str, DiskSource]:
+        with Root(launcher) as root, Root(self.paths.ephemeral) as scratch:
+            return VolumePreparer(vmi, root, scratch, self.paths.empty_dir("empty-disks")).prepare()
+
+    def _hand_over_devices(self, launcher: Path) -> None:
         """The container's device nodes belong to root; QEMU's user must be able to open them."""
-        for name in _DEVICES:
-            device = root / name
-            if device.exists():
-                os.chown(device, QEMU_USER, QEMU_USER)
+        with Root(launcher) as root:
+            for name in _DEVICES:
+                if root.mode(name):
+                    root.give(name)
 
     def _share_capabilities(self) -> None:
         """Probing QEMU takes libvirt seconds; a launcher that finds the node's answers starts at once."""
-        cache = self.paths.libvirt_runtime / "cache/libvirt"
         warm = capabilities.location(self._settings.capabilities_cache)
-        if warm.is_dir() and not cache.exists():
-            shutil.copytree(warm, cache)
-            for folder, _, names in os.walk(cache):
-                for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118
-                    os.chown(path, QEMU_USER, QEMU_USER)
+        with Root(self.paths.libvirt_runtime) as root:
+            if not warm.is_dir() or root.is_folder(_CAPABILITIES):
+                return
+            for path in warm.rglob("*"):
+                if path.is_file():
+                    root.copy(path, f"{_CAPABILITIES}/{path.relative_to(warm)}")
 
     async def _prepare_network(self, vmi: JsonObject, link: LauncherLink) -> dict[str, InterfaceLink]:
         if network_plan.primary_interface(vmi) is None:
@@ -226,7 +230,7 @@ class Machine:
         if plan is None:
             return {}
         await run_in_network_namespace(link.pid, lambda: setup.apply(plan))
-        resolver = lease.parse_resolver((link.root / "etc/resolv.conf").read_text())
+        resolver = lease.parse_resolver(await asyncio.to_thread(_resolver, link.root))
         offer = lease.lease(plan, vmi, resolver)
         if offer is not None:
             await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=offer)
@@ -241,6 +245,11 @@ class Machine:
         except HypervisorError:
             return False
         return True
+
+
+def _resolver(launcher: Path) -> str:
+    with Root(launcher) as root:
+        return root.read("etc/resolv.conf").decode()
 
 
 class Stopwatch:

@@ -96,7 +96,7 @@ class ConsoleServer:
 
     async def _stream(self, machine: Machine, request: web.Request, name: str) -> web.StreamResponse:
         async with self._sessions.take((machine.uid, name)) as ending:
-            return await streams.carry(request, machine.paths.private / machine.uid / name, ending)
+            return await streams.carry(request, machine.paths.private, f"{machine.uid}/{name}", ending)
 
     async def _pause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
         await _hypervisor(machine).suspend(machine.name)

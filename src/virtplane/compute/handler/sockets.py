@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from virtplane.compute.handler.storage.rooted import Root
+
 
 @contextmanager
-def reachable(path: Path) -> Iterator[str]:
-    """A short path of the socket `path`, valid inside the block: its folder is held open and named by number.
+def reachable(path: Path, below: Path | None = None) -> Iterator[str]:
+    """A short address of the socket `path`, valid inside the block: it is held open and named by number.
 
-    Raises FileNotFoundError when the folder does not exist.
+    `below` is the folder that the pod may write to, where that is not the socket's own: links on the way
+    from there that lead out of it are not followed, for they could lead to another guest's socket. Raises
+    FileNotFoundError when there is no socket, and OSError.
     """
-    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{folder}/{path.name}"
-    finally:
-        os.close(folder)
+    folder = below or path.parent
+    with (
+        Root(folder, beneath=True) as root,
+        root.opened(str(path.relative_to(folder)), os.O_PATH) as descriptor,
+    ):
+        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            raise FileNotFoundError(errno.ENOENT, "there is no socket", str(path))
+        yield f"/proc/self/fd/{descriptor}"

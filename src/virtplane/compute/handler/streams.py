@@ -17,17 +17,18 @@ SUBPROTOCOL = "plain.kubevirt.io"
 _CHUNK = 65536
 
 
-async def carry(request: web.Request, path: Path, ending: asyncio.Event) -> web.StreamResponse:
-    """Carry bytes between a websocket and a socket of QEMU until either side ends or `ending` is set.
+async def carry(request: web.Request, folder: Path, name: str, ending: asyncio.Event) -> web.StreamResponse:
+    """Carry bytes between a websocket and QEMU's socket `name` below the pod's folder `folder`.
 
-    The websocket ends without a closing handshake, as KubeVirt's do: clients tell by that (their code 1006)
-    that the guest is gone or that somebody else took over, and say so.
+    It lasts until either side ends or `ending` is set. The websocket ends without a closing handshake, as
+    KubeVirt's do: clients tell by that (their code 1006) that the guest is gone or that somebody else took
+    over, and say so.
     """
     try:
-        with reachable(path) as address:
+        with reachable(folder / name, folder) as address:
             reader, writer = await asyncio.open_unix_connection(address)
     except OSError as error:
-        raise web.HTTPInternalServerError(text=f"{path.name}: {error.strerror}") from error
+        raise web.HTTPInternalServerError(text=f"{Path(name).name}: {error.strerror}") from error
     socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
     try:
         await socket.prepare(request)

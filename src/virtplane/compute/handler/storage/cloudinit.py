@@ -8,11 +8,12 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import BinaryIO
 
 import pycdlib
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.compute.handler.storage.rooted import Root
 
 _MISSING = (
     "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
@@ -32,14 +33,14 @@ class CloudInitData:
     network_data: str
 
 
-def read_data(source: JsonObject, secrets: Path) -> CloudInitData:
+def read_data(source: JsonObject, root: Root, secrets: str) -> CloudInitData:
     """The data of a ``cloudInitNoCloud`` or ``cloudInitConfigDrive`` source.
 
-    `secrets` is the folder where the pod mounted the secrets that the source refers to, below the volume's
-    name. Raises CloudInitError when there is nothing or it is not decodable.
+    `secrets` is the folder in `root` where the pod mounted the secrets that the source refers to, below the
+    volume's name. Raises CloudInitError when there is nothing or it is not decodable.
     """
-    user = _inline(source, "userData") or _from_secret(secrets, ("userdata", "userData"))
-    network = _inline(source, "networkData") or _from_secret(secrets, ("networkdata", "networkData"))
+    user = _inline(source, "userData") or _from_secret(root, secrets, ("userdata", "userData"))
+    network = _inline(source, "networkData") or _from_secret(root, secrets, ("networkdata", "networkData"))
     if not user and not network:
         raise CloudInitError(_MISSING)
     return CloudInitData(user, network)
@@ -55,10 +56,10 @@ def _inline(source: JsonObject, field: str) -> str:
         raise CloudInitError(f"{field}Base64 cannot be decoded: {error}") from error
 
 
-def _from_secret(folder: Path, names: tuple[str, ...]) -> str:
+def _from_secret(root: Root, folder: str, names: tuple[str, ...]) -> str:
     for name in names:
-        if (folder / name).is_file():
-            return (folder / name).read_text()
+        if root.is_file(f"{folder}/{name}"):
+            return root.read(f"{folder}/{name}").decode()
     return ""
 
 
@@ -116,7 +117,7 @@ def _instance_type(vmi: JsonObject) -> str:
     return next((str(annotations[name]) for name in names if name in annotations), "")
 
 
-def public_keys(vmi: JsonObject, secrets: Path) -> list[str]:
+def public_keys(vmi: JsonObject, root: Root, secrets: str) -> list[str]:
     """SSH keys of access credentials that are handed over through cloud-init, from the mounted secrets."""
     keys: list[str] = []
     for credential in get_list(vmi, "spec", "accessCredentials"):
@@ -124,17 +125,16 @@ def public_keys(vmi: JsonObject, secrets: Path) -> list[str]:
         method = get_object(public, "propagationMethod")
         if "noCloud" not in method and "configDrive" not in method:
             continue
-        folder = secrets / f"{get_str(public, 'source', 'secret', 'secretName')}-access-cred"
-        if folder.is_dir():
-            files = sorted(
-                item for item in folder.iterdir() if item.is_file() and not item.name.startswith(".")
-            )
-            keys += [line for item in files for line in item.read_text().splitlines() if line.strip()]
+        folder = f"{secrets}/{get_str(public, 'source', 'secret', 'secretName')}-access-cred"
+        if root.is_folder(folder):
+            visible = (f"{folder}/{name}" for name in root.names(folder) if not name.startswith("."))
+            texts = [root.read(path).decode() for path in visible if root.is_file(path)]
+            keys += [line for text in texts for line in text.splitlines() if line.strip()]
     return keys
 
 
-def write_iso(path: Path, label: str, files: Mapping[str, bytes]) -> None:
-    """An ISO 9660 image with Rock Ridge and Joliet names, so that every guest reads the real ones."""
+def write_iso(target: BinaryIO, label: str, files: Mapping[str, bytes]) -> None:
+    """Write an ISO 9660 image with Rock Ridge and Joliet names, so that every guest reads the real ones."""
     image = pycdlib.PyCdlib()
     image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
     folders: set[str] = set()
@@ -155,8 +155,7 @@ def write_iso(path: Path, label: str, files: Mapping[str, bytes]) -> None:
             rr_name=name.rpartition("/")[2],
             joliet_path=f"/{name}",
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.write(str(path))
+    image.write_fp(target)
     image.close()
 
 

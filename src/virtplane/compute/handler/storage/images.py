@@ -6,17 +6,18 @@ would make QEMU read whatever path its author chose.
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
-from virtplane.compute.handler.settings import QEMU_USER
+from virtplane.compute.handler.storage.rooted import Root
 
 _QCOW2_MAGIC = b"QFI\xfb"
 _EXTERNAL_DATA = 1 << 2
 _SECTOR = 512
+_HEADER_BYTES = 104
 
 
 class BadImage(Exception):
@@ -31,69 +32,69 @@ class ImageInfo:
     virtual_size: int
 
 
-def inspect(path: Path) -> ImageInfo:
+def inspect(root: Root, path: str) -> ImageInfo:
     """Recognise the image at `path`. Raises BadImage for a qcow2 image that refers to other files."""
+    name = path.rpartition("/")[2]
     try:
-        with path.open("rb") as image:
-            header = image.read(104)
-            size = os.fstat(image.fileno()).st_size
+        header, size = root.read(path, _HEADER_BYTES), root.size(path)
     except OSError as error:
-        raise BadImage(f"{path.name}: {error.strerror}") from error
+        raise BadImage(f"{name}: {error.strerror}") from error
     if header[:4] != _QCOW2_MAGIC or len(header) < 32:
         return ImageInfo("raw", -(-size // _SECTOR) * _SECTOR)
     version, backing_offset = struct.unpack_from(">IQ", header, 4)
     (virtual_size,) = struct.unpack_from(">Q", header, 24)
     incompatible = struct.unpack_from(">Q", header, 72)[0] if version >= 3 and len(header) >= 80 else 0
     if backing_offset:
-        raise BadImage(f"{path.name} is a qcow2 image with a backing file, which is not allowed")
+        raise BadImage(f"{name} is a qcow2 image with a backing file, which is not allowed")
     if incompatible & _EXTERNAL_DATA:
-        raise BadImage(f"{path.name} is a qcow2 image with an external data file, which is not allowed")
+        raise BadImage(f"{name} is a qcow2 image with an external data file, which is not allowed")
     return ImageInfo("qcow2", virtual_size)
 
 
-def find_container_disk(folder: Path, path: str) -> Path:
-    """The disk below the unpacked image `folder`: `path` when given, else the only file in ``/disk``.
+def find_container_disk(root: Root, folder: str, path: str) -> str:
+    """The disk of the unpacked image in `folder`: `path` when given, else the only file in ``/disk``.
 
-    The image's author controls every name in it, so links that lead out of the image are refused.
+    The image's author controls every name in it, so links that lead out of the image are refused. The
+    answer is the disk's path in `root`. Raises BadImage.
     """
-    root = folder.resolve()
-    if path:
-        candidate = folder / path.lstrip("/")
-        files = [candidate] if candidate.exists() else []
-    else:
-        disk = folder / "disk"
-        files = sorted(item for item in disk.iterdir() if item.is_file()) if disk.is_dir() else []
+    with (
+        root.opened(folder, os.O_PATH | os.O_DIRECTORY) as descriptor,
+        Root(f"/proc/self/fd/{descriptor}", beneath=True) as image,
+    ):
+        return f"{folder}/{_only_disk(image, path.strip('/'))}"
+
+
+def _only_disk(image: Root, path: str) -> str:
+    wanted = [path]
+    if not path:
+        wanted = [f"disk/{name}" for name in image.names("disk")] if image.is_folder("disk") else []
+    try:
+        files = [each for each in wanted if image.is_file(each)]
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        raise BadImage(f"{str(error.filename).rpartition('/')[2]} leads out of the image") from error
     if len(files) != 1:
-        found = ", ".join(item.name for item in files) or "none"
-        raise BadImage(f"the image must hold exactly one disk in {path or '/disk'}; found: {found}")
-    if not files[0].resolve().is_relative_to(root):
-        raise BadImage(f"{files[0].name} leads out of the image")
+        found = ", ".join(each.rpartition("/")[2] for each in files) or "none"
+        place = f"/{path}" if path else "/disk"
+        raise BadImage(f"the image must hold exactly one disk in {place}; found: {found}")
     return files[0]
 
 
-def create_overlay(overlay: Path, *, backing: str, backing_format: str, size: int) -> None:
+def create_overlay(root: Root, overlay: str, *, backing: str, backing_format: str, size: int) -> None:
     """A qcow2 file on top of `backing` (a path as QEMU will see it, so it is not opened here)."""
-    overlay.parent.mkdir(parents=True, exist_ok=True)
-    _qemu_img(
-        "create", "-q", "-f", "qcow2", "-u", "-b", backing, "-F", backing_format, str(overlay), str(size)
-    )
-    hand_over(overlay)
+    base = ("-u", "-b", backing, "-F", backing_format)
+    root.create(overlay, lambda descriptor: _qemu_img_create(descriptor, base, size))
 
 
-def create_empty(disk: Path, size: int) -> None:
+def create_empty(root: Root, disk: str, size: int) -> None:
     """An empty qcow2 disk of `size` bytes."""
-    disk.parent.mkdir(parents=True, exist_ok=True)
-    _qemu_img("create", "-q", "-f", "qcow2", str(disk), str(size))
-    hand_over(disk)
+    root.create(disk, lambda descriptor: _qemu_img_create(descriptor, (), size))
 
 
-def hand_over(path: Path) -> None:
-    """Give a file and the folder it lies in to QEMU's user; links are not followed."""
-    for item in (path.parent, path):
-        os.chown(item, QEMU_USER, QEMU_USER, follow_symlinks=False)
-
-
-def _qemu_img(*arguments: str) -> None:
-    done = subprocess.run(["qemu-img", *arguments], capture_output=True, text=True, check=False)
+def _qemu_img_create(descriptor: int, options: tuple[str, ...], size: int) -> None:
+    file = f"/proc/self/fd/{descriptor}"
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", *options, file, str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, pass_fds=(descriptor,))
     if done.returncode != 0:
-        raise BadImage(f"qemu-img {arguments[0]} failed: {done.stderr.strip()}")
+        raise BadImage(f"qemu-img create failed: {done.stderr.strip()}")

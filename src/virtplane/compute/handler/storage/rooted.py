@@ -1,44 +1,160 @@
-"""Paths inside another file system's root.
+"""Files below a folder that others may write to, such as a launcher's file system or its scratch folders.
 
-The kernel follows a container's absolute links from virt-handler's own root; here they lead where the
-container would go (``/var/run -> /run`` in most images), and never out of it.
+virt-handler is root on the node and the launcher is not to be trusted: it could plant a link where a file is
+expected, also between a look and the use. The kernel resolves every path here (``openat2``): absolute links
+lead where the container itself would go (``/var/run -> /run``), and none leads out of the folder.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 
-_MAX_LINKS = 40
+from virtplane.compute.handler.settings import QEMU_USER
+
+_OPENAT2 = 437
+"""The number of this system call is the same on every architecture."""
+
+_NO_MAGIC_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x08, 0x10
+_PATH = os.O_PATH | os.O_CLOEXEC
+_FOLDER = _PATH | os.O_DIRECTORY
 
 
-class TooManyLinks(OSError):
-    """A path inside the root never ends."""
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-def resolve_inside(root: Path, path: str) -> Path:
-    """Where `path` leads for a process whose root is `root`; parts that do not exist are kept as they are.
+class Root:
+    """A folder, open until ``close``. Paths are relative to it, with or without a slash in front.
 
-    Raises TooManyLinks.
+    With `beneath`, links that lead out of the folder are refused (OSError, EXDEV) rather than followed
+    inside it. All methods raise OSError.
     """
-    waiting = [part for part in reversed(path.split("/")) if part]
-    found = root
-    links = 0
-    while waiting:
-        part = waiting.pop()
-        if part == ".":
-            continue
-        if part == "..":
-            found = found.parent if found != root else root
-            continue
-        step = found / part
-        if not step.is_symlink():
-            found = step
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            raise TooManyLinks(f"{path}: too many links")
-        target = str(step.readlink())
-        if target.startswith("/"):
-            found = root
-        waiting += [piece for piece in reversed(target.split("/")) if piece]
-    return found
+
+    def __init__(self, path: Path | str, *, beneath: bool = False) -> None:
+        self._descriptor = os.open(path, _FOLDER)
+        self._resolve = _NO_MAGIC_LINKS | (_BENEATH if beneath else _IN_ROOT)
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        os.close(self._descriptor)
+
+    @contextlib.contextmanager
+    def opened(self, path: str, flags: int = os.O_RDONLY, mode: int = 0) -> Iterator[int]:
+        """The descriptor of a file or folder, for the time of the context."""
+        descriptor = self._open(path, flags, mode)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, path: str, flags: int, mode: int = 0) -> int:
+        how = _How(flags | os.O_CLOEXEC, mode, self._resolve)
+        name = path.strip("/") or "."
+        libc = ctypes.CDLL(None, use_errno=True)
+        descriptor = libc.syscall(
+            _OPENAT2, self._descriptor, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how)
+        )
+        if descriptor < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), path)
+        return int(descriptor)
+
+    def mode(self, path: str) -> int:
+        """The file's type and permissions, 0 where there is none."""
+        try:
+            with self.opened(path, _PATH) as descriptor:
+                return os.fstat(descriptor).st_mode
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                return 0
+            raise
+
+    def is_file(self, path: str) -> bool:
+        """Whether there is a regular file."""
+        return stat.S_ISREG(self.mode(path))
+
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder."""
+        return stat.S_ISDIR(self.mode(path))
+
+    def is_block_device(self, path: str) -> bool:
+        """Whether there is a block device."""
+        return stat.S_ISBLK(self.mode(path))
+
+    def names(self, folder: str) -> list[str]:
+        """What the folder holds, sorted."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        with self.opened(folder, flags) as descriptor, os.scandir(descriptor) as entries:
+            return sorted(entry.name for entry in entries)
+
+    def read(self, path: str, limit: int = -1) -> bytes:
+        """The file's first `limit` bytes, or all of it."""
+        # A named pipe in the file's place must not hold up the node.
+        with open(self._open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
+            return file.read(limit)
+
+    def size(self, path: str) -> int:
+        """The file's length in bytes."""
+        with self.opened(path, _PATH) as descriptor:
+            return os.fstat(descriptor).st_size
+
+    def give(self, path: str, owner: int = QEMU_USER) -> None:
+        """Give a file or device to the user (and the group of the same number) that QEMU runs as."""
+        with self.opened(path, _PATH) as descriptor:
+            os.chown(f"/proc/self/fd/{descriptor}", owner, owner)
+
+    def create(self, path: str, write: Callable[[int], None], owner: int = QEMU_USER) -> None:
+        """Make a file whole or not at all: `write` fills a new file, which then takes its name and owner.
+
+        Missing folders are made, with the same owner. What was there under that name is replaced.
+        """
+        folder, _, name = path.strip("/").rpartition("/")
+        self.make_folders(folder, owner)
+        with self.opened(folder, _FOLDER) as parent:
+            fresh = f".{name}.new"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(fresh, dir_fd=parent)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(fresh, flags, 0o660, dir_fd=parent)
+            try:
+                write(descriptor)
+                os.fchown(descriptor, owner, owner)
+            finally:
+                os.close(descriptor)
+            os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+    def copy(self, source: Path, path: str) -> None:
+        """Make a file with the content of one of the node's own."""
+        content = source.read_bytes()
+
+        def write(descriptor: int) -> None:
+            with os.fdopen(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+
+        self.create(path, write)
+
+    def make_folders(self, path: str, owner: int = QEMU_USER) -> None:
+        """Make the folder and those above it, where they are missing."""
+        parts = [part for part in path.split("/") if part]
+        for depth, name in enumerate(parts):
+            with self.opened("/".join(parts[:depth]), _FOLDER) as parent:
+                try:
+                    os.mkdir(name, 0o755, dir_fd=parent)
+                except FileExistsError:
+                    continue
+                os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)

@@ -9,9 +9,8 @@ from pathlib import Path
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
-from virtplane.compute.handler.settings import QEMU_USER, PodPaths
 from virtplane.compute.handler.storage import cloudinit, images
-from virtplane.compute.handler.storage.rooted import resolve_inside
+from virtplane.compute.handler.storage.rooted import Root
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
 _CONTAINER_DISKS = "var/run/kubevirt/container-disks"
@@ -35,11 +34,16 @@ class UnsupportedVolume(Exception):
 
 @dataclass(frozen=True, slots=True)
 class VolumePreparer:
-    """Prepares the volumes of one pod; `root` is the launcher's file system."""
+    """Prepares the volumes of one pod.
+
+    `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `empty_disks`
+    the one for empty disks, which only pods that have such disks have.
+    """
 
     vmi: JsonObject
-    pod: PodPaths
-    root: Path
+    root: Root
+    scratch: Root
+    empty_disks: Path
 
     def prepare(self) -> dict[str, DiskSource]:
         """Disk sources by volume name.
@@ -53,9 +57,6 @@ class VolumePreparer:
             if source is not None:
                 sources[name] = source
         return sources
-
-    def _inside(self, path: str) -> Path:
-        return resolve_inside(self.root, path)
 
     def _prepare(self, index: int, name: str, volume: JsonObject) -> DiskSource | None:
         if "containerDisk" in volume:
@@ -74,28 +75,27 @@ class VolumePreparer:
         raise UnsupportedVolume(name, kind)
 
     def _container_disk(self, index: int, name: str, source: JsonObject) -> DiskSource:
-        folder = self._inside(f"{_IMAGE_VOLUMES}/volume_{index}")
-        if folder.is_dir():
-            disk = images.find_container_disk(folder, get_str(source, "path"))
-            inside = f"/{disk.relative_to(self.root)}"
+        folder = f"{_IMAGE_VOLUMES}/volume_{index}"
+        if self.root.is_folder(folder):
+            disk = images.find_container_disk(self.root, folder, get_str(source, "path"))
         else:
-            disk = self._inside(f"{_CONTAINER_DISKS}/disk_{index}.img")
-            inside = f"/{_CONTAINER_DISKS}/disk_{index}.img"
-            if not disk.exists():
+            disk = f"{_CONTAINER_DISKS}/disk_{index}.img"
+            if not self.root.is_file(disk):
                 raise VolumeNotReady(name, "its image is not there yet")
-        info = images.inspect(disk)
-        return self._overlay(name, DiskSource(inside, info.format), size=info.virtual_size)
+        info = images.inspect(self.root, disk)
+        return self._overlay(name, DiskSource(f"/{disk}", info.format), size=info.virtual_size)
 
     def _overlay(self, name: str, base: DiskSource, *, size: int = 0) -> DiskSource:
         """A scratch layer that is lost with the pod."""
-        relative = Path("disk-data") / name / "disk.qcow2"
-        overlay = self.pod.ephemeral / relative
-        if not overlay.exists():
+        overlay = f"disk-data/{name}/disk.qcow2"
+        if not self.scratch.is_file(overlay):
             if not size:
-                size = images.inspect(self._inside(base.path)).virtual_size
-            images.create_overlay(overlay, backing=base.path, backing_format=base.format, size=size)
+                size = images.inspect(self.root, base.path).virtual_size
+            images.create_overlay(
+                self.scratch, overlay, backing=base.path, backing_format=base.format, size=size
+            )
         return DiskSource(
-            f"{EPHEMERAL_DIRECTORY}/{relative}",
+            f"{EPHEMERAL_DIRECTORY}/{overlay}",
             "qcow2",
             backing_path=base.path,
             backing_format=base.format,
@@ -104,45 +104,49 @@ class VolumePreparer:
     def _cloud_init(self, name: str, volume: JsonObject) -> DiskSource:
         no_cloud = "cloudInitNoCloud" in volume
         source = get_object(volume, "cloudInitNoCloud" if no_cloud else "cloudInitConfigDrive")
-        secrets = self._inside(f"{PRIVATE_DIRECTORY}/secret")
-        data = cloudinit.read_data(source, secrets / name)
-        keys = cloudinit.public_keys(self.vmi, secrets)
+        secrets = f"{PRIVATE_DIRECTORY}/secret"
+        data = cloudinit.read_data(source, self.root, f"{secrets}/{name}")
+        keys = cloudinit.public_keys(self.vmi, self.root, secrets)
         namespace, instance = (get_str(self.vmi, "metadata", key) for key in ("namespace", "name"))
         file_name = "noCloud.iso" if no_cloud else "configdrive.iso"
-        relative = Path("cloud-init-data") / namespace / instance / file_name
-        path = self.pod.ephemeral / relative
-        if not path.exists():
+        path = f"cloud-init-data/{namespace}/{instance}/{file_name}"
+        if not self.scratch.is_file(path):
             files = cloudinit.no_cloud_files if no_cloud else cloudinit.config_drive_files
-            cloudinit.write_iso(path, "cidata" if no_cloud else "config-2", files(self.vmi, data, keys))
-            images.hand_over(path)
-        return DiskSource(f"{EPHEMERAL_DIRECTORY}/{relative}", "raw")
+            content = files(self.vmi, data, keys)
+            label = "cidata" if no_cloud else "config-2"
+
+            def write(descriptor: int) -> None:
+                with os.fdopen(descriptor, "wb", closefd=False) as file:
+                    cloudinit.write_iso(file, label, content)
+
+            self.scratch.create(path, write)
+        return DiskSource(f"{EPHEMERAL_DIRECTORY}/{path}", "raw")
 
     def _empty_disk(self, name: str, source: JsonObject) -> DiskSource:
-        path = self.pod.empty_dir("empty-disks") / f"{name}.qcow2"
-        if not path.exists():
-            images.create_empty(path, Quantity.parse(source.get("capacity", "0")).value)
-        return DiskSource(f"/var/run/libvirt/empty-disks/{name}.qcow2", "qcow2")
+        disk = f"{name}.qcow2"
+        with Root(self.empty_disks) as folder:
+            if not folder.is_file(disk):
+                images.create_empty(folder, disk, Quantity.parse(source.get("capacity", "0")).value)
+        return DiskSource(f"/var/run/libvirt/empty-disks/{disk}", "qcow2")
 
     def _host_disk(self, name: str, source: JsonObject) -> DiskSource:
         file_name = Path(get_str(source, "path")).name
-        inside = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/{file_name}"
-        path = self._inside(inside)
-        if not path.exists():
+        path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/{file_name}"
+        if not self.root.is_file(path):
             if get_str(source, "type") != "DiskOrCreate":
                 raise VolumeNotReady(name, f"{get_str(source, 'path')} does not exist on this node")
-            with path.open("xb") as disk:
-                disk.truncate(Quantity.parse(source.get("capacity", "0")).value)
-        os.chown(path, QEMU_USER, QEMU_USER, follow_symlinks=False)
-        return DiskSource(inside, images.inspect(path).format)
+            size = Quantity.parse(source.get("capacity", "0")).value
+            self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
+        self.root.give(path)
+        return DiskSource(path, images.inspect(self.root, path).format)
 
     def _claim(self, name: str) -> DiskSource:
-        device = self._inside(f"/dev/{name}")
-        if device.is_block_device():
-            os.chown(device, QEMU_USER, QEMU_USER, follow_symlinks=False)
-            return DiskSource(f"/dev/{name}", block=True)
-        inside = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
-        path = self._inside(inside)
-        if not path.exists():
+        device = f"/dev/{name}"
+        if self.root.is_block_device(device):
+            self.root.give(device)
+            return DiskSource(device, block=True)
+        path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
+        if not self.root.is_file(path):
             raise VolumeNotReady(name, "the claim holds no disk.img")
-        os.chown(path, QEMU_USER, QEMU_USER, follow_symlinks=False)
-        return DiskSource(inside, images.inspect(path).format)
+        self.root.give(path)
+        return DiskSource(path, images.inspect(self.root, path).format)

@@ -1,33 +1,113 @@
-"""Paths inside a container's root, as the container itself would follow them."""
+"""Files below a folder whose owner is not to be trusted."""
 
 from __future__ import annotations
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from virtplane.compute.handler.storage.rooted import TooManyLinks, resolve_inside
+from virtplane.compute.handler.sockets import reachable
+from virtplane.compute.handler.storage.rooted import Root
+
+ME = os.getuid()
 
 
-def test_absolute_links_lead_inside_the_root(tmp_path: Path) -> None:
-    (tmp_path / "run/disks").mkdir(parents=True)
-    (tmp_path / "var").mkdir()
-    (tmp_path / "var/run").symlink_to("/run")
-    assert resolve_inside(tmp_path, "/var/run/disks/a.img") == tmp_path / "run/disks/a.img"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    inside = tmp_path / "pod"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("the node's")
+    return inside
 
 
-def test_relative_links_cannot_climb_out(tmp_path: Path) -> None:
-    (tmp_path / "escape").symlink_to("../../../etc")
-    assert resolve_inside(tmp_path, "escape/passwd") == tmp_path / "etc/passwd"
-    assert resolve_inside(tmp_path, "../../etc") == tmp_path / "etc"
+@pytest.fixture
+def root(folder: Path) -> Iterator[Root]:
+    with Root(folder) as opened:
+        yield opened
 
 
-def test_circles_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").symlink_to("b")
-    (tmp_path / "b").symlink_to("a")
-    with pytest.raises(TooManyLinks):
-        resolve_inside(tmp_path, "a")
+def test_absolute_links_lead_inside_the_folder(folder: Path, root: Root) -> None:
+    (folder / "run/disks").mkdir(parents=True)
+    (folder / "run/disks/a.img").write_text("a")
+    (folder / "var").mkdir()
+    (folder / "var/run").symlink_to("/run")
+    assert root.read("/var/run/disks/a.img") == b"a"
+    assert root.names("var/run/disks") == ["a.img"]
 
 
-def test_missing_parts_are_kept(tmp_path: Path) -> None:
-    assert resolve_inside(tmp_path, "/no/such/file") == tmp_path / "no/such/file"
+@pytest.mark.parametrize("target", ["../secret", "../../../../../../secret", "/secret"])
+def test_links_cannot_climb_out(folder: Path, root: Root, target: str) -> None:
+    (folder / "escape").symlink_to(target)
+    assert root.mode("escape") == 0
+    with pytest.raises(FileNotFoundError):
+        root.read("escape")
+    with pytest.raises(FileNotFoundError):
+        root.give("escape", ME)
+
+
+@pytest.mark.parametrize("target", ["../secret", "/etc/hostname"])
+def test_links_out_are_refused_where_they_are_not_followed_inside(folder: Path, target: str) -> None:
+    (folder / "escape").symlink_to(target)
+    with Root(folder, beneath=True) as strict, pytest.raises(OSError, match="cross-device"):
+        strict.read("escape")
+
+
+def test_a_new_file_takes_the_place_of_a_planted_link(folder: Path, root: Root) -> None:
+    victim = folder.parent / "secret"
+    (folder / "disk.img").symlink_to(victim)
+    root.create("disk.img", lambda descriptor: os.write(descriptor, b"new") and None, ME)
+    assert victim.read_text() == "the node's"
+    assert (folder / "disk.img").read_text() == "new"
+    assert not (folder / "disk.img").is_symlink()
+
+
+def test_a_planted_folder_keeps_new_files_inside(folder: Path, root: Root) -> None:
+    outside = folder.parent / "outside"
+    outside.mkdir()
+    (folder / "disk-data").symlink_to("../outside")
+    with pytest.raises(OSError, match="disk-data"):
+        root.create("disk-data/a/disk.img", lambda descriptor: None, ME)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_file_whose_writing_fails_does_not_take_its_name(folder: Path, root: Root) -> None:
+    def fail(descriptor: int) -> None:
+        os.write(descriptor, b"half")
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        root.create("a/b", fail, ME)
+    assert root.mode("a/b") == 0
+    root.create("a/b", lambda descriptor: os.write(descriptor, b"whole") and None, ME)
+    assert (folder / "a/b").read_text() == "whole"
+    assert root.names("a") == ["b"]
+
+
+def test_circles_are_refused(folder: Path, root: Root) -> None:
+    (folder / "a").symlink_to("b")
+    (folder / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels"):
+        root.read("a")
+
+
+def test_kinds_of_files_are_told_apart(folder: Path, root: Root) -> None:
+    (folder / "file").write_text("12345")
+    assert (root.is_file("file"), root.is_folder("file"), root.size("file")) == (True, False, 5)
+    assert (root.is_file("/"), root.is_folder("/"), root.is_block_device("/")) == (False, True, False)
+    assert (root.is_file("no"), root.is_file("file/no")) == (False, False)
+    assert stat.S_ISREG(root.mode("file"))
+
+
+def test_a_socket_behind_a_link_out_of_the_pod_is_not_reached(folder: Path) -> None:
+    (folder / "uid").symlink_to(folder.parent)
+    with pytest.raises(OSError, match="cross-device"), reachable(folder / "uid/secret", folder):
+        pass
+
+
+def test_what_is_no_socket_is_not_reached(folder: Path) -> None:
+    (folder / "launcher-sock").write_text("")
+    with pytest.raises(FileNotFoundError), reachable(folder / "launcher-sock"):
+        pass

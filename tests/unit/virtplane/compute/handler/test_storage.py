@@ -12,6 +12,7 @@ import pycdlib
 import pytest
 
 from virtplane.compute.handler.storage import cloudinit, images
+from virtplane.compute.handler.storage.rooted import Root
 
 
 def qcow2(path: Path, *, backing: int = 0, incompatible: int = 0, size: int = 1 << 20) -> Path:
@@ -24,25 +25,31 @@ def qcow2(path: Path, *, backing: int = 0, incompatible: int = 0, size: int = 1 
 def test_raw_and_qcow2_are_told_apart_by_content(tmp_path: Path) -> None:
     raw = tmp_path / "disk.qcow2"
     raw.write_bytes(b"\0" * 1000)
-    assert images.inspect(raw) == images.ImageInfo("raw", 1024)
-    assert images.inspect(qcow2(tmp_path / "disk.img")) == images.ImageInfo("qcow2", 1 << 20)
+    qcow2(tmp_path / "disk.img")
+    with Root(tmp_path) as root:
+        assert images.inspect(root, "disk.qcow2") == images.ImageInfo("raw", 1024)
+        assert images.inspect(root, "disk.img") == images.ImageInfo("qcow2", 1 << 20)
 
 
 @pytest.mark.parametrize("trick", [{"backing": 1024}, {"incompatible": 4}])
 def test_image_that_refers_to_other_files_is_refused(tmp_path: Path, trick: dict[str, int]) -> None:
-    with pytest.raises(images.BadImage, match="not allowed"):
-        images.inspect(qcow2(tmp_path / "evil.qcow2", **trick))
+    qcow2(tmp_path / "evil.qcow2", **trick)
+    with Root(tmp_path) as root, pytest.raises(images.BadImage, match="not allowed"):
+        images.inspect(root, "evil.qcow2")
 
 
 @pytest.mark.feature("VMC-39")
 def test_container_disk_is_the_only_file_in_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    disk = qcow2(tmp_path / "disk" / "a.img")
-    assert images.find_container_disk(tmp_path, "") == disk
-    qcow2(tmp_path / "disk" / "b.img")
-    with pytest.raises(images.BadImage, match="exactly one"):
-        images.find_container_disk(tmp_path, "")
-    assert images.find_container_disk(tmp_path, "/disk/a.img") == disk
+    (tmp_path / "image/disk").mkdir(parents=True)
+    qcow2(tmp_path / "image/disk/a.img")
+    with Root(tmp_path) as root:
+        assert images.find_container_disk(root, "image", "") == "image/disk/a.img"
+        qcow2(tmp_path / "image/disk/b.img")
+        with pytest.raises(images.BadImage, match=r"exactly one disk in /disk; found: a\.img, b\.img"):
+            images.find_container_disk(root, "image", "")
+        assert images.find_container_disk(root, "image", "/disk/a.img") == "image/disk/a.img"
+        with pytest.raises(images.BadImage, match="found: none"):
+            images.find_container_disk(root, "image", "/disk/c.img")
 
 
 def test_link_out_of_the_image_is_refused(tmp_path: Path) -> None:
@@ -50,8 +57,8 @@ def test_link_out_of_the_image_is_refused(tmp_path: Path) -> None:
     secret.write_text("s")
     (tmp_path / "image/disk").mkdir(parents=True)
     (tmp_path / "image/disk/a.img").symlink_to(secret)
-    with pytest.raises(images.BadImage, match="leads out"):
-        images.find_container_disk(tmp_path / "image", "")
+    with Root(tmp_path) as root, pytest.raises(images.BadImage, match="leads out"):
+        images.find_container_disk(root, "image", "")
 
 
 VMI: dict[str, Any] = {
@@ -63,9 +70,11 @@ VMI: dict[str, Any] = {
 @pytest.mark.feature("VMC-38")
 def test_no_cloud_image_carries_user_data_under_its_label(tmp_path: Path) -> None:
     source = {"userDataBase64": base64.b64encode(b"#cloud-config\n").decode(), "networkData": "version: 2\n"}
-    data = cloudinit.read_data(source, tmp_path)
     path = tmp_path / "noCloud.iso"
-    cloudinit.write_iso(path, "cidata", cloudinit.no_cloud_files(VMI, data, ["ssh-rsa K"]))
+    with Root(tmp_path) as root:
+        data = cloudinit.read_data(source, root, "")
+    with path.open("wb") as file:
+        cloudinit.write_iso(file, "cidata", cloudinit.no_cloud_files(VMI, data, ["ssh-rsa K"]))
     assert path.read_bytes()[32808:32814] == b"cidata"
     image = pycdlib.PyCdlib()
     image.open(str(path))
@@ -82,7 +91,8 @@ def test_no_cloud_image_carries_user_data_under_its_label(tmp_path: Path) -> Non
 def test_config_drive_has_folders(tmp_path: Path) -> None:
     data = cloudinit.CloudInitData("#cloud-config\n", "")
     path = tmp_path / "c.iso"
-    cloudinit.write_iso(path, "config-2", cloudinit.config_drive_files(VMI, data, []))
+    with path.open("wb") as file:
+        cloudinit.write_iso(file, "config-2", cloudinit.config_drive_files(VMI, data, []))
     image = pycdlib.PyCdlib()
     image.open(str(path))
     found = io.BytesIO()
@@ -93,14 +103,16 @@ def test_config_drive_has_folders(tmp_path: Path) -> None:
 
 def test_user_data_comes_from_the_mounted_secret(tmp_path: Path) -> None:
     (tmp_path / "userdata").write_text("from secret")
-    assert cloudinit.read_data({"secretRef": {"name": "s"}}, tmp_path).user_data == "from secret"
+    with Root(tmp_path) as root:
+        assert cloudinit.read_data({"secretRef": {"name": "s"}}, root, "/").user_data == "from secret"
 
 
 def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(cloudinit.CloudInitError, match="is required for a cloud-init data source"):
-        cloudinit.read_data({}, tmp_path)
-    with pytest.raises(cloudinit.CloudInitError, match="cannot be decoded"):
-        cloudinit.read_data({"userDataBase64": "%%"}, tmp_path)
+    with Root(tmp_path) as root:
+        with pytest.raises(cloudinit.CloudInitError, match="is required for a cloud-init data source"):
+            cloudinit.read_data({}, root, "")
+        with pytest.raises(cloudinit.CloudInitError, match="cannot be decoded"):
+            cloudinit.read_data({"userDataBase64": "%%"}, root, "")
 
 
 @pytest.mark.feature("VMC-71", "VMC-72")
@@ -113,7 +125,8 @@ def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
     ids=["static", "dynamic"],
 )
 def test_network_data_reaches_the_guest_as_it_is(tmp_path: Path, data: str) -> None:
-    read = cloudinit.read_data({"userData": "#cloud-config\n", "networkData": data}, tmp_path)
+    with Root(tmp_path) as root:
+        read = cloudinit.read_data({"userData": "#cloud-config\n", "networkData": data}, root, "")
     assert cloudinit.no_cloud_files(VMI, read, [])["network-config"].decode() == data
 
 
@@ -125,7 +138,8 @@ def test_ssh_keys_of_a_secret_are_given_beside_the_users_data(tmp_path: Path) ->
     source = {"secret": {"secretName": "keys"}}
     credential = {"sshPublicKey": {"source": source, "propagationMethod": {"noCloud": {}}}}
     vmi = {**VMI, "spec": {**VMI["spec"], "accessCredentials": [credential]}}
-    keys = cloudinit.public_keys(vmi, tmp_path)
+    with Root(tmp_path) as root:
+        keys = cloudinit.public_keys(vmi, root, "")
     files = cloudinit.no_cloud_files(vmi, cloudinit.CloudInitData("#cloud-config\n", ""), keys)
     assert b'"public-keys": {"0": "ssh-rsa AAA me"}' in files["meta-data"]
     assert files["user-data"] == b"#cloud-config\n"

@@ -32,7 +32,7 @@ async def _connected(path: Path, ending: asyncio.Event) -> AsyncIterator[aiohttp
     """A websocket to the guest behind `path`."""
 
     async def carry(request: web.Request) -> web.StreamResponse:
-        return await streams.carry(request, path, ending)
+        return await streams.carry(request, path.parent, path.name, ending)
 
     app = web.Application()
     app.router.add_get("/", carry)
