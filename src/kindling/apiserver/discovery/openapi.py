@@ -19,13 +19,14 @@ from ..http.call import Call
 from ..registry.catalog import Catalog
 from ..registry.definition import ResourceDefinition
 from . import gnostic
+from .custom_schemas import TypeMeta, list_schema, object_schema
 from .openapi_paths import Style, paths_of
 from .version import git_version
 
 Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _V2_ONLY_UNKNOWN = frozenset({"nullable", "oneOf", "anyOf", "allOf", "not"})
-_OBJECT_META = {"$ref": f"#/definitions/{_META}ObjectMeta"}
+_NAMESPACE = "io.k8s.api.core.v1.Namespace"
 _COMMON = ("Status", "ObjectMeta", "ListMeta", "Patch", "DeleteOptions")
 _PROTOBUF_V2 = (gnostic.MEDIA_TYPE, gnostic.OLD_MEDIA_TYPE)
 _WHATEVER = ("*/*", "application/*")
@@ -43,6 +44,7 @@ class OpenApi:
         self._published = published
         self._v3: dict[tuple[str, str], tuple[tuple[int, ...], bytes, str]] = {}
         self._v2: dict[str, tuple[int, bytes]] = {}
+        self._common: TypeMeta | None = None
         self._lock = asyncio.Lock()
 
     def page(self, path: str) -> Page | None:
@@ -107,7 +109,7 @@ class OpenApi:
         paths: JsonObject = {}
         for definition in definitions:
             paths.update(paths_of(definition, style))
-        schemas = {name: to_v3(raw) for name, raw in self._schemas(definitions).items()}
+        schemas = {name: to_v3(raw) for name, raw in self._schemas(definitions, 3).items()}
         return orjson.dumps(
             {
                 "openapi": "3.0.0",
@@ -117,7 +119,14 @@ class OpenApi:
             }
         )
 
-    def _schemas(self, definitions: Sequence[ResourceDefinition]) -> dict[str, JsonObject]:
+    def _type_meta(self) -> TypeMeta:
+        """How the fields that all objects have are described."""
+        if self._common is None:
+            found = self._published(_NAMESPACE, f"{_NAMESPACE}List")
+            self._common = TypeMeta.of(found[_NAMESPACE], found[f"{_NAMESPACE}List"])
+        return self._common
+
+    def _schemas(self, definitions: Sequence[ResourceDefinition], openapi: int) -> dict[str, JsonObject]:
         """Schemas by name: those of the resources, their lists, and what every operation refers to."""
         found: dict[str, JsonObject] = {}
         for definition in definitions:
@@ -126,8 +135,8 @@ class OpenApi:
                 if key not in found:
                     found[key] = definition.openapi[key]
             if definition.custom and name:
-                found[name] = custom_schema(definition, found[name])
-                found[name + "List"] = _list_schema(definition)
+                found[name] = object_schema(definition, found[name], self._type_meta(), openapi=openapi)
+                found[name + "List"] = list_schema(definition, self._type_meta())
             for sub in definition.subresources.values():
                 if sub.schema is not None and sub.schema.definition:
                     found.update(self._published(sub.schema.definition))
@@ -154,7 +163,7 @@ class OpenApi:
         paths: JsonObject = {}
         for definition in definitions:
             paths.update(paths_of(definition, style))
-        schemas = {name: to_v2(raw) for name, raw in self._schemas(definitions).items()}
+        schemas = {name: to_v2(raw) for name, raw in self._schemas(definitions, 2).items()}
         bearer = {"type": "apiKey", "description": "Bearer Token authentication", "name": "authorization"}
         document = {
             "swagger": "2.0",
@@ -175,40 +184,6 @@ def _negotiate_v2(accept: str) -> str:
         if clause.type in _PROTOBUF_V2:
             return gnostic.MEDIA_TYPE
     raise errors.not_acceptable([media.JSON, *_PROTOBUF_V2])
-
-
-def custom_schema(definition: ResourceDefinition, raw: JsonObject) -> JsonObject:
-    """A custom resource's schema as it is published: with type and object metadata, and its kind."""
-    resource = definition.resource
-    string = {"type": "string"}
-    properties = {"apiVersion": string, "kind": string, "metadata": _OBJECT_META}
-    own = {key: value for key, value in (raw.get("properties") or {}).items() if key not in properties}
-    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
-    return {
-        **raw,
-        "type": "object",
-        "properties": {**properties, **own},
-        "x-kubernetes-group-version-kind": [kind],
-    }
-
-
-def _list_schema(definition: ResourceDefinition) -> JsonObject:
-    resource = definition.resource
-    string = {"type": "string"}
-    return {
-        "description": f"{definition.list_kind} is a list of {resource.kind}",
-        "type": "object",
-        "required": ["items"],
-        "properties": {
-            "apiVersion": string,
-            "kind": string,
-            "metadata": {"$ref": f"#/definitions/{_META}ListMeta"},
-            "items": {"type": "array", "items": {"$ref": f"#/definitions/{definition.openapi_name}"}},
-        },
-        "x-kubernetes-group-version-kind": [
-            {"group": resource.group, "version": resource.version, "kind": definition.list_kind}
-        ],
-    }
 
 
 def to_v3(node: Any) -> Any:
