@@ -1,106 +1,38 @@
 """The API server under load: TLS, 16 connections, 1 KB objects, RBAC and synchronous writes on.
 
-    python -m bench.apiserver [--seconds 5]
+    python -m bench.apiserver [--seconds 5] [--profile]
 
-The server runs on the first core of this machine and the load generator on the second.
+The server runs on the first core of this machine and the load generator on the second. With ``--profile``
+the same load is put on a server with a sampler in it, and what is printed is where its CPU time goes: such a
+server is slower, so its figures are not taken.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
+import functools
 import itertools
 import json
 import os
-import ssl
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
 from bench.figures import heading, machine, percentile, row, say
+from bench.phases import Profile, report
+from bench.server import ADMIN_TOKEN, PORT, TOKEN, Server
 from bench.wire import Connection, Watcher
 
-_PORT = 16443
-_CONNECTIONS = 16
-_TOKEN, _ADMIN_TOKEN = "bench-token", "admin-token"
 _OBJECTS = "/api/v1/namespaces/{}/configmaps"
-_SERVER_CORE, _CLIENT_CORE = 0, 1
-
-
-class Server:
-    """An API server of its own in `folder`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._process: asyncio.subprocess.Process | None = None
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        self.context.check_hostname = False
-        self.context.verify_mode = ssl.CERT_NONE
-        tokens = f'{_TOKEN},bench,1,"benchers"\n{_ADMIN_TOKEN},admin,2,"system:masters"\n'
-        (folder / "tokens.csv").write_text(tokens)
-        command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-        command += ["-nodes", "-subj", "/CN=bench", "-keyout", "key.pem", "-out", "cert.pem"]
-        subprocess.run(command, cwd=folder, check=True, capture_output=True)
-
-    async def start(self) -> float:
-        """Seconds until ``/readyz`` says yes."""
-        begun = time.monotonic()
-        options = {"state-dir": self._folder, "token-file": self._folder / "tokens.csv", "port": _PORT}
-        options |= {"tls-cert": self._folder / "cert.pem", "tls-key": self._folder / "key.pem"}
-        command = [sys.executable, "-m", "kindling.apiserver.main", "--bind=127.0.0.1"]
-        with (self._folder / "log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *("taskset", "-c", str(_SERVER_CORE)),
-                *command,
-                *(f"--{name}={value}" for name, value in options.items()),
-                stderr=log,
-                stdout=log,
-            )
-        while True:
-            if self._process.returncode is not None:
-                raise RuntimeError((self._folder / "log").read_text()[-2000:])
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                connection = await self.connect(_ADMIN_TOKEN)
-                status, _ = await connection.request("GET", "/readyz")
-                connection.close()
-                if status == 200:
-                    return time.monotonic() - begun
-            await asyncio.sleep(0.01)
-
-    async def stop(self) -> None:
-        """End it."""
-        if self._process is not None:
-            self._process.terminate()
-            await self._process.wait()
-            self._process = None
-
-    async def connect(self, token: str = _TOKEN) -> Connection:
-        """One more connection."""
-        return await Connection.open(_PORT, token, self.context)
-
-    @contextlib.asynccontextmanager
-    async def connections(self) -> AsyncIterator[list[Connection]]:
-        """The sixteen."""
-        made = [await self.connect() for _ in range(_CONNECTIONS)]
-        try:
-            yield made
-        finally:
-            for each in made:
-                each.close()
-
-    def rss(self) -> float:
-        """Resident MiB."""
-        assert self._process is not None
-        for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        return 0.0
+_CLIENT_CORE = 1
+_LISTED = 2000
+_FILL_SECONDS = 120.0
 
 
 def _object(name: str, sent: str = "") -> bytes:
@@ -111,7 +43,7 @@ def _object(name: str, sent: str = "") -> bytes:
 
 async def _prepare(server: Server, *namespaces: str) -> None:
     """Namespaces, and the right to config maps alone."""
-    admin = await server.connect(_ADMIN_TOKEN)
+    admin = await server.connect(ADMIN_TOKEN)
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]
     group = "rbac.authorization.k8s.io"
     reference = {"apiGroup": group, "kind": "ClusterRole", "name": "bench"}
@@ -131,12 +63,27 @@ async def _prepare(server: Server, *namespaces: str) -> None:
     admin.close()
 
 
-async def _rate(
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a load of requests came to."""
+
+    name: str
+    count: int
+    per_second: float
+    slow: float
+    """99th percentile of a request, in milliseconds."""
+    target: float = 0
+    """Requests per second."""
+
+
+async def _load(
     connections: list[Connection],
+    name: str,
     requests: Iterator[tuple[str, str, bytes]],
     seconds: float,
-) -> tuple[float, float]:
-    """Requests per second until they or the time are used up, and the 99th percentile of a request (ms)."""
+    target: float = 0,
+) -> Load:
+    """Send requests until they or the time are used up."""
     limit = time.monotonic() + seconds
     took: list[float] = []
 
@@ -155,11 +102,13 @@ async def _rate(
     async with asyncio.TaskGroup() as group:
         for connection in connections:
             group.create_task(work(connection))
-    return len(took) / (time.monotonic() - begun), percentile(took, 0.99) * 1000
+    per_second = len(took) / (time.monotonic() - begun)
+    return Load(name, len(took), per_second, percentile(took, 0.99) * 1000, target)
 
 
-async def _report_rates(server: Server, seconds: float) -> None:
-    path = _OBJECTS.format("bench")
+async def _loads(server: Server, seconds: float) -> AsyncIterator[Load]:
+    """One kind of request after the other."""
+    path, listed = _OBJECTS.format("bench"), _OBJECTS.format("listed")
     made = itertools.count()
     names: list[str] = []
 
@@ -171,31 +120,48 @@ async def _report_rates(server: Server, seconds: float) -> None:
     def each(method: str, body: Callable[[str], bytes]) -> Iterator[tuple[str, str, bytes]]:
         return ((method, f"{path}/{name}", body(name)) for name in itertools.cycle(names))
 
-    heading("requests per second, 16 connections", "this", "P99", "target")
     async with server.connections() as connections:
-        await _report(connections, "create", creates(), seconds, 700)
+        yield await _load(connections, "create", creates(), seconds, 700)
         updates = each("PUT", lambda name: _object(name, str(time.monotonic())))
-        await _report(connections, "update", updates, seconds, 700)
-        await _report(connections, "get", each("GET", lambda _: b""), seconds, 1500)
-        listed = _OBJECTS.format("listed")
-        await _rate(connections, (("POST", listed, _object(f"o-{number}")) for number in range(2000)), 600)
-        await _report(connections, "list of 2,000", itertools.repeat(("GET", listed, b"")), seconds, 40)
+        yield await _load(connections, "update", updates, seconds, 700)
+        yield await _load(connections, "get", each("GET", lambda _: b""), seconds, 1500)
+        yield await _load(connections, "list", itertools.repeat(("GET", listed, b"")), seconds, 40)
         deletes = (("DELETE", f"{path}/{name}", b"") for name in list(names))
-        await _report(connections, "delete", deletes, seconds, 700)
+        yield await _load(connections, "delete", deletes, seconds, 700)
 
 
-async def _report(
-    connections: list[Connection],
-    name: str,
-    requests: Iterator[tuple[str, str, bytes]],
-    seconds: float,
-    target: float,
-) -> None:
-    rate, slow = await _rate(connections, requests, seconds)
-    row(name, f"{rate:.0f}/s", beside=f"{slow:.0f} ms", target=f"{target:.0f}/s", met=rate >= target)
+async def _fill(server: Server, namespace: str, count: int) -> None:
+    path = _OBJECTS.format(namespace)
+    async with server.connections() as connections:
+        creates = (("POST", path, _object(f"o-{number}")) for number in range(count))
+        await _load(connections, "fill", creates, _FILL_SECONDS)
 
 
-async def _report_watchers(server: Server, watchers: int, seconds: float) -> None:
+async def _report_rates(server: Server, seconds: float) -> None:
+    heading("requests per second, 16 connections", "this", "P99", "target")
+    async for load in _loads(server, seconds):
+        row(
+            {"list": "list of 2,000"}.get(load.name, load.name),
+            f"{load.per_second:.0f}/s",
+            beside=f"{load.slow:.0f} ms",
+            target=f"{load.target:.0f}/s",
+            met=load.per_second >= load.target,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What watchers saw of changes."""
+
+    changes: int
+    per_second: float
+    ages: list[float]
+    """Of each event, in seconds."""
+    resident: float
+    """MiB with all watchers."""
+
+
+async def _watch(server: Server, watchers: int, seconds: float) -> Watched:
     path = _OBJECTS.format("watched")
     loop = asyncio.get_running_loop()
     ages: list[float] = []
@@ -206,12 +172,13 @@ async def _report_watchers(server: Server, watchers: int, seconds: float) -> Non
     transports = []
     for _ in range(watchers):
         query = f"{path}?watch=true&resourceVersion={version}&allowWatchBookmarks=false"
-        transport, protocol = await loop.create_connection(
-            lambda query=query: Watcher(query, _TOKEN, ages), "127.0.0.1", _PORT, ssl=server.context
-        )
+        factory = functools.partial(Watcher, query, TOKEN, ages)
+        transport, protocol = await loop.create_connection(factory, "127.0.0.1", PORT, ssl=server.context)
         transports.append(transport)
         await asyncio.wait_for(protocol.started, 10)
-    size = server.rss()
+    resident = server.rss()
+    if server.profiled:
+        await server.profile()  # connecting is not what is looked at
     changes = int(20 * seconds)
     begun = time.monotonic()
     for number in range(changes):
@@ -224,12 +191,18 @@ async def _report_watchers(server: Server, watchers: int, seconds: float) -> Non
         await asyncio.sleep(0.1)
     for transport in transports:
         transport.close()
-    heading(f"{watchers} watchers, {rate:.1f} changes/s", "this", "", "target")
-    slow = percentile(ages, 0.99) * 1000
-    row("age of an event, P50", f"{percentile(ages, 0.5) * 1000:.0f} ms")
+    return Watched(changes, rate, ages, resident)
+
+
+async def _report_watchers(server: Server, watchers: int, seconds: float) -> None:
+    found = await _watch(server, watchers, seconds)
+    heading(f"{watchers} watchers, {found.per_second:.1f} changes/s", "this", "", "target")
+    slow = percentile(found.ages, 0.99) * 1000
+    row("age of an event, P50", f"{percentile(found.ages, 0.5) * 1000:.0f} ms")
     row("age of an event, P99", f"{slow:.0f} ms", target="100 ms", met=slow <= 100)
-    row("events seen of those sent", f"{100 * len(ages) / (changes * watchers):.2f} %", target="100 %")
-    row("resident with all watchers", f"{size:.0f} MiB")
+    seen = 100 * len(found.ages) / (found.changes * watchers)
+    row("events seen of those sent", f"{seen:.2f} %", target="100 %")
+    row("resident with all watchers", f"{found.resident:.0f} MiB")
 
 
 async def _report_store(server: Server) -> None:
@@ -238,9 +211,7 @@ async def _report_store(server: Server) -> None:
     await server.start()
     await asyncio.sleep(3)
     before = server.rss()
-    path = _OBJECTS.format("stored")
-    async with server.connections() as connections:
-        await _rate(connections, (("POST", path, _object(f"o-{number}")) for number in range(10_000)), 600)
+    await _fill(server, "stored", 10_000)
     await asyncio.sleep(3)
     each = (server.rss() - before) * 1024 / 10_000
     row("resident for each stored object", f"{each:.1f} KiB", target="20 KiB", met=each <= 20)
@@ -271,6 +242,7 @@ async def _measure(options: argparse.Namespace, folder: Path) -> None:
         await asyncio.sleep(5)
         idle = server.rss()
         row("resident, idle", f"{idle:.0f} MiB", target="70 MiB", met=idle <= 70)
+        await _fill(server, "listed", _LISTED)
         await _report_rates(server, options.seconds)
         await _report_watchers(server, options.watchers, options.seconds)
         await _report_store(server)
@@ -278,17 +250,36 @@ async def _measure(options: argparse.Namespace, folder: Path) -> None:
         await server.stop()
 
 
+async def _profile(options: argparse.Namespace, folder: Path) -> None:
+    """Where the time goes."""
+    server = Server(folder, profiled=True)
+    profiles: dict[str, tuple[Profile, int]] = {}
+    try:
+        await server.start()
+        await _prepare(server, "bench", "listed", "watched")
+        await _fill(server, "listed", _LISTED)
+        await server.profile()
+        async for load in _loads(server, options.seconds):
+            profiles[load.name] = (await server.profile(), load.count)
+        found = await _watch(server, options.watchers, options.seconds)
+        profiles["event"] = (await server.profile(), len(found.ages))
+    finally:
+        await server.stop()
+    report(profiles)
+
+
 def main() -> int:
     """Command line."""
     parser = argparse.ArgumentParser(prog="bench.apiserver", description=__doc__)
     parser.add_argument("--seconds", type=float, default=5.0, help="how long each kind of request is made")
     parser.add_argument("--watchers", type=int, default=1000)
+    parser.add_argument("--profile", action="store_true", help="show where the time goes instead")
     options = parser.parse_args()
     say(machine())
     if (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(0, {_CLIENT_CORE})
     with tempfile.TemporaryDirectory(prefix="bench-api-") as folder:
-        uvloop.run(_measure(options, Path(folder)))
+        uvloop.run((_profile if options.profile else _measure)(options, Path(folder)))
     say()
     say(machine())
     return 0

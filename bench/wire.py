@@ -40,7 +40,7 @@ class Connection:
         return int(answer[9:12]), content
 
     async def _chunks(self) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         while True:
             size = int((await self._reader.readuntil(b"\r\n")).split(b";")[0], 16)
             part = await self._reader.readexactly(size + 2)

@@ -121,7 +121,7 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
             kind,
         )
     body = Body(document)
-    if check_duplicates and len(orjson.dumps(document)) != len(raw.rstrip()):
+    if check_duplicates and may_repeat_fields(raw, orjson.dumps(document)):
         body.duplicates = duplicate_fields(raw)
     return body
 
@@ -175,6 +175,17 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         )
     return found
+
+
+def may_repeat_fields(raw: bytes, encoded: bytes) -> bool:
+    """Whether the text of a document, which is `encoded` when written anew, may name a field twice.
+
+    A repeated field is gone from `encoded`, with its quotes. Every other quote of the text is there again,
+    but for those that were written as an escape.
+    """
+    if len(encoded) == len(raw.rstrip()):
+        return False
+    return b"\\u" in raw or raw.count(b'"') != encoded.count(b'"')
 
 
 def duplicate_fields(raw: bytes) -> list[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import json
 
-from kindling.apiserver.http.bodies import duplicate_fields
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kindling.apiserver.http.bodies import duplicate_fields, may_repeat_fields
 from kindling.apiserver.kinds.schemas import builtin_schemas
 from kindling.apiserver.registry.go_json import syntax_error
 from kindling.apiserver.registry.go_types import type_error
@@ -71,3 +76,24 @@ def test_numbers_are_shown_as_they_were_written() -> None:
 
 def test_repeated_fields_are_found_at_any_depth() -> None:
     assert duplicate_fields(b'{"a":1,"a":2,"b":[{"c":1,"c":1,"c":2}]}') == ["a", "b[0].c"]
+
+
+_KEYS = st.text(max_size=3) | st.sampled_from(['"', "a", "\\", "\u00e4"])
+
+
+@given(st.lists(st.tuples(_KEYS, _KEYS), max_size=4), st.sampled_from([",", ", "]), st.booleans())
+def test_no_repeated_field_is_overlooked_by_the_quick_look(
+    pairs: list[tuple[str, str]], separator: str, ascii_only: bool
+) -> None:
+    members = separator.join(
+        f"{json.dumps(key, ensure_ascii=ascii_only)}: {json.dumps(value, ensure_ascii=ascii_only)}"
+        for key, value in pairs
+    )
+    raw = f"{{{members}}}".encode()
+    if duplicate_fields(raw):
+        assert may_repeat_fields(raw, orjson.dumps(orjson.loads(raw)))
+
+
+def test_white_space_alone_is_no_reason_for_a_closer_look() -> None:
+    raw = b'{ "a": 1, "b": ["\\"", "\\/"], "c": 1e3 }\n'
+    assert not may_repeat_fields(raw, orjson.dumps(orjson.loads(raw)))
