@@ -20,7 +20,7 @@ _TESTS_FAILED = 1
 """pytest's exit code when tests failed (others mean that they could not be run)."""
 
 _CHECKS = (
-    ("style", ("ruff", "check", "src", "tests")),
+    ("style", ("ruff", "check", "src", "tests", "bench")),
     ("types", ("mypy",)),
     ("import contracts", ("lint-imports",)),
 )
