@@ -196,7 +196,8 @@ class SqliteJournal:
         (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         if unused > max(_VACUUM_PAGES, pages // 2):
-            connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+            # A step frees one page, and only scripts make more than one step of a statement without columns.
+            connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
