@@ -45,6 +45,11 @@ class Program:
         """The compiler's own type of the value; variables of other environments can have it."""
         self.return_type = _type_name(self.result.name())
 
+    def serialized(self) -> bytes:
+        """The compiled form (see ``syntax``)."""
+        made: bytes = self._compiled.serialize()
+        return made
+
     def evaluate(self, values: Mapping[str, Any], authorize: Authorize | None = None) -> Any:
         """The value as JSON (with datetime and timedelta where the expression makes them).
 

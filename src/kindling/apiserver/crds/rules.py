@@ -16,6 +16,7 @@ from kubecore.objects import fields
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
 from kubecore.schema import Schema, custom_resource_schema
 
+from . import rule_costs
 from .rule_values import has_typed_values, to_cel
 
 _KEYWORD = "x-kubernetes-validations"
@@ -191,21 +192,30 @@ def _failure(rule: _Rule, values: JsonObject, shown: str, path: FieldPath) -> Fi
 
 def check_rules(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """What is wrong with the rules in a schema: they must compile, and say what they need to."""
-    yield from _check_node(custom_resource_schema(raw), path)
+    budget = rule_costs.Budget()
+    yield from _check_node(custom_resource_schema(raw), 1, budget, path)
+    yield from budget.check_total(path)
 
 
-def _check_node(schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+def _check_node(
+    schema: Schema, cardinality: int, budget: rule_costs.Budget, path: FieldPath
+) -> Iterator[FieldError]:
+    """`cardinality`: how many values of this schema an object can have."""
     for index, raw in enumerate(schema.validations):
-        yield from _check_rule(raw, schema, path.child(_KEYWORD).index(index))
+        yield from _check_rule(raw, schema, cardinality, budget, path.child(_KEYWORD).index(index))
     for name, child in schema.properties.items():
-        yield from _check_node(child, path.child("properties").key(name))
+        yield from _check_node(child, cardinality, budget, path.child("properties").key(name))
+    inner = rule_costs.below(schema, cardinality)
     if schema.items is not None:
-        yield from _check_node(schema.items, path.child("items"))
+        yield from _check_node(schema.items, inner, budget, path.child("items"))
     if isinstance(schema.raw.get("additionalProperties"), dict) and schema.additional_properties is not None:
-        yield from _check_node(schema.additional_properties, path.child("additionalProperties"))
+        values = path.child("additionalProperties")
+        yield from _check_node(schema.additional_properties, inner, budget, values)
 
 
-def _check_rule(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+def _check_rule(
+    raw: JsonObject, schema: Schema, cardinality: int, budget: rule_costs.Budget, path: FieldPath
+) -> Iterator[FieldError]:
     text, optional_old = str(raw.get("rule") or ""), bool(raw.get("optionalOldSelf"))
     if not text.strip():
         yield required(path.child("rule"), "rule is not specified")
@@ -229,20 +239,18 @@ def _check_rule(raw: JsonObject, schema: Schema, path: FieldPath) -> Iterator[Fi
         )
     if optional_old and "oldSelf" not in text:
         yield invalid(path.child("optionalOldSelf"), True, "may not be set if oldSelf is not used in rule")
-    yield from _compiles(
-        text, schema, optional_old, "bool", _shown(raw), path.child("rule"), "cel expression"
-    )
-    expression = str(raw.get("messageExpression") or "")
-    if expression:
-        yield from _compiles(
-            expression,
-            schema,
-            optional_old,
-            "string",
-            _shown(raw),
-            path.child("messageExpression"),
-            "messageExpression",
-        )
+    for field, wanted, what in (("rule", "bool", "cel expression"), ("messageExpression", "string", "")):
+        expression = str(raw.get(field) or "")
+        if not expression:
+            continue
+        here = path.child(field)
+        program, problem = _compiled(expression, schema, optional_old)
+        if program is None:
+            yield invalid(here, _shown(raw), f"compilation failed: {problem}")
+        elif program.return_type not in (wanted, "dyn"):
+            yield invalid(here, _shown(raw), f"{what or field} must evaluate to a {wanted}")
+        else:
+            yield from budget.check(program, schema, cardinality, here, field)
 
 
 def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
@@ -256,19 +264,14 @@ def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
     return check_types(text, typed, others)
 
 
-def _compiles(
-    text: str, schema: Schema, optional_old: bool, wanted: str, shown: Verbatim, path: FieldPath, what: str
-) -> Iterator[FieldError]:
+def _compiled(text: str, schema: Schema, optional_old: bool) -> tuple[Program | None, str]:
+    """The program, or None and what is wrong with the text."""
     try:
         program = _compile(text, optional_old)
         problem = _type_problem(text, schema, optional_old)
     except CompileError as error:
         problem = str(error)
-    if problem:
-        yield invalid(path, shown, f"compilation failed: {problem}")
-        return
-    if program.return_type not in (wanted, "dyn"):
-        yield invalid(path, shown, f"{what} must evaluate to a {wanted}")
+    return (None, problem) if problem else (program, "")
 
 
 def _shown(raw: JsonObject) -> Verbatim:

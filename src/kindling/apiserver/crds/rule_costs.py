@@ -1,0 +1,64 @@
+"""What the rules of a schema may cost: each by itself, and all together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kubecore.expressions import Program
+from kubecore.expressions.costs import RULE_LIMIT, SCHEMA_LIMIT, estimate
+from kubecore.expressions.prices import times
+from kubecore.expressions.sizes import max_size
+from kubecore.objects.fields import FieldError, FieldPath, forbidden
+from kubecore.schema import Schema
+
+_MOST_EXPENSIVE: Final = 4
+"""So many rules are named when all together cost too much."""
+
+
+class Budget:
+    """Sums up the rules of one schema."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._costs: list[tuple[int, FieldPath]] = []
+
+    def check(
+        self, program: Program, schema: Schema, cardinality: int, path: FieldPath, what: str
+    ) -> Iterator[FieldError]:
+        """Account for an expression that is evaluated `cardinality` times at most; whether it is too much."""
+        variables = {"self": schema, "oldSelf": schema, "oldSelfValue": schema}
+        cost = times(estimate(program, variables), cardinality)
+        self._total += cost
+        self._costs.append((cost, path))
+        if cost > RULE_LIMIT:
+            yield forbidden(path, _exceeds(f"estimated {what} cost", cost, RULE_LIMIT))
+
+    def check_total(self, path: FieldPath) -> Iterator[FieldError]:
+        """Whether all expressions of the schema together are too much."""
+        if self._total <= SCHEMA_LIMIT:
+            return
+        self._costs.sort(key=lambda entry: -entry[0])
+        for _, expensive in self._costs[:_MOST_EXPENSIVE]:
+            yield forbidden(
+                expensive,
+                "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema",
+            )
+        what = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema"
+        yield forbidden(path, _exceeds(what, self._total, SCHEMA_LIMIT))
+
+
+def below(schema: Schema, cardinality: int) -> int:
+    """How many elements or entries there can be, of all values of a schema together."""
+    return times(cardinality, max_size(schema))
+
+
+def _exceeds(what: str, cost: int, limit: int) -> str:
+    times_over = cost / limit
+    factor = f"{times_over:.1f}x" if times_over >= 1.5 else f"{times_over:f}x"
+    if times_over > 100:
+        factor = "more than 100x"
+    return (
+        f"{what} exceeds budget by factor of {factor} (try simplifying the rule, or adding maxItems, "
+        "maxProperties, and maxLength where arrays, maps, and strings are declared)"
+    )

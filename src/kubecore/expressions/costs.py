@@ -1,0 +1,131 @@
+"""What an expression costs at most, before anything is evaluated.
+
+Kubernetes refuses rules of CustomResourceDefinitions whose estimate is beyond a budget, so a rule that can
+take seconds or gigabytes is never stored. The units and prices are its own: a look at a variable or field
+is one, a loop is its body times the most elements there can be, texts cost a tenth per byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kubecore.schema import Schema
+
+from .escaping import cel_name
+from .prices import LISTS, SCALAR, TEXTS, Priced, Value, declared, plus, price, text, times
+from .program import Program
+from .sizes import UNKNOWN
+from .syntax import (
+    Call,
+    Comprehension,
+    Constant,
+    Ident,
+    ListLiteral,
+    MapLiteral,
+    Node,
+    Select,
+    parse,
+)
+
+RULE_LIMIT: Final = 10_000_000
+"""Most that one expression may cost, as often as it can be evaluated in one object."""
+SCHEMA_LIMIT: Final = 100_000_000
+"""Most that all expressions of a schema may cost together."""
+
+_LIST_COST, _MAP_COST, _MESSAGE_COST = 10, 30, 40
+
+
+def estimate(program: Program, variables: Mapping[str, Schema]) -> int:
+    """The most that a program can cost where its variables hold values of these schemas."""
+    known = {name: declared(schema) for name, schema in variables.items()}
+    return _Estimator(known).cost(parse(program.serialized()))[0]
+
+
+class _Estimator:
+    """Walks a tree once. Each step answers the cost and what is known of the value."""
+
+    def __init__(self, variables: dict[str, Value]) -> None:
+        self._variables = variables
+
+    def cost(self, node: Node) -> Priced:
+        match node:
+            case Constant():
+                return 0, SCALAR if node.value is None else text(len(node.value), len(node.value))
+            case Ident():
+                return 1, self._variables.get(node.name, SCALAR)
+            case Select():
+                cost, operand = self.cost(node.operand)
+                return plus(cost, 1), _field(operand, node.field)
+            case ListLiteral():
+                return self._list(node)
+            case MapLiteral():
+                base = _MESSAGE_COST if node.message else _MAP_COST
+                cost = plus(base, *(self.cost(part)[0] for part in node.parts))
+                return cost, Value(None, node.entries, node.entries, LISTS)
+            case Comprehension():
+                return self._comprehension(node)
+            case Call():
+                return self._call(node)
+
+    def _list(self, node: ListLiteral) -> Priced:
+        parts = [self.cost(element) for element in node.elements]
+        element = max((value for _, value in parts), key=lambda value: value.size, default=None)
+        cost = plus(_LIST_COST, *(part for part, _ in parts))
+        return cost, Value(None, len(parts), len(parts), LISTS, element)
+
+    def _comprehension(self, node: Comprehension) -> Priced:
+        before = dict(self._variables)
+        try:
+            if isinstance(node.range, ListLiteral) and not node.range.elements:
+                return self._binding(node)
+            return self._loop(node)
+        finally:
+            self._variables = before
+
+    def _loop(self, node: Comprehension) -> Priced:
+        range_cost, over = self.cost(node.range)
+        initial_cost, initial = self.cost(node.initial)
+        self._variables[node.variable] = _iterated(over, is_pair=bool(node.second_variable))
+        self._variables[node.second_variable] = over.element
+        self._variables[node.accumulator] = initial
+        condition, _ = self.cost(node.condition)
+        step, grown = self.cost(node.step)
+        if initial.kind:
+            # What is collected on the way is as big as all its parts.
+            size = over.size if initial.kind == LISTS else times(over.size, grown.size)
+            self._variables[node.accumulator] = Value(None, 0, size, initial.kind, grown.known_element)
+        result_cost, result = self.cost(node.result)
+        return plus(range_cost, initial_cost, times(over.size, plus(condition, step)), result_cost), result
+
+    def _binding(self, node: Comprehension) -> Priced:
+        """``cel.bind``: a loop over nothing, whose accumulator is the bound variable."""
+        cost, self._variables[node.accumulator] = self.cost(node.initial)
+        result_cost, result = self.cost(node.result)
+        return plus(cost, result_cost), result
+
+    def _call(self, node: Call) -> Priced:
+        parts = [self.cost(part) for part in ((node.target,) if node.target is not None else ()) + node.args]
+        values = [value for _, value in parts]
+        if node.function == "_?_:_":
+            cost = plus(parts[0][0], max(parts[1][0], parts[2][0]))
+            return cost, max(values[1:], key=lambda value: value.size)
+        own, result = price(node.function, values)
+        return plus(own, *(part for part, _ in parts)), result
+
+
+def _field(operand: Value, name: str) -> Value:
+    schema = operand.schema
+    if schema is None:
+        return SCALAR
+    for known, child in schema.properties.items():
+        if name in (known, cel_name(known)):
+            return declared(child)
+    return declared(schema.additional_properties)
+
+
+def _iterated(over: Value, *, is_pair: bool) -> Value:
+    """What a loop's first variable holds: an element, or the key of a map (an index, where two are)."""
+    if over.is_map:
+        return Value(None, 0, UNKNOWN, TEXTS)
+    return SCALAR if is_pair else over.element
