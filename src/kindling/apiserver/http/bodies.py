@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +19,7 @@ from ..kinds import protobuf
 from ..registry import yaml_text
 from ..registry.go_json import json_type, syntax_error
 from ..registry.heavy import LIGHT_BYTES
+from ..registry.repeated_fields import duplicate_fields, may_repeat_fields
 from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML
 
@@ -38,7 +38,9 @@ class Body:
 
     document: Any
     duplicates: list[str] = field(default_factory=list)
-    """Paths of repeated fields."""
+    """Paths of repeated fields in JSON."""
+    repeated_keys: list[str] = field(default_factory=list)
+    """Complaints about repeated keys in YAML, which has lines instead of paths."""
 
 
 async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
@@ -128,7 +130,7 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
 
 def _decode_yaml(raw: bytes, kind: str) -> Body:
     try:
-        document = yaml_text.load(raw)
+        document, repeated = yaml_text.read(raw)
     except yaml.YAMLError as error:
         raise _unrecognized(yaml_text.message(error), raw, kind) from error
     except TooDeep as error:
@@ -142,7 +144,7 @@ def _decode_yaml(raw: bytes, kind: str) -> Body:
             raw,
             kind,
         )
-    return Body(document)
+    return Body(document, repeated_keys=repeated)
 
 
 def _unrecognized(problem: str, raw: bytes, kind: str) -> errors.StatusError:
@@ -159,57 +161,6 @@ def _summary(raw: bytes) -> str:
     cut = raw[:_SUMMARY_BYTES]
     text = cut.decode(errors="replace") if raw[:1] == b"{" else cut.hex()
     return f"{text} ..." if len(raw) > _SUMMARY_BYTES else text
-
-
-class _Repeated(dict[str, Any]):
-    """An object that remembers which of its keys came more than once."""
-
-    repeated: tuple[str, ...] = ()
-
-
-def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: _Repeated = _Repeated(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        found.repeated = tuple(
-            dict.fromkeys(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        )
-    return found
-
-
-def may_repeat_fields(raw: bytes, encoded: bytes) -> bool:
-    """Whether the text of a document, which is `encoded` when written anew, may name a field twice.
-
-    A repeated field is gone from `encoded`, with its quotes. Every other quote of the text is there again,
-    but for those that were written as an escape.
-    """
-    if len(encoded) == len(raw.rstrip()):
-        return False
-    return b"\\u" in raw or raw.count(b'"') != encoded.count(b'"')
-
-
-def duplicate_fields(raw: bytes) -> list[str]:
-    """Paths of fields that one object names more than once."""
-    try:
-        document = json.loads(raw, object_pairs_hook=_pairs)
-    except (ValueError, RecursionError):
-        return []
-    found: list[str] = []
-    _collect(document, "", found)
-    return found
-
-
-def _collect(value: Any, path: str, found: list[str]) -> None:
-    if isinstance(value, _Repeated):
-        for key in value.repeated:
-            found.append(f"{path}.{key}" if path else key)
-        for key, child in value.items():
-            if isinstance(child, dict | list):
-                _collect(child, f"{path}.{key}" if path else key, found)
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            if isinstance(child, dict | list):
-                _collect(child, f"{path}[{index}]", found)
 
 
 def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: bool = False) -> None:

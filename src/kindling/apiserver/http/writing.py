@@ -85,9 +85,9 @@ class Writing:
                 raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
             return patches.change(target, ctx, patch_type, raw)
         check_apply(call)
-        document, duplicates = await ctx.run(patches.decode_applied, raw)
+        document, repeated = await ctx.run(patches.decode_applied, raw)
         force = bool(ctx.options.get("force"))
-        return patches.applying(target, ctx, document, duplicates, force=force)
+        return patches.applying(target, ctx, document, repeated, force=force)
 
     async def _body(self, call: Call, definition: ResourceDefinition, ctx: RequestContext) -> JsonObject:
         """The decoded, checked, pruned and defaulted object of a create or update."""
@@ -108,7 +108,7 @@ def _decoded(
         body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
     )
     document: JsonObject = body.document
-    decoding.complete(definition, document, body.duplicates, strict, ctx, raw)
+    decoding.complete(definition, document, body.duplicates, strict, ctx, raw, body.repeated_keys)
     return document
 
 

@@ -14,6 +14,7 @@ from kubecore.schema.pruning import prune
 from . import go_types
 from .context import RequestContext
 from .definition import ResourceDefinition
+from .repeated_fields import in_order
 
 _META_FIELDS = ("apiVersion", "kind", "metadata")
 _META_NAME = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
@@ -37,10 +38,12 @@ def complete(
     strictness: str,
     ctx: RequestContext,
     raw: bytes = b"",
+    repeated_keys: Sequence[str] = (),
 ) -> None:
     """Check types, prune and default `document` in place. Raises StatusError (400).
 
-    `strictness` is Strict (unknown and repeated fields are an error), Warn or Ignore. `raw` is the body.
+    `strictness` is Strict (unknown and repeated fields are an error), Warn or Ignore. `raw` is the body,
+    `duplicates` are paths in it, `repeated_keys` what is said of repeated keys in YAML.
     """
     problem = wrong_type(definition, document, raw)
     if problem:
@@ -49,12 +52,23 @@ def complete(
     if not isinstance(document.get("metadata"), dict) and document.get("metadata") is None:
         document["metadata"] = {}
     unknown = prune(document, definition.schema) if definition.schema is not None else []
-    if (unknown or duplicates) and strictness != "Ignore":
-        # Repeated fields are found while decoding, unknown ones after it.
-        problems = [f"duplicate field {fields.go_quote(path)}" for path in duplicates]
-        problems += [f"unknown field {fields.go_quote(path)}" for path in unknown]
+    if (unknown or duplicates or repeated_keys) and strictness != "Ignore":
+        problems = in_yaml(repeated_keys, strictness)
+        if unknown and duplicates and not definition.custom:
+            problems += in_order(raw, duplicates, unknown)
+        else:
+            # Of custom resources, repeated fields are found while decoding, unknown ones after it.
+            problems += [f"duplicate field {fields.go_quote(path)}" for path in duplicates]
+            problems += [f"unknown field {fields.go_quote(path)}" for path in unknown]
         report(definition, problems, strictness, ctx)
     default(definition, document)
+
+
+def in_yaml(repeated_keys: Sequence[str], strictness: str) -> list[str]:
+    """Complaints about repeated keys: all in one error, or a warning for each."""
+    if not repeated_keys or strictness != "Strict":
+        return list(repeated_keys)
+    return ["yaml: unmarshal errors:\n  " + "\n  ".join(repeated_keys)]
 
 
 def report_other_version(

@@ -123,7 +123,7 @@ def not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -
 
 
 def applying(
-    target: Target, ctx: RequestContext, configuration: JsonObject, duplicates: list[str], *, force: bool
+    target: Target, ctx: RequestContext, configuration: JsonObject, repeated: list[str], *, force: bool
 ) -> Change:
     """What a server-side apply of `configuration` makes of the current object (creates it if absent)."""
     definition = target.definition
@@ -139,7 +139,14 @@ def applying(
         if definition.resource.namespaced:
             new["metadata"]["namespace"] = ctx.namespace
         check_identity(ctx, new)
-        decoding.complete(definition, new, duplicates, strictness, ctx)
+        if repeated and strictness == "Strict":
+            problem = decoding.in_yaml(repeated, strictness)[0]
+            message = f"error strict decoding YAML: error converting YAML to JSON: {problem}"
+            raise errors.bad_request(message)
+        if strictness == "Warn":
+            for warning in repeated:
+                ctx.warn(warning)
+        decoding.complete(definition, new, (), strictness, ctx)
         return new
 
     async def apply(current: JsonObject | None) -> JsonObject:
@@ -149,9 +156,9 @@ def applying(
 
 
 def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
-    """(document, repeated fields) of the YAML of an apply request. Raises StatusError (400)."""
+    """(document, complaints about repeated keys) of an apply request's YAML. Raises StatusError (400)."""
     try:
-        document = yaml_text.load(raw)
+        document, repeated = yaml_text.read(raw)
     except yaml.YAMLError as error:
         raise errors.bad_request(
             f"error decoding YAML: error converting YAML to JSON: {yaml_text.message(error)}"
@@ -161,7 +168,7 @@ def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
             f"{json_type(document)} into Go value of type map[string]interface {{}}"
         )
-    return document, []
+    return document, repeated
 
 
 def check_applied(definition: ResourceDefinition, ctx: RequestContext, configuration: JsonObject) -> None:

@@ -19,6 +19,9 @@ import yaml
 
 from kubecore import errors
 from kubecore.json import MAX_DEPTH, decode, deep_copy
+from kubecore.objects.fields import go_quote
+
+from .repeated_fields import duplicate_fields, may_repeat_fields
 
 _PREFIX: Final = "tag:yaml.org,2002:"
 _MAPPINGS: Final = frozenset({f"{_PREFIX}map", f"{_PREFIX}set", "!", None})
@@ -45,16 +48,38 @@ def load(raw: bytes) -> Any:
 
     Raises yaml.YAMLError, TooDeep, and StatusError (400) where JSON has no such value.
     """
+    return read(raw)[0]
+
+
+def read(raw: bytes) -> tuple[Any, list[str]]:
+    """Like `load`, with complaints about keys that a mapping has more than once (the last one counts)."""
     if raw[:1] == b"{":
         try:
-            return decode(raw)
+            value = decode(raw)
         except orjson.JSONDecodeError:
             pass  # YAML's own notation looks much the same
+        else:
+            return value, _repeated_in_json(raw, value)
+    builder = _built(raw)
+    # What an alias stands for must not be shared: documents are edited in place.
+    return deep_copy(builder.root) if builder.has_aliases else builder.root, builder.repeated
+
+
+def _built(raw: bytes) -> _Builder:
     builder = _Builder()
     for event in yaml.parse(raw, Loader=yaml.CSafeLoader):
         builder.take(event)
-    # What an alias stands for must not be shared: documents are edited in place.
-    return deep_copy(builder.root) if builder.has_aliases else builder.root
+    return builder
+
+
+def _repeated_in_json(raw: bytes, value: Any) -> list[str]:
+    """The complaints about text that is JSON."""
+    if not may_repeat_fields(raw, orjson.dumps(value)) or not duplicate_fields(raw):
+        return []
+    try:
+        return _built(raw).repeated
+    except yaml.YAMLError:
+        return []  # JSON that is no YAML (by its tabs) has no lines to name
 
 
 @dataclass(slots=True)
@@ -63,6 +88,8 @@ class _Open:
 
     value: Any
     anchor: str | None
+    line: int
+    """Where it began, counted from zero."""
     nodes: int = 1
     """Nodes in it so far, aliases counted as what they stand for."""
     size: int = 2
@@ -89,6 +116,7 @@ class _Builder:
     def __init__(self) -> None:
         self.root: Any = None
         self.has_aliases = False
+        self.repeated: list[str] = []
         self._has_root = False
         self._open: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
@@ -124,7 +152,7 @@ class _Builder:
         if event.tag not in (_MAPPINGS if is_mapping else _SEQUENCES):
             raise _refused(f"could not determine a constructor for the tag '{event.tag}'", event)
         self._nodes += 1
-        opened = _Open({} if is_mapping else [], event.anchor)
+        opened = _Open({} if is_mapping else [], event.anchor, event.start_mark.line)
         if event.anchor is not None:
             self._anchors[event.anchor] = _Anchored(opened.value, 0, 0, is_complete=False)
         self._open.append(opened)
@@ -136,7 +164,7 @@ class _Builder:
                 done.value.setdefault(key, value)
         if done.anchor is not None:
             self._anchors[done.anchor] = _Anchored(done.value, done.nodes, done.size)
-        self._add(done.value, done.nodes, done.size, event)
+        self._add(done.value, done.nodes, done.size, event, line=done.line)
 
     def _alias(self, event: Any) -> None:
         self.has_aliases = True
@@ -163,7 +191,7 @@ class _Builder:
         allowed = _LENIENT_SHARE - (_LENIENT_SHARE - _STRICT_SHARE) * min(1.0, max(0.0, way))
         return self._aliased / self._nodes > allowed
 
-    def _add(self, value: Any, nodes: int, size: int, event: Any) -> None:
+    def _add(self, value: Any, nodes: int, size: int, event: Any, *, line: int | None = None) -> None:
         if not self._open:
             self.root, self._has_root = value, True
             return
@@ -178,6 +206,9 @@ class _Builder:
             parent.merged += _merged(value, event)
             parent.key = None
         else:
+            if parent.key in parent.value:
+                shown = (event.start_mark.line if line is None else line) + 1
+                self.repeated.append(f"line {shown}: key {go_quote(parent.key)} already set in map")
             parent.value[parent.key] = value
             parent.key = None
 
