@@ -32,6 +32,15 @@ _START_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
+# A file system of its own, for the one that the folder is on may forbid devices.
+_OWN_KVM = """
+mount -t tmpfs -o mode=0755 own-kvm "$1"
+mknod "$1/kvm" c "$3" "$4"
+chown "$2:$2" "$1/kvm"
+mount --bind "$1/kvm" /dev/kvm
+shift 4
+exec "$@"
+"""
 _DOMAIN, _FEATURES, _HOST = "virsh_domcapabilities.xml", "supported_features.xml", "capabilities.xml"
 
 
@@ -78,7 +87,7 @@ def _keep(work: Path, answers: dict[str, str], target: Path, facts: Path) -> Non
         fresh = work / "found"
         shutil.copytree(work / "run/libvirt/cache/libvirt", fresh)
         fresh.rename(target)
-    if not facts.is_dir():
+    if answers and not facts.is_dir():
         fresh = work / "facts"
         fresh.mkdir()
         for name, text in answers.items():
@@ -108,7 +117,9 @@ async def _probe(work: Path, kind: str) -> dict[str, str]:
     work.chmod(0o711)
     work.parent.chmod(0o711)
     user = str(QEMU_USER)
-    command = ["setpriv", "--reuid", user, "--regid", user, *_groups(kind)]
+    command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
+    if kind == "kvm":
+        command = _with_own_kvm(work) + command
     command += [own_program("virt-launcher"), "--name", "warm", "--uid", "warm"]
     command += ["--namespace", "warm", "--kubevirt-share-dir", str(work / "share")]
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
@@ -121,11 +132,14 @@ async def _probe(work: Path, kind: str) -> dict[str, str]:
         await process.wait()
 
 
-def _groups(kind: str) -> list[str]:
-    """What lets QEMU's user open the node's KVM, which is its group's where it is not everybody's."""
-    if kind != "kvm":
-        return ["--clear-groups"]
-    return ["--groups", str(_KVM.stat().st_gid)]
+def _with_own_kvm(work: Path) -> list[str]:
+    """Run what follows with a ``/dev/kvm`` that QEMU's user may open, as launchers have it; the node's own
+    device, which others use too, stays as it is."""
+    folder = work / "dev"
+    folder.mkdir()
+    number = _KVM.stat().st_rdev
+    arguments = [str(folder), str(QEMU_USER), str(os.major(number)), str(os.minor(number))]
+    return ["unshare", "--mount", "sh", "-ec", _OWN_KVM, "own-kvm", *arguments]
 
 
 async def _ask(work: Path, kind: str) -> dict[str, str]:
@@ -151,7 +165,15 @@ async def _ask(work: Path, kind: str) -> dict[str, str]:
 
 
 async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
-    domain = await hypervisor.domain_capabilities(kind)
+    try:
+        domain = await hypervisor.domain_capabilities(kind)
+    except HypervisorError as error:
+        if kind == "qemu":
+            raise
+        # The copy is worth having all the same.
+        logger.warning("The node's processor is not known", extra={"err": str(error)})
+        await hypervisor.domain_capabilities("qemu")
+        return {}
     own = processor.host_cpu(domain)
     answers = {_DOMAIN: domain, _FEATURES: "", _HOST: ""}
     try:
