@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -14,9 +15,10 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.inputs import Images, claim_name
+from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs, claim_name
 
 OBSERVED_VERSION = "v1"
+_QEMU_TIMEOUT_SECONDS = (240, 359)
 OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
 
 OPTIONAL_KINDS: tuple[ResourceType, ...] = (
@@ -189,6 +191,23 @@ class Cluster:
     def pods_of(self, vmi: JsonObject) -> list[JsonObject]:
         """The pods that an instance controls."""
         return self.pods.by_index("controller", meta.uid(vmi))
+
+    def render_inputs(
+        self, vmi: JsonObject, state_claim: str = "", image_digests: Mapping[str, str] | None = None
+    ) -> RenderInputs:
+        """Everything that a launcher of `vmi` is rendered from."""
+        namespace = meta.namespace(vmi)
+        return RenderInputs(
+            vmi=vmi,
+            settings=self.settings(),
+            images=self.images,
+            claims=self.claims_of(namespace),
+            namespace=self.namespaces.get(None, namespace) or {},
+            quotas=self.quotas.list(namespace),
+            state_claim=state_claim,
+            image_digests=image_digests or {},
+            qemu_timeout_seconds=random.randint(*_QEMU_TIMEOUT_SECONDS),
+        )
 
     async def mark_observed(
         self, resource: ResourceType, obj: JsonObject, extra: JsonObject | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_object, get_str
@@ -167,21 +165,11 @@ class MigrationController:
         return "", 0.0
 
     def _inputs(self, vmi: JsonObject, source: JsonObject | None) -> RenderInputs:
-        namespace = meta.namespace(vmi)
         claim = None
         if needs_state_claim(vmi):
-            claim = backend.state_claim_of(self._cluster.claims.list(namespace), vmi)
-        return RenderInputs(
-            vmi=vmi,
-            settings=self._cluster.settings(),
-            images=self._cluster.images,
-            claims=self._cluster.claims_of(namespace),
-            namespace=self._cluster.namespaces.get(None, namespace) or {},
-            quotas=self._cluster.quotas.list(namespace),
-            state_claim=meta.name(claim) if claim else "",
-            image_digests=target.image_digests(source),
-            qemu_timeout_seconds=random.randint(240, 359),
-        )
+            claim = backend.state_claim_of(self._cluster.claims.list(meta.namespace(vmi)), vmi)
+        name = meta.name(claim) if claim else ""
+        return self._cluster.render_inputs(vmi, name, target.image_digests(source))
 
     def _has_room(self, vmi: JsonObject) -> bool:
         """Whether the limits of the cluster and of the source node allow one more."""

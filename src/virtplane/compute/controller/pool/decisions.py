@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
+from virtplane.compute.controller import replicas
 
 FINALIZER = "pool.kubevirt.io/finalizer"
 REVISION_LABEL = "kubevirt.io/vm-pool-revision-name"
@@ -173,27 +173,15 @@ def next_status(
     pool: JsonObject, vms: list[JsonObject], selector: str, failure: tuple[str, str] | None
 ) -> JsonObject:
     """The pool's status; `failure` is reason and message of what could not be done."""
-    status = deep_copy(get_object(pool, "status"))
     living = [vm for vm in vms if not meta.is_being_deleted(vm)]
-    ready = sum(get_bool(vm, "status", "ready") for vm in living)
-    for key, value in (("replicas", len(living)), ("readyReplicas", ready), ("labelSelector", selector)):
-        if value:
-            status[key] = value
-        else:
-            status.pop(key, None)
-    known = status.setdefault("conditions", [])
-    if failure is None:
-        conditions.drop(known, "ReplicaFailure")
-    else:
-        conditions.put(known, conditions.new_condition("ReplicaFailure", "True", *failure))
-    if get_bool(pool, "spec", "paused"):
-        text = "Pool controller is paused"
-        conditions.put(known, conditions.new_condition("ReplicaPaused", "True", "SuccessfulPaused", text))
-    else:
-        conditions.drop(known, "ReplicaPaused")
-    if not known:
-        del status["conditions"]
-    return status
+    return replicas.next_status(
+        pool,
+        replicas=len(living),
+        ready=sum(get_bool(vm, "status", "ready") for vm in living),
+        selector=selector,
+        failure=failure,
+        paused=("SuccessfulPaused", "Pool controller is paused"),
+    )
 
 
 def revision_of(pool: JsonObject) -> JsonObject:

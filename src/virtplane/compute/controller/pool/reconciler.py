@@ -10,7 +10,7 @@ from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes
+from virtplane.compute.controller import changes, replicas
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.pool import decisions
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
@@ -30,14 +30,7 @@ class PoolController:
         self.controller.watch(self._pools)
         self.controller.watch(cluster.vms, owner_key(_KIND.kind))
         self.controller.watch(cluster.vmis, self._instance_keys)
-        cluster.vms.add_handler(self._observe)
-
-    def _observe(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in owner_key(_KIND.kind)(new):
-            if event == "ADDED":
-                self._expected.creation_observed(key)
-            elif event == "DELETED" or meta.is_being_deleted(new):
-                self._expected.deletion_observed(key, meta.uid(new))
+        cluster.vms.add_handler(replicas.observer(self._expected, _KIND.kind))
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
         vm = self._cluster.vms.get(*meta.key(vmi))

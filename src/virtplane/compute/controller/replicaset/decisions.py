@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
+from virtplane.compute.controller import replicas
 from virtplane.compute.controller.vmi.phases import is_final
 
 BURST = 250
@@ -88,24 +88,12 @@ def next_status(
     replica_set: JsonObject, instances: list[JsonObject], selector: str, failure: tuple[str, str] | None
 ) -> JsonObject:
     """The set's status; `failure` is reason and message of what could not be done."""
-    status = deep_copy(get_object(replica_set, "status"))
     living = active(instances)
-    ready = sum(meta.is_condition_true(vmi, "Ready") for vmi in living)
-    for key, value in (("replicas", len(living)), ("readyReplicas", ready), ("labelSelector", selector)):
-        if value:
-            status[key] = value
-        else:
-            status.pop(key, None)
-    known = status.setdefault("conditions", [])
-    if failure is None:
-        conditions.drop(known, "ReplicaFailure")
-    else:
-        conditions.put(known, conditions.new_condition("ReplicaFailure", "True", *failure))
-    if get_bool(replica_set, "spec", "paused"):
-        text = "Controller got paused"
-        conditions.put(known, conditions.new_condition("ReplicaPaused", "True", "Paused", text))
-    else:
-        conditions.drop(known, "ReplicaPaused")
-    if not known:
-        del status["conditions"]
-    return status
+    return replicas.next_status(
+        replica_set,
+        replicas=len(living),
+        ready=sum(meta.is_condition_true(vmi, "Ready") for vmi in living),
+        selector=selector,
+        failure=failure,
+        paused=("Paused", "Controller got paused"),
+    )

@@ -8,6 +8,7 @@ from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
+from virtplane.compute.controller import replicas
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.replicaset import decisions
 
@@ -27,14 +28,7 @@ class ReplicaSetController:
         self.controller = Controller("virt-controller-vmirs", self._reconcile, workers=2)
         self.controller.watch(self._sets)
         self.controller.watch(cluster.vmis, self._instance_keys)
-        cluster.vmis.add_handler(self._observe)
-
-    def _observe(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in owner_key(_KIND.kind)(new):
-            if event == "ADDED":
-                self._expected.creation_observed(key)
-            elif event == "DELETED" or meta.is_being_deleted(new):
-                self._expected.deletion_observed(key, meta.uid(new))
+        cluster.vmis.add_handler(replicas.observer(self._expected, _KIND.kind))
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
         owned = list(owner_key(_KIND.kind)(vmi))

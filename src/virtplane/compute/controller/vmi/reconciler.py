@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_forbidden, is_not_found
@@ -13,7 +12,6 @@ from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, 
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import changes, conditions, pods
 from virtplane.compute.controller.cluster import Cluster, owner_key
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -26,7 +24,6 @@ _UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 _RETRY_SECONDS = 5.0
-_QEMU_TIMEOUT_SECONDS = (240, 359)
 
 
 class VmiController:
@@ -154,7 +151,7 @@ class VmiController:
             return await self._provision(key, vmi, own, storage)
         await self._delete_pods(key, vmi, [pod for pod in own if pods.is_temporary(pod)], grace=0)
         try:
-            rendered = render_launcher_pod(self.render_inputs(vmi, state_claim))
+            rendered = render_launcher_pod(self._cluster.render_inputs(vmi, state_claim))
         except ValueError as error:
             self._event(vmi, "Warning", "FailedCreate", f"failed to render launch manifest: {error}")
             return SyncError("FailedCreate", f"failed to render launch manifest: {error}", retries=False)
@@ -180,22 +177,8 @@ class VmiController:
         """Makes claims bind that wait for a first consumer, by a pod that ends at once."""
         if not storage.waits_for_consumer or any(pods.is_temporary(pod) for pod in own):
             return None
-        rendered = provisioning.consumer_pod(render_launcher_pod(self.render_inputs(vmi, "")))
+        rendered = provisioning.consumer_pod(render_launcher_pod(self._cluster.render_inputs(vmi)))
         return await self._create(key, vmi, rendered)
-
-    def render_inputs(self, vmi: JsonObject, state_claim: str) -> RenderInputs:
-        """Everything that the launcher of `vmi` is rendered from."""
-        namespace = meta.namespace(vmi)
-        return RenderInputs(
-            vmi=vmi,
-            settings=self._cluster.settings(),
-            images=self._cluster.images,
-            claims=self._cluster.claims_of(namespace),
-            namespace=self._cluster.namespaces.get(None, namespace) or {},
-            quotas=self._cluster.quotas.list(namespace),
-            state_claim=state_claim,
-            qemu_timeout_seconds=random.randint(*_QEMU_TIMEOUT_SECONDS),
-        )
 
     async def _create(self, key: Key, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
         self._expected.expect_creations(key, 1)
