@@ -8,12 +8,13 @@ from kindling.controllers import daemon_placement as placement
 from kindling.controllers import pods as pod_facts
 from kindling.controllers import revisions
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
+from kindling.controllers.environment import Environment, owned
+from kindling.controllers.pod_writes import PodWrites, all_of
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
-from kubecore.resources import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
+from kubecore.resources import DAEMON_SETS, NODES, PODS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result, key_of
 from kubecore.runtime.informer import EventType
 from kubecore.runtime.queue import ItemBackoff
@@ -27,19 +28,20 @@ class DaemonSetController:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._client = environment.client
-        self._recorder = environment.recorder(NAME)
         manager = environment.manager
         self._sets = manager.informer(DAEMON_SETS)
         self._nodes = manager.informer(NODES)
-        self._revisions = manager.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: controller_uid})
+        known = revisions.informer(manager)
+        self._revisions = revisions.History(self._client, DAEMON_SETS, known, placement.HASH_LABEL)
         self._pods = owned(manager.informer(PODS), self._sets, DAEMON_SETS.kind)
+        self._writes = PodWrites(self._client, environment.recorder(NAME), self._pods.expectations)
         self._claimer = Claimer(self._client, DAEMON_SETS, PODS)
         self._due: dict[str, float] = {}
         self._failures: ItemBackoff[tuple[Key, str]] = ItemBackoff(1.0, 900.0)
         self._controller = environment.controller(NAME, self.reconcile)
         self._controller.watch(self._sets)
         self._controller.depend(self._nodes)
-        self._controller.depend(self._revisions)
+        self._controller.depend(known)
         self._nodes.add_handler(self._node_changed)
         self._pods.drive(self._controller, _selects)
 
@@ -58,7 +60,7 @@ class DaemonSetController:
         if meta.is_being_deleted(found):
             return DONE
         selector = from_label_selector_object(get_object(found, "spec", "selector"))
-        revision = await self._current_revision(found)
+        revision = await self._revisions.newest(found)
         digest = meta.labels(revision)[placement.HASH_LABEL]
         candidates = self._pods.of(found) + self._pods.orphans(key[0])
         mine = await self._claimer.claim(found, selector, candidates)
@@ -98,14 +100,9 @@ class DaemonSetController:
             work = placement.plan_update(found, nodes, pods, digest, self._environment.clock())
         self._pods.expectations.expect_creations(key, len(work.create))
         self._pods.expectations.expect_deletions(key, [meta.uid(pod) for pod in work.delete])
-        results = await asyncio.gather(
-            *(self._create(key, found, node, digest) for node in work.create),
-            *(self._delete(key, found, pod) for pod in work.delete),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        creations = [self._create(key, found, node, digest) for node in work.create]
+        deletions = [self._writes.delete(key, found, pod) for pod in work.delete]
+        await all_of([*creations, *deletions])
         return wait
 
     def _held_back(self, key: Key, work: placement.Work) -> tuple[list[JsonObject], float | None]:
@@ -134,48 +131,15 @@ class DaemonSetController:
         pod = pod_facts.from_template(get_object(found, "spec", "template"), found, DAEMON_SETS, labels)
         pod["spec"] = placement.pod_spec(found, node)
         try:
-            created = await self._client.create(PODS, pod)
-        except StatusError as error:
+            await self._writes.create(found, pod)
+        except StatusError:
             self._pods.expectations.creation_observed(key)
-            self._recorder.event(found, "Warning", "FailedCreate", f"Error creating: {error.message}")
-            raise
-        self._recorder.event(found, "Normal", "SuccessfulCreate", f"Created pod: {meta.name(created)}")
-
-    async def _delete(self, key: Key, found: JsonObject, pod: JsonObject) -> None:
-        try:
-            await self._client.delete(PODS, meta.name(pod), key[0], uid=meta.uid(pod))
-        except StatusError as error:
-            self._pods.expectations.deletion_observed(key, meta.uid(pod))
-            if error.code == 404:
-                return
-            self._recorder.event(found, "Warning", "FailedDelete", f"Error deleting: {error.message}")
-            raise
-        self._recorder.event(found, "Normal", "SuccessfulDelete", f"Deleted pod: {meta.name(pod)}")
-
-    async def _current_revision(self, found: JsonObject) -> JsonObject:
-        known = self._revisions.by_index(OWNER_INDEX, meta.uid(found))
-        collisions = get_int(found, "status", "collisionCount")
-        wanted = revisions.new_revision(found, DAEMON_SETS, 1, collisions, placement.HASH_LABEL)
-        try:
-            return await revisions.ensure(self._client, wanted, known)
-        except StatusError as error:
-            if error.reason == "AlreadyExists":
-                status = {**get_object(found, "status"), "collisionCount": collisions + 1}
-                await self._client.update(DAEMON_SETS, {**found, "status": status}, "status")
             raise
 
     async def _clean_up(self, found: JsonObject, digest: str, pods: list[JsonObject]) -> None:
         """Remove revisions beyond the limit that no pod comes from."""
         used = {meta.labels(pod).get(placement.HASH_LABEL) for pod in pods} | {digest}
-        known = revisions.by_number(self._revisions.by_index(OWNER_INDEX, meta.uid(found)))
-        unused = [item for item in known if meta.labels(item).get(placement.HASH_LABEL) not in used]
-        limit = get_int(found, "spec", "revisionHistoryLimit", default=10)
-        for item in unused[: max(0, len(unused) - limit)]:
-            try:
-                await self._client.delete(CONTROLLER_REVISIONS, meta.name(item), meta.namespace(item))
-            except StatusError as error:
-                if error.code != 404:
-                    raise
+        await self._revisions.trim(found, lambda item: meta.labels(item).get(placement.HASH_LABEL) in used)
 
 
 def _node_view(node: JsonObject) -> tuple[object, ...]:

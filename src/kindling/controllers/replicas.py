@@ -11,6 +11,7 @@ from datetime import datetime
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, owned
+from kindling.controllers.pod_writes import PodWrites, all_of
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
@@ -113,10 +114,10 @@ class ReplicaController:
         self._resource = resource
         self._selector_of = selector_of
         self._counts_terminating = counts_terminating
-        self._recorder = environment.recorder(name)
         self._owners = environment.manager.informer(resource)
         pods = environment.manager.informer(PODS, indexers={NODE_INDEX: by_node})
         self._pods = owned(pods, self._owners, resource.kind)
+        self._writes = PodWrites(self._client, environment.recorder(name), self._pods.expectations)
         self._claimer = Claimer(self._client, resource, PODS)
         controller = environment.controller(name, self.reconcile, workers=5)
         controller.watch(self._owners)
@@ -188,33 +189,12 @@ class ReplicaController:
             batch *= 2
 
     async def _create_one(self, owner: JsonObject) -> None:
-        pod = pod_facts.from_template(get_object(owner, "spec", "template"), owner, self._resource)
-        try:
-            created = await self._client.create(PODS, pod)
-        except StatusError as error:
-            self._recorder.event(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
-            raise
-        self._recorder.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {meta.name(created)}")
+        template = get_object(owner, "spec", "template")
+        await self._writes.create(owner, pod_facts.from_template(template, owner, self._resource))
 
     async def _delete(self, key: Key, owner: JsonObject, chosen: tuple[JsonObject, ...]) -> None:
         self._pods.expectations.expect_deletions(key, [meta.uid(pod) for pod in chosen])
-        results = await asyncio.gather(
-            *(self._delete_one(key, owner, pod) for pod in chosen), return_exceptions=True
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-    async def _delete_one(self, key: Key, owner: JsonObject, pod: JsonObject) -> None:
-        try:
-            await self._client.delete(PODS, meta.name(pod), key[0], uid=meta.uid(pod))
-        except StatusError as error:
-            self._pods.expectations.deletion_observed(key, meta.uid(pod))
-            if error.code == 404:
-                return
-            self._recorder.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")
-            raise
-        self._recorder.event(owner, "Normal", "SuccessfulDelete", f"Deleted pod: {meta.name(pod)}")
+        await all_of(self._writes.delete(key, owner, pod) for pod in chosen)
 
     async def _write_status(self, owner: JsonObject, wanted: JsonObject) -> None:
         current = get_object(owner, "status")

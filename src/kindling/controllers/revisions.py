@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from kindling.controllers.environment import OWNER_INDEX, controller_uid
 from kindling.controllers.pods import hash_of
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
 from kubecore.resources import CONTROLLER_REVISIONS, ResourceType
+from kubecore.runtime import Informer, Manager
 
 
 def data_of(owner: JsonObject) -> JsonObject:
@@ -81,3 +84,48 @@ async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObj
         if not same(found, wanted):
             raise
         return found
+
+
+def informer(manager: Manager) -> Informer:
+    """The informer of all revisions, by their owner."""
+    return manager.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: controller_uid})
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The revisions of the owners of one kind; `known` comes from ``informer``."""
+
+    client: Client
+    resource: ResourceType
+    known: Informer
+    hash_label: str
+
+    async def newest(self, owner: JsonObject) -> JsonObject:
+        """The revision of the owner's present template, made where there is none. Raises StatusError.
+
+        When its name belongs to another template, the collision is counted in the owner's status, so that the
+        next attempt has another name.
+        """
+        collisions = get_int(owner, "status", "collisionCount")
+        wanted = new_revision(owner, self.resource, 1, collisions, self.hash_label)
+        try:
+            return await ensure(self.client, wanted, self._of(owner))
+        except StatusError as error:
+            if error.reason == "AlreadyExists":
+                status = {**get_object(owner, "status"), "collisionCount": collisions + 1}
+                await self.client.update(self.resource, {**owner, "status": status}, "status")
+            raise
+
+    async def trim(self, owner: JsonObject, is_used: Callable[[JsonObject], bool]) -> None:
+        """Remove the oldest revisions that are not used, beyond the owner's limit."""
+        unused = [item for item in by_number(self._of(owner)) if not is_used(item)]
+        limit = get_int(owner, "spec", "revisionHistoryLimit", default=10)
+        for item in unused[: max(0, len(unused) - limit)]:
+            try:
+                await self.client.delete(CONTROLLER_REVISIONS, meta.name(item), meta.namespace(item))
+            except StatusError as error:
+                if error.code != 404:
+                    raise
+
+    def _of(self, owner: JsonObject) -> list[JsonObject]:
+        return self.known.by_index(OWNER_INDEX, meta.uid(owner))

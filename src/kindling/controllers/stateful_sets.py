@@ -5,12 +5,12 @@ from __future__ import annotations
 from kindling.controllers import pods as pod_facts
 from kindling.controllers import revisions, stateful_plan
 from kindling.controllers.adoption import Claimer
-from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
+from kindling.controllers.environment import Environment, owned
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
-from kubecore.resources import CONTROLLER_REVISIONS, PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PODS, STATEFUL_SETS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 NAME = "statefulset-controller"
@@ -26,13 +26,16 @@ class StatefulSetController:
         manager = environment.manager
         self._sets = manager.informer(STATEFUL_SETS)
         self._claims = manager.informer(PERSISTENT_VOLUME_CLAIMS)
-        self._revisions = manager.informer(CONTROLLER_REVISIONS, indexers={OWNER_INDEX: controller_uid})
+        self._known = revisions.informer(manager)
+        self._revisions = revisions.History(
+            self._client, STATEFUL_SETS, self._known, stateful_plan.HASH_LABEL
+        )
         self._pods = owned(manager.informer(PODS), self._sets, STATEFUL_SETS.kind)
         self._claimer = Claimer(self._client, STATEFUL_SETS, PODS)
         controller = environment.controller(NAME, self.reconcile)
         controller.watch(self._sets)
         controller.depend(self._claims)
-        controller.depend(self._revisions)
+        controller.depend(self._known)
         self._pods.drive(controller, _selects)
 
     async def reconcile(self, key: Key) -> Result:
@@ -50,7 +53,7 @@ class StatefulSetController:
             if stateful_plan.ordinal(owner, pod) >= 0
         ]
         pods = await self._claimer.claim(owner, selector, candidates)
-        update = await self._newest_revision(owner)
+        update = await self._revisions.newest(owner)
         current = self._current_revision(owner, update)
         now = self._environment.clock()
         step = stateful_plan.plan(owner, pods, meta.name(update), now)
@@ -69,21 +72,9 @@ class StatefulSetController:
         remaining = [wait for wait in waits if wait is not None]
         return RequeueAfter(min(remaining)) if remaining else DONE
 
-    async def _newest_revision(self, owner: JsonObject) -> JsonObject:
-        known = self._revisions.by_index(OWNER_INDEX, meta.uid(owner))
-        collisions = get_int(owner, "status", "collisionCount")
-        wanted = revisions.new_revision(owner, STATEFUL_SETS, 1, collisions, stateful_plan.HASH_LABEL)
-        try:
-            return await revisions.ensure(self._client, wanted, known)
-        except StatusError as error:
-            if error.reason == "AlreadyExists":
-                status = {**get_object(owner, "status"), "collisionCount": collisions + 1}
-                await self._client.update(STATEFUL_SETS, {**owner, "status": status}, "status")
-            raise
-
     def _current_revision(self, owner: JsonObject, update: JsonObject) -> JsonObject:
         name = get_str(owner, "status", "currentRevision")
-        found = self._revisions.get(meta.namespace(owner), name) if name else None
+        found = self._known.get(meta.namespace(owner), name) if name else None
         return found or update
 
     async def _create(self, key: Key, owner: JsonObject, number: int, revision: JsonObject) -> None:
@@ -164,15 +155,7 @@ class StatefulSetController:
 
     async def _clean_up(self, owner: JsonObject, used: set[str], pods: list[JsonObject]) -> None:
         live = used | {stateful_plan.revision_of(pod) for pod in pods}
-        known = revisions.by_number(self._revisions.by_index(OWNER_INDEX, meta.uid(owner)))
-        unused = [item for item in known if meta.name(item) not in live]
-        limit = get_int(owner, "spec", "revisionHistoryLimit", default=10)
-        for item in unused[: max(0, len(unused) - limit)]:
-            try:
-                await self._client.delete(CONTROLLER_REVISIONS, meta.name(item), meta.namespace(item))
-            except StatusError as error:
-                if error.code != 404:
-                    raise
+        await self._revisions.trim(owner, lambda item: meta.name(item) in live)
 
 
 def _plain_reference(obj: JsonObject, api_version: str, kind: str) -> JsonObject:
