@@ -77,7 +77,12 @@ def _validate_match(spec: JsonObject) -> list[FieldError]:
         return [invalid(_SPEC.child("selector"), spec.get("selector"), "invalid label selector")]
     if not selector.matches(labels) or spec.get("selector") is None:
         found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
-    found += validate_template(template, _TEMPLATE)
+    return found + _validate_kept_template(template)
+
+
+def _validate_kept_template(template: JsonObject) -> list[FieldError]:
+    """The template of pods that are kept running."""
+    found = validate_template(template, _TEMPLATE)
     policy = get_object(template, "spec").get("restartPolicy", "")
     if policy != "Always":
         found.append(not_supported(_TEMPLATE.child("spec", "restartPolicy"), policy, ["Always"]))
@@ -99,11 +104,7 @@ def validate_replication_controller(obj: JsonObject) -> list[FieldError]:
     labels = get_object(template, "metadata", "labels")
     if selector and any(labels.get(key) != value for key, value in selector.items()):
         found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
-    found += validate_template(template, _TEMPLATE)
-    policy = get_object(template, "spec").get("restartPolicy", "")
-    if policy != "Always":
-        found.append(not_supported(_TEMPLATE.child("spec", "restartPolicy"), policy, ["Always"]))
-    return found
+    return found + _validate_kept_template(template)
 
 
 def validate_replica_set(obj: JsonObject) -> list[FieldError]:

@@ -21,29 +21,6 @@ SCOPES = (
     "Terminating",
     "VolumeAttributesClass",
 )
-_QUOTA_NAMES = frozenset(
-    {
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "requests.cpu",
-        "requests.memory",
-        "requests.storage",
-        "requests.ephemeral-storage",
-        "limits.cpu",
-        "limits.memory",
-        "limits.ephemeral-storage",
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "persistentvolumeclaims",
-        "configmaps",
-        "services.nodeports",
-        "services.loadbalancers",
-    }
-)
 _COUNTED = frozenset(
     {
         "pods",
@@ -57,6 +34,18 @@ _COUNTED = frozenset(
         "services.loadbalancers",
     }
 )
+_QUOTA_NAMES = _COUNTED | {
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+}
 
 
 def _quota_name(name: str, path: FieldPath) -> list[FieldError]:

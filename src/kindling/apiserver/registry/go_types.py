@@ -18,6 +18,8 @@ from kubecore.objects.fields import go_quote
 from kubecore.objects.quantity import Quantity
 from kubecore.schema.model import Schema
 
+from .go_json import json_type
+
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
@@ -91,16 +93,6 @@ def _literal(raw: bytes, keys: tuple[str | int, ...], value: Any) -> str:
     return str(here)
 
 
-def _json_type(value: Any) -> str:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "array" if isinstance(value, list) else "object"
-
-
 def _accept(value: Any, place: _Place) -> None:
     """Anything goes."""
 
@@ -134,7 +126,7 @@ def _struct(schema: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value)
         for key, child in value.items():
             found = checks.get(key)
             if found is None:
@@ -154,7 +146,7 @@ def _map(schema: Schema, values: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not dict:
-            raise _Mismatch(_json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value)
         for key, child in value.items():
             inner(child, place.element(key))
 
@@ -169,7 +161,7 @@ def _array(schema: Schema, items: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not list:
-            raise _Mismatch(_json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value)
         for index, child in enumerate(value):
             inner(child, place.element(index))
 
@@ -188,7 +180,7 @@ def _scalar(schema: Schema) -> _Check:
 
         def check(value: Any, place: _Place) -> None:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-                raise _Mismatch(_json_type(value), place, go_type, value)
+                raise _Mismatch(json_type(value), place, go_type, value)
 
         return check
     return _accept
@@ -197,7 +189,7 @@ def _scalar(schema: Schema) -> _Check:
 def _typed(wanted: type, go_type: str) -> _Check:
     def check(value: Any, place: _Place) -> None:
         if type(value) is not wanted and value is not None:
-            raise _Mismatch(_json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value)
 
     return check
 
@@ -208,7 +200,7 @@ def _integer(go_type: str) -> _Check:
     def check(value: Any, place: _Place) -> None:
         if value is None or (type(value) is int and -limit <= value < limit):
             return
-        raise _Mismatch(_json_type(value), place, go_type, value)
+        raise _Mismatch(json_type(value), place, go_type, value)
 
     return check
 
@@ -217,7 +209,7 @@ def _bytes(value: Any, place: _Place) -> None:
     if value is None:
         return
     if type(value) is not str:
-        raise _Mismatch(_json_type(value), place, "[]uint8", value)
+        raise _Mismatch(json_type(value), place, "[]uint8", value)
     try:
         base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -233,7 +225,7 @@ def _check_int_or_string(value: Any, place: _Place) -> None:
     if value is None or type(value) is str:
         return
     if type(value) is not int or not -(1 << 31) <= value < 1 << 31:
-        raise _Mismatch(_json_type(value), place, "int32", value)
+        raise _Mismatch(json_type(value), place, "int32", value)
 
 
 def _check_quantity(value: Any, place: _Place) -> None:
@@ -255,7 +247,7 @@ def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
     if value is None:
         return
     if type(value) is not str:
-        raise _Mismatch(_json_type(value), place, "string", value)
+        raise _Mismatch(json_type(value), place, "string", value)
     if value and not _TIME.fullmatch(value):
         rest = value
         expected = "2006"
