@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
-
-from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import meta, times
 from kubecore.resources import API_SERVICES
 
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
+from .upkeep import Upkeep
 
-_LOG = logging.getLogger(__name__)
 _MANAGED = "kube-aggregator.kubernetes.io/automanaged"
 _CUSTOM_PRIORITY = (1000, 100)
 _PRIORITIES = {
@@ -79,22 +75,16 @@ class LocalGroups:
     def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
         self._writer = writer
         self._catalog = catalog
-        self._dirty = asyncio.Event()
-        self._dirty.set()
+        self._upkeep = Upkeep(self.synchronize, "APIServices were not brought up to date")
+        self._upkeep.changed()
 
     def changed(self) -> None:
         """The catalog, or one of the objects, changed."""
-        self._dirty.set()
+        self._upkeep.changed()
 
     async def run(self) -> None:
         """Bring the objects up to date after each change, until cancelled."""
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            try:
-                await self.synchronize()
-            except errors.StatusError as error:
-                _LOG.warning("APIServices were not brought up to date", extra={"err": str(error)})
+        await self._upkeep.run()
 
     async def synchronize(self) -> None:
         """Make what is missing, remove what is no longer served."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import logging
 from collections.abc import Sequence
@@ -28,6 +27,7 @@ from kubecore.resources import (
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
 from . import objects, roles
+from .upkeep import Upkeep
 
 _LOG = logging.getLogger(__name__)
 _AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
@@ -116,21 +116,15 @@ class RoleAggregation:
 
     def __init__(self, writer: ObjectWriter) -> None:
         self._writer = writer
-        self._dirty = asyncio.Event()
+        self._upkeep = Upkeep(self.aggregate, "Roles were not aggregated")
 
     def changed(self, event: str, role: JsonObject) -> None:
         """A ClusterRole was added, changed or deleted."""
-        self._dirty.set()
+        self._upkeep.changed()
 
     async def run(self) -> None:
         """Aggregate after each change, until cancelled."""
-        while True:
-            await self._dirty.wait()
-            self._dirty.clear()
-            try:
-                await self.aggregate()
-            except errors.StatusError as error:
-                _LOG.warning("Roles were not aggregated", extra={"err": str(error)})
+        await self._upkeep.run()
 
     async def aggregate(self) -> None:
         """Bring all aggregated roles up to date; chains of aggregation settle over several rounds."""

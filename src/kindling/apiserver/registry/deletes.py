@@ -9,12 +9,12 @@ from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import times
 
-from ..storage.store import Conflict, Item
+from ..storage.store import Item
 from .admission import AdmissionAttributes
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .registry import Registry, object_path, to_storage
-from .writes import encoder, finish, options_document, undo
+from .writes import encoder, options_document, until_settled
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
@@ -32,21 +32,14 @@ class Deleted:
 async def delete(registry: Registry, ctx: RequestContext, definition: ResourceDefinition) -> Deleted:
     """Delete, or start to delete, the object that `ctx` names; ``ctx.options`` is the DeleteOptions."""
     path = object_path(definition, ctx.namespace, ctx.name)
-    try:
-        while True:
-            current = registry.store.newest(definition.storage_prefix, path)
-            if current is None:
-                raise errors.not_found(definition.resource, ctx.name)
-            try:
-                deleted = await _delete_once(registry, ctx, definition, current)
-                break
-            except Conflict:
-                undo(ctx)
-    except BaseException:
-        undo(ctx)
-        raise
-    await finish(ctx)
-    return deleted
+
+    async def attempt() -> Deleted:
+        current = registry.store.newest(definition.storage_prefix, path)
+        if current is None:
+            raise errors.not_found(definition.resource, ctx.name)
+        return await _delete_once(registry, ctx, definition, current)
+
+    return await until_settled(ctx, attempt)
 
 
 async def _delete_once(

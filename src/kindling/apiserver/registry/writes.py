@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import orjson
 
@@ -19,6 +20,7 @@ from .context import RequestContext
 from .definition import ResourceDefinition, Strategy, Subresource
 from .registry import Registry, Written, object_path, to_storage
 
+_Outcome = TypeVar("_Outcome")
 _GENERATE_ATTEMPTS = 8
 _DEDUPLICATED = (
     "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix "
@@ -208,11 +210,20 @@ async def update(
     """Replace the object by what `change` makes of it; creates it where the kind allows that."""
     definition = target.definition
     path = object_path(definition, ctx.namespace, ctx.name)
+
+    async def attempt() -> Written:
+        current = registry.store.newest(definition.storage_prefix, path)
+        return await _update_once(registry, ctx, target, current, change, options_kind)
+
+    return await until_settled(ctx, attempt)
+
+
+async def until_settled(ctx: RequestContext, attempt: Callable[[], Awaitable[_Outcome]]) -> _Outcome:
+    """What comes of `attempt`, which is made again while others write in between."""
     try:
         while True:
-            current = registry.store.newest(definition.storage_prefix, path)
             try:
-                written = await _update_once(registry, ctx, target, current, change, options_kind)
+                outcome = await attempt()
                 break
             except Conflict:
                 undo(ctx)
@@ -220,7 +231,7 @@ async def update(
         undo(ctx)
         raise
     await finish(ctx)
-    return written
+    return outcome
 
 
 async def _update_once(

@@ -1,0 +1,35 @@
+"""Work that is done again after every change of what it depends on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kubecore import errors
+
+_LOG = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Does `work` after ``changed``, once for all changes that came in the meantime."""
+
+    def __init__(self, work: Callable[[], Awaitable[None]], failure: str) -> None:
+        """`failure` is what the log says when an attempt fails; the next change is the next attempt."""
+        self._work = work
+        self._failure = failure
+        self._dirty = asyncio.Event()
+
+    def changed(self) -> None:
+        """Something that the work depends on is different."""
+        self._dirty.set()
+
+    async def run(self) -> None:
+        """Keep it up, until cancelled."""
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self._work()
+            except errors.StatusError as error:
+                _LOG.warning(self._failure, extra={"err": str(error)})
