@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import logging
 from collections.abc import Sequence
 
 from kubecore import errors
@@ -29,7 +28,6 @@ from ..registry.context import ObjectWriter
 from . import objects, roles
 from .upkeep import Upkeep
 
-_LOG = logging.getLogger(__name__)
 _AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
