@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 1.0
 _LAUNCHER_POLL_SECONDS = 0.1
-"""Only between the container's start and its control socket, for which there is no event."""
+"""Only between the container's start and its control socket (a launcher may also end before it has one)."""
 
 _AGENT_SECONDS = 10.0
 _CRITICAL = (NetworkSetupError, UnsupportedVolume)
@@ -90,6 +90,8 @@ class InstanceController:
             return await self._report_lost(key, vmi)
         machine = self._machine(key, vmi, pod_uid)
         seen = await machine.observe()
+        if not seen.launcher_ready and not seen.launcher_gone:
+            machine.expect_launcher()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
         return await self._report(machine, vmi, error, await machine.observe())

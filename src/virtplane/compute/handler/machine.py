@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from kubecore.json import JsonObject, get_str
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
@@ -28,7 +28,14 @@ from virtplane.compute.handler.storage.volumes import VolumePreparer
 
 logger = logging.getLogger(__name__)
 
+_First = TypeVar("_First")
+_Second = TypeVar("_Second")
+
 _CAPABILITIES = "cache/libvirt"
+_LOOK_SECONDS = 0.01
+_LOOKS = 500
+"""Looking for a socket costs microseconds; one that takes longer is looked for at leisure."""
+
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
 
 
@@ -54,6 +61,7 @@ class Machine:
         self.link: LauncherLink | None = None
         self.hypervisor: Hypervisor | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._expecting: asyncio.Task[None] | None = None
         self._settings = settings
         self._on_change = on_change
 
@@ -69,6 +77,18 @@ class Machine:
         ready = self.link is not None and self.link.alive and not self.gone
         return Observation(ready, self.gone, self.domain, self.shutdown_started)
 
+    def expect_launcher(self) -> None:
+        """Call `on_change` as soon as the launcher's control socket is there, for which there is no event."""
+        if self._expecting is None or self._expecting.done():
+            self._expecting = asyncio.create_task(self._until_launcher_listens(), name=f"wait-{self.name}")
+
+    async def _until_launcher_listens(self) -> None:
+        for _ in range(_LOOKS):
+            if self.paths.control_socket.exists():
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        self._on_change()
+
     async def start(self, vmi: JsonObject, *, emulation: bool, options: dict[str, Any]) -> None:
         """Prepare devices, network and volumes, start libvirt and the domain.
 
@@ -81,10 +101,11 @@ class Machine:
         await asyncio.to_thread(self._share_capabilities)
         await link.request("start")
         watch.lap("launcher")
-        links = await self._prepare_network(vmi, link)
-        watch.lap("network")
-        sources = await asyncio.to_thread(self._prepare_volumes, vmi, link.root)
-        watch.lap("volumes")
+        links, sources = await both(
+            self._prepare_network(vmi, link),
+            asyncio.to_thread(self._prepare_volumes, vmi, link.root),
+        )
+        watch.lap("network and volumes")
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
         hypervisor = await self._connect_hypervisor()
         watch.lap("connection")
@@ -153,9 +174,10 @@ class Machine:
 
     async def close(self) -> None:
         """Hang up everywhere; nothing that runs is touched."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        for task in (self._asking, self._expecting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         await self._disconnect_hypervisor()
         if self.link is not None:
             link, self.link = self.link, None
@@ -250,6 +272,18 @@ class Machine:
 def _resolver(launcher: Path) -> str:
     with Root(launcher) as root:
         return root.read("etc/resolv.conf").decode()
+
+
+async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_First, _Second]:
+    """Two steps at the same time; both have ended before the failure of one (the first's first) is raised.
+
+    Nothing may still work on a guest whose start is tried again.
+    """
+    ended = await asyncio.gather(first, second, return_exceptions=True)
+    for result in ended:
+        if isinstance(result, BaseException):
+            raise result
+    return cast("_First", ended[0]), cast("_Second", ended[1])
 
 
 class Stopwatch:
