@@ -149,10 +149,15 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     container = pod(instance, "one")["status"]["containerStatuses"][0]
     assert (container["containerID"], container["restartCount"]) == (before, 0)
 
+    backup = state.parent / "backup"
+    run("backup", "--state", str(state), str(backup))
+    kubectl(instance, "create", "configmap", "made-later")
     run("down", "--state", str(state), "--quiet")
     assert not any(traces(state).values()), traces(state)
+    run("restore", "--state", str(state), str(backup))
     run("up", "--state", str(state), "--quiet")
     eventually("pod one back", lambda: readiness.is_ready(pod(instance, "one")))
+    assert "made-later" not in kubectl(instance, "get", "configmaps")
     run("reset", "--state", str(state), "--quiet")
     assert not any(traces(state).values()), traces(state)
     assert not state.exists()
