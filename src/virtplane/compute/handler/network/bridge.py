@@ -30,6 +30,10 @@ FIRST_HOLDER = f"{POD_INTERFACE}-held"
 HOLDING = "holds what the pod's interface had before the guest took its place"
 
 
+class CardGone(Exception):
+    """The pod's card, which the guest needs, is not in the namespace any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """One network interface; `master` is the bridge that it is a port of."""
@@ -119,10 +123,12 @@ def pod_interface(state: NetworkState) -> PodInterface | None:
 
 
 def steps(state: NetworkState, plan: BridgePlan) -> list[Step]:
-    """What is still to do, in this order; nothing once the guest is in the pod's place."""
+    """What is still to do, in this order; nothing once the guest is in the pod's place. Raises CardGone."""
     found = state.links
     todo: list[Step] = []
     if CARD not in found:
+        if POD_INTERFACE not in found or found[POD_INTERFACE].alias == HOLDING:
+            raise CardGone(f"neither {POD_INTERFACE} nor {CARD} is the pod's card")
         todo += _hold(found.get(FIRST_HOLDER), FIRST_HOLDER, plan.pod)
         if found[POD_INTERFACE].is_up:
             todo.append(SetLink(POD_INTERFACE, is_up=False))

@@ -56,7 +56,7 @@ def apply(plan: MasqueradePlan | BridgePlan) -> None:
         else:
             _apply_bridge(plan)
         _switch_off_checksum_offload(PRIMARY_BRIDGE)
-    except (OSError, NetlinkError) as error:
+    except (OSError, NetlinkError, bridge.CardGone) as error:
         raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} failed: {error}") from error
 
 

@@ -15,6 +15,7 @@ from virtplane.compute.handler.network.bridge import (
     AddAddress,
     AddLink,
     AddRoute,
+    CardGone,
     DeleteLink,
     Link,
     NetworkState,
@@ -178,6 +179,16 @@ def test_what_others_changed_is_put_right() -> None:
     del kernel.links["tap0"]
     assert handler(kernel)
     assert kernel.links == wanted
+
+
+def test_a_holder_is_not_taken_for_the_card_that_is_gone() -> None:
+    kernel = finished()
+    del kernel.links[CARD]
+    with pytest.raises(CardGone, match="eth0-nic"):
+        handler(kernel)
+    del kernel.links["eth0"]
+    with pytest.raises(CardGone, match="eth0-nic"):
+        steps(kernel.look(), plan_of(finished()))
 
 
 def test_a_namespace_without_the_pods_interface_has_none() -> None:

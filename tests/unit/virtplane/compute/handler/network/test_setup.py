@@ -159,7 +159,7 @@ async def test_a_virt_handler_that_is_killed_after_every_step_comes_to_the_same_
 async def test_a_failing_step_says_what_failed(pod: Namespace) -> None:
     plan = await bridged(pod)
     pod.ip("link del eth0-nic")
-    with pytest.raises(setup.NetworkSetupError, match="k6t-eth0"):
+    with pytest.raises(setup.NetworkSetupError, match="eth0-nic"):
         await pod.inside(lambda: setup.apply(plan))
 
 
