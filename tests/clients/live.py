@@ -116,10 +116,12 @@ class LiveCluster:
     def logged_failures(self) -> list[str]:
         """Records of level error in the logs of both processes."""
         found = []
-        for name in ("apiserver.log", "controllers.log"):
-            for line in (self.folder / name).read_text().splitlines():
+        for log in self.folder.glob("*.log"):
+            if log.name == "audit.log":
+                continue
+            for line in log.read_text().splitlines():
                 if '"level":"error"' in line.replace(" ", "") or "Traceback" in line:
-                    found.append(f"{name}: {line[:2000]}")
+                    found.append(f"{log.name}: {line[:2000]}")
         return found
 
 
@@ -183,8 +185,15 @@ def _write_kubeconfig(cluster: LiveCluster) -> None:
     cluster.kubeconfig.write_text(yaml.safe_dump(document))
 
 
+def _start_controllers(cluster: LiveCluster) -> None:
+    flags = (f"--kubeconfig={cluster.kubeconfig}", f"--sa-key={cluster.folder / 'sa.key'}")
+    _start(cluster, "controllers", "kindling.controllers.main", *flags)
+    account = "/api/v1/namespaces/default/serviceaccounts/default"
+    wait_for("the controllers work", lambda: cluster.request("GET", account)[0] == 200, START_SECONDS)
+
+
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[LiveCluster]:
+def running_cluster(folder: Path, *, controllers: bool = True) -> Iterator[LiveCluster]:
     """An API server on a free port and the controllers, until the end of the block."""
     cluster = LiveCluster(folder)
     files = _write_identities(cluster)
@@ -195,12 +204,8 @@ def running_cluster(folder: Path) -> Iterator[LiveCluster]:
         _start(cluster, "apiserver", "kindling.apiserver.main", "--bind=127.0.0.1", "--port=0", *flags)
         cluster.url = f"https://127.0.0.1:{_port(cluster)}"
         _write_kubeconfig(cluster)
-        kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
-        _start(
-            cluster, "controllers", "kindling.controllers.main", kubeconfig, f"--sa-key={folder / 'sa.key'}"
-        )
-        account = "/api/v1/namespaces/default/serviceaccounts/default"
-        wait_for("the controllers work", lambda: cluster.request("GET", account)[0] == 200, START_SECONDS)
+        if controllers:
+            _start_controllers(cluster)
         yield cluster
     finally:
         for process in reversed(cluster.processes):
