@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
         type=float,
         default=defaults.compaction_interval_seconds,
         metavar="SECONDS",
-        help="history is kept for one to two times as long (default: %(default)s)",
+        help="history is kept for one to two times as long; 0: until it is too much (default: %(default)s)",
     )
     flags.add_argument("--log-format", choices=("json", "text"), default="json")
     flags.add_argument("-v", "--verbosity", type=int, default=2, help="0 to 9")

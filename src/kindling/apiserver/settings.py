@@ -48,8 +48,9 @@ class Settings:
     audit_log: Path | None = None
     """File for audit events, one JSON document per line; None writes none."""
     compaction_interval_seconds: float = 300.0
-    """History is kept for one to two times as long: what watches resume from and lists can go back to."""
+    """History is kept for one to two times as long: what watches resume from and lists can go back to. 0
+    bounds it by number and size alone."""
     event_ttl_seconds: float = 3600.0
-    """How long events are kept."""
+    """How long events are kept after they were last written."""
     shutdown_grace_seconds: float = 5.0
     """How long open requests may take to finish after the server was asked to stop."""
