@@ -32,12 +32,14 @@ from .crds.strategy import definition as custom_resource_definition
 from .discovery.health import Health
 from .discovery.openapi import OpenApi
 from .discovery.pages import Discovery
+from .event_expiry import EventExpiry
 from .http import tls
 from .http.audit import AuditLog
 from .http.connection import HttpServer
 from .http.metrics import Metrics
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
+from .kinds.events import PREFIX as EVENTS_BUCKET
 from .kinds.schemas import builtin_schemas
 from .pages import Pages
 from .proxying.api_services import AggregatedApis
@@ -191,8 +193,11 @@ class ApiServer:
         for bucket in ("core/services", "core/endpoints", "discovery.k8s.io/endpointslices"):
             self.feed.on_change(bucket, self.aggregated.service_changed)
         self.spawn(self.aggregated.run(), "aggregated APIs")
-        compactor = Compactor(self.store, self.settings.compaction_interval_seconds)
-        self.spawn(compactor.run(), "compaction of history")
+        if self.settings.compaction_interval_seconds > 0:
+            compactor = Compactor(self.store, self.settings.compaction_interval_seconds)
+            self.spawn(compactor.run(), "compaction of history")
+        expiry = EventExpiry(self.store, EVENTS_BUCKET, self.settings.event_ttl_seconds)
+        self.spawn(expiry.run(), "expiry of events")
         self.ready = True
         if self._server is not None:
             await self._server.start_serving()
