@@ -1,1 +1,1 @@
-"""The node as virt-handler advertises it: devices, labels, heartbeat."""
+"""The node as virt-handler advertises it: what guests can find here, devices, labels, heartbeat."""

@@ -32,12 +32,13 @@ _START_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
-# A file system of its own, for the one that the folder is on may forbid devices.
+# A file system of its own, for the one that the folder is on may forbid devices. The product's image has mount
+# as a part of busybox only.
 _OWN_KVM = """
-mount -t tmpfs -o mode=0755 own-kvm "$1"
+busybox mount -t tmpfs -o mode=0755 own-kvm "$1"
 mknod "$1/kvm" c "$3" "$4"
 chown "$2:$2" "$1/kvm"
-mount --bind "$1/kvm" /dev/kvm
+busybox mount -o bind "$1/kvm" /dev/kvm
 shift 4
 exec "$@"
 """
