@@ -91,13 +91,14 @@ def _settle(wishes: Wishes) -> Instance:
     with instances.machine_lock():
         existing = instances.load(state)
         if existing is not None:
-            _check_still_free(existing)
+            port = wishes.api_port or existing.api_port
+            _check_still_free(existing, port)
             names = instances.node_names(wishes.nodes) if wishes.nodes else existing.node_names
             changed = Instance(
                 state=state,
                 id=existing.id,
                 subnet=existing.subnet,
-                api_port=existing.api_port,
+                api_port=port,
                 # Nodes are added; taking one away needs reset, since pods may be bound to it.
                 node_names=max(names, existing.node_names, key=len),
                 host_image=wishes.host_image,
@@ -125,16 +126,24 @@ def _settle(wishes: Wishes) -> Instance:
     return made
 
 
-def _check_still_free(instance: Instance) -> None:
-    """What a stopped instance chose once may be somebody else's by now. Raises SetupError."""
+def _check_still_free(instance: Instance, port: int) -> None:
+    """What a stopped instance chose once may be somebody else's by now, and a running one keeps its port.
+
+    Raises SetupError.
+    """
+    again = f"kindling up --state {instance.state}"
     if supervisor_pid(instance) or isolation.exists(instance.nodes()[0]):
+        if port != instance.api_port:
+            remedy = f"kindling down --state {instance.state}, then {again} --port {port}"
+            raise SetupError(f"port {port}", f"the cluster runs with port {instance.api_port}", remedy)
         return
-    remedy = f"stop that one, or start anew: kindling reset --state {instance.state}"
     for other in instances.registered():
         if other["id"] != instance.id and other["subnet"] == instance.subnet:
+            remedy = f"stop that one, or start anew: kindling reset --state {instance.state}"
             raise SetupError(f"subnet {instance.subnet}", f"{other['state']} uses it as well", remedy)
-    if not instances.is_port_free(instance.api_port):
-        raise SetupError(f"port {instance.api_port}", "another program listens on it", remedy)
+    if not instances.is_port_free(port):
+        remedy = f"stop it, or choose another port: {again} --port NUMBER"
+        raise SetupError(f"port {port}", "another program listens on it", remedy)
 
 
 def _prepare_node(instance: Instance, node: NodeLayout) -> None:

@@ -67,7 +67,12 @@ def main() -> None:
 @_state_option
 @click.option("--nodes", type=click.IntRange(1, 200), help="How many nodes; each is isolated like a machine.")
 @click.option("--host-image/--no-host-image", default=True, help="Offer kindling.local/host:latest.")
-@click.option("--port", "api_port", type=int, help="Port of the API server (default: a free one from 6443).")
+@click.option(
+    "--port",
+    "api_port",
+    type=int,
+    help="Port of the API server (default: as before; a free one at first).",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
 @_reporting
