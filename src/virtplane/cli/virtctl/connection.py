@@ -20,9 +20,22 @@ from kubecore.client import (
     load_kubeconfig,
 )
 from kubecore.errors import StatusError
+from virtplane.cli.virtctl.documents import quoted
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 SUBRESOURCES = "/apis/subresources.kubevirt.io/v1"
+
+KINDS = {
+    "vm": "virtualmachines",
+    "vms": "virtualmachines",
+    "virtualmachine": "virtualmachines",
+    "virtualmachines": "virtualmachines",
+    "vmi": "virtualmachineinstances",
+    "vmis": "virtualmachineinstances",
+    "virtualmachineinstance": "virtualmachineinstances",
+    "virtualmachineinstances": "virtualmachineinstances",
+}
+"""What users call the resources that commands are about."""
 
 _OPTIONS = (
     click.option("--kubeconfig", default=None, help="Path to the kubeconfig file to use for CLI requests."),
@@ -158,6 +171,18 @@ async def put(client: Client, path: str, body: dict[str, Any], failure: str) -> 
         await client.request("PUT", path, body=body)
     except StatusError as error:
         raise click.ClickException(f"{failure}{error.message}") from error
+
+
+def answered(error: StatusError, name: str) -> str:
+    """What is said of a question about an instance that went wrong.
+
+    virt-api answers these with plain text and 500, which clients of Kubernetes wrap.
+    """
+    if error.code != 500:
+        return error.message
+    request = f"get virtualmachineinstances.kubevirt.io {name}"
+    reason = f"an error on the server ({quoted(error.message)})"
+    return f"{reason} has prevented the request from succeeding ({request})"
 
 
 def dry_run_body(dry_run: bool) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,11 +19,16 @@ class _Dumper(yaml.SafeDumper):
     """YAML in the style of Go's library: keys in order, texts of several lines as blocks, double quotes."""
 
 
+_LOOKS_OTHERWISE = re.compile(r"[yYnN]|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+"""Texts that other readers of YAML than Python's take for truth values or numbers."""
+
+
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     if "\n" in value:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|")
     resolver: Any = dumper  # Its types are not declared.
     plain = resolver.resolve(yaml.ScalarNode, value, (True, False)) == "tag:yaml.org,2002:str"
+    plain = plain and not _LOOKS_OTHERWISE.fullmatch(value)
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if plain and value else '"')
 
 

@@ -6,8 +6,8 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from virtplane.cli.virtctl.connection import Connection, connected
-from virtplane.cli.virtctl.documents import Fields, as_json, in_order, quoted
+from virtplane.cli.virtctl.connection import Connection, answered, connected
+from virtplane.cli.virtctl.documents import Fields, as_json, in_order
 
 _USER: Fields = dict.fromkeys(("userName", "domain", "loginTime"))
 _FILESYSTEM: Fields = {
@@ -63,17 +63,8 @@ async def _show(
         path = connection.subresource("virtualmachineinstances", name, action)
         answer = await client.request("GET", path)
     except StatusError as error:
-        raise click.ClickException(f"{failure}{_words(error, name)}") from error
+        raise click.ClickException(f"{failure}{answered(error, name)}") from error
     click.echo(as_json(in_order(answer.json(), fields), indent=2))
-
-
-def _words(error: StatusError, name: str) -> str:
-    """virt-api answers these questions with plain text and 500, which clients of Kubernetes wrap."""
-    if error.code != 500:
-        return error.message
-    request = f"get virtualmachineinstances.kubevirt.io {name}"
-    reason = f"an error on the server ({quoted(error.message)})"
-    return f"{reason} has prevented the request from succeeding ({request})"
 
 
 COMMANDS = {"guestosinfo": guestosinfo, "userlist": userlist, "fslist": fslist}

@@ -1,4 +1,4 @@
-"""``start``, ``stop``, ``restart``, ``migrate`` and ``migrate-cancel``."""
+"""``start``, ``stop``, ``restart``, ``migrate``, ``migrate-cancel`` and ``evacuate-cancel``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import get_list, get_str
-from virtplane.cli.virtctl.connection import Connection, connected, dry_run_body, key_values, put
+from virtplane.cli.virtctl.connection import KINDS, Connection, connected, dry_run_body, key_values, put
 
 _FORCE_RULE = "Must both use --force=true and set --grace-period."
 
@@ -100,6 +100,35 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
     raise click.ClickException(f"Found no migration to cancel for {name}")
 
 
+@click.command(name="evacuate-cancel")
+@click.argument("kind", metavar="vm|vmi")
+@click.argument("name", metavar="(vm-name)|(vmi-name)")
+@click.option("--dry-run", is_flag=True, help="Do not change anything on the server.")
+@connected
+async def evacuate_cancel(
+    client: Client, connection: Connection, kind: str, name: str, dry_run: bool
+) -> None:
+    """Cancel evacuation for a VM, VMI, or all VMIs on a node"""
+    from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+
+    resource = KINDS.get(kind)
+    if resource is None:
+        raise click.ClickException(f'unsupported resource type "{kind}"')
+    body = dry_run_body(dry_run)
+    what = f"{'VM' if resource == 'virtualmachines' else 'VMI'} {connection.namespace}/{name}"
+    try:
+        vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
+    except StatusError as error:
+        text = f"error retrieving VMI for evacuation cancel for {what}: {error.message}"
+        raise click.ClickException(text) from error
+    node = get_str(vmi, "status", "nodeName")
+    if not node:
+        raise click.ClickException(f"{what} doesn't report Node name")
+    path = connection.subresource(resource, name, "evacuate/cancel")
+    await put(client, path, {**body, "evacuationNodeName": node}, f"error canceling evacuation for {what}: ")
+    click.echo(f"{what} was canceled evacuation")
+
+
 def _forced(force: bool, grace_period: int, field: str) -> dict[str, Any]:
     if force != (grace_period >= 0):
         raise click.ClickException(_FORCE_RULE)
@@ -119,4 +148,5 @@ COMMANDS = {
     "restart": restart,
     "migrate": migrate,
     "migrate-cancel": migrate_cancel,
+    "evacuate-cancel": evacuate_cancel,
 }

@@ -12,12 +12,25 @@ from virtplane.cli.virtctl.usage import Commands, explain
 
 _COMMANDS = {
     "console": ("console", "Connect to a console of a virtual machine instance."),
+    "create": ("create", "Create a manifest for the specified Kind."),
+    "evacuate-cancel": ("lifecycle", "Cancel evacuation for a VM, VMI, or all VMIs on a node"),
+    "expand": (
+        "views",
+        "Return the VirtualMachine object with expanded instancetype and preference.",
+    ),
+    "expose": (
+        "expose",
+        "Expose a virtual machine instance, virtual machine, or virtual machine instance replica set as a new"
+        " service.",
+    ),
     "fslist": ("guest", "Return full list of filesystems available on the guest machine."),
     "guestosinfo": ("guest", "Return guest agent info about operating system."),
     "help": ("guidance", "Help about any command"),
     "migrate": ("lifecycle", "Migrate a virtual machine."),
     "migrate-cancel": ("lifecycle", "Cancel migration of a virtual machine."),
+    "objectgraph": ("views", "Returns dependency graph related to a VM|VMI."),
     "pause": ("pause", "Pause a virtual machine"),
+    "permitted-devices": ("views", "List the permitted devices for vmis."),
     "port-forward": ("portforward", "Forward local ports to a virtualmachine or virtualmachineinstance."),
     "reset": ("pause", "Reset a virtual machine instance"),
     "restart": ("lifecycle", "Restart a virtual machine."),
@@ -29,6 +42,7 @@ _COMMANDS = {
     "unpause": ("pause", "Unpause a virtual machine"),
     "userlist": ("guest", "Return full list of logged in users on the guest machine."),
     "version": ("version", "Print the client and server version information."),
+    "vnc screenshot": ("vnc", "Create a VNC screenshot of a virtual machine instance."),
     "vnc": ("vnc", "Open a vnc connection to a virtual machine instance."),
 }
 """Module and short help of each command."""
@@ -59,7 +73,8 @@ class _LazyGroup(Commands):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Available Commands"):
-            formatter.write_dl([(name, entry[1]) for name, entry in sorted(_COMMANDS.items())])
+            names = [name for name in sorted(_COMMANDS) if " " not in name]
+            formatter.write_dl([(name, _COMMANDS[name][1]) for name in names])
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

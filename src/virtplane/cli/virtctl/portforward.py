@@ -13,19 +13,8 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected
+from virtplane.cli.virtctl.connection import KINDS, SUBRESOURCES, Connection, connected
 from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
-
-_KINDS = {
-    "vm": "virtualmachines",
-    "vms": "virtualmachines",
-    "virtualmachine": "virtualmachines",
-    "virtualmachines": "virtualmachines",
-    "vmi": "virtualmachineinstances",
-    "vmis": "virtualmachineinstances",
-    "virtualmachineinstance": "virtualmachineinstances",
-    "virtualmachineinstances": "virtualmachineinstances",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ def parse_target(text: str, namespace: str) -> Target:
     parts = text.split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise click.ClickException("target must contain type and name separated by '/'")
-    resource = _KINDS.get(parts[0].lower())
+    resource = KINDS.get(parts[0].lower())
     if resource is None:
         raise click.ClickException(f"unsupported resource type '{parts[0]}'")
     return Target(resource, parts[1], parts[2] if len(parts) == 3 else namespace)

@@ -8,7 +8,8 @@ import click
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False")
-_BAD_NUMBER = re.compile(r"'(?P<value>.*)' is not (?:a valid integer|in the range .*)", re.DOTALL)
+_BAD_TRUTH = re.compile(r"'(?P<value>.*?)' is not a valid boolean", re.DOTALL)
+_BAD_NUMBER = re.compile(r"'?(?P<value>.*?)'? is not (?:a valid integer|in the range)", re.DOTALL)
 
 
 def flags_behind_command(options: click.Command, args: list[str]) -> list[str]:
@@ -77,13 +78,31 @@ def explain(error: click.ClickException) -> str:
         return f"flag needs an argument: {name if name.startswith('--') else repr(name[1]) + ' in ' + name}"
     if isinstance(error, click.BadParameter) and isinstance(error.param, click.Option):
         if isinstance(error, click.MissingParameter):
-            return f'required flag(s) "{error.param.opts[0].lstrip("-")}" not set'
+            return f"required flag(s) {', '.join(_missing(error))} not set"
+        truth = _BAD_TRUTH.search(error.message)
+        if truth is not None:
+            value = truth["value"]
+            reason = f'strconv.ParseBool: parsing "{value}": invalid syntax'
+            return f'invalid argument "{value}" for "{", ".join(error.param.opts)}" flag: {reason}'
         number = _BAD_NUMBER.search(error.message)
         if number is not None:
             value, unsigned = number["value"], isinstance(error.param.type, click.IntRange)
-            reason = f'strconv.Parse{"Uint" if unsigned else "Int"}: parsing "{value}": invalid syntax'
+            syntax = "value out of range" if value.isdigit() else "invalid syntax"
+            reason = f'strconv.Parse{"Uint" if unsigned else "Int"}: parsing "{value}": {syntax}'
             return f'invalid argument "{value}" for "{", ".join(error.param.opts)}" flag: {reason}'
     return error.format_message()
+
+
+def _missing(error: click.MissingParameter) -> list[str]:
+    """All required flags that are not given; click names the first only."""
+    context = error.ctx
+    if context is None:
+        return []
+    return [
+        f'"{option.opts[-1].lstrip("-")}"'
+        for option in sorted(_options_of(context.command), key=lambda option: option.opts[-1])
+        if option.required and context.params.get(option.name or "") is None
+    ]
 
 
 def _options_of(command: click.Command) -> list[click.Option]:
@@ -110,6 +129,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does, with arguments counted and switches made plain. Raises click.UsageError."""
+        if len(args) > 1 and self.get_command(ctx, f"{args[0]} {args[1]}") is not None:
+            args = [f"{args[0]} {args[1]}", *args[2:]]
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             raise click.UsageError(f'unknown command "{args[0]}" for "{ctx.command_path}"')
         name, command, rest = super().resolve_command(ctx, args)

@@ -1,4 +1,4 @@
-"""``vnc``: the display through a local port, with a viewer or for one."""
+"""``vnc``: the display through a local port, with a viewer or for one, or as a picture."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import json
 import logging
 import shutil
 import sys
+from pathlib import Path
 
 import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import get_list
-from virtplane.cli.virtctl.connection import Connection, connected
+from virtplane.cli.virtctl.connection import Connection, answered, connected
 from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,29 @@ async def vnc(
             viewer.terminate()
 
 
+@click.command(name="screenshot")
+@click.argument("name", metavar="(VMI)")
+@click.option("-f", "--file", "path", required=True, help="Where to store the picture; - is standard output.")
+@click.option("-m", "--move-cursor", is_flag=True, help="Move the cursor to wake up the screen.")
+@connected
+async def screenshot(client: Client, connection: Connection, name: str, path: str, move_cursor: bool) -> None:
+    """Create a VNC screenshot of a virtual machine instance."""
+    query = {"moveCursor": "true" if move_cursor else "false"}
+    action = connection.subresource("virtualmachineinstances", name, "vnc/screenshot")
+    try:
+        picture = (await client.request("GET", action, query=query)).body
+    except StatusError as error:
+        raise click.ClickException(f"Can't access VMI {name}: {answered(error, name)}") from error
+    if path == "-":
+        sys.stdout.buffer.write(picture)
+        return
+    try:
+        Path(path).write_bytes(picture)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise click.ClickException(f"Can't write image to a file: open {path}: {reason}") from error
+
+
 async def _warn_when_paused(client: Client, connection: Connection, name: str) -> None:
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 
@@ -94,4 +118,4 @@ async def _start_viewer(address: str, port: int) -> asyncio.subprocess.Process:
     raise click.ClickException(f"no supported VNC app found in {sys.platform}")
 
 
-COMMANDS = {"vnc": vnc}
+COMMANDS = {"vnc": vnc, "vnc screenshot": screenshot}

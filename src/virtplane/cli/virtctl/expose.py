@@ -1,0 +1,177 @@
+"""``expose``: a service in front of a guest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kubecore import resources
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.cli.virtctl.connection import KINDS, Connection, connected
+
+_LABEL = "vmi.kubevirt.io/id"
+_LONGEST_LABEL = 63
+_KEPT = 54
+_REPLICA_SETS = "virtualmachineinstancereplicasets"
+_REPLICA_SET_KINDS = ("vmirs", "vmirss", "virtualmachineinstancereplicaset", _REPLICA_SETS)
+_PROTOCOLS = {"tcp": "TCP", "udp": "UDP"}
+_TYPES = {"clusterip": "ClusterIP", "nodeport": "NodePort", "loadbalancer": "LoadBalancer"}
+_FAMILIES = {
+    "": [],
+    "ipv4": ["IPv4"],
+    "ipv6": ["IPv6"],
+    "ipv4,ipv6": ["IPv4", "IPv6"],
+    "ipv6,ipv4": ["IPv6", "IPv4"],
+}
+_POLICIES = {
+    "": "",
+    "singlestack": "SingleStack",
+    "preferdualstack": "PreferDualStack",
+    "requiredualstack": "RequireDualStack",
+}
+
+
+@click.command()
+@click.argument("kind", metavar="TYPE")
+@click.argument("target", metavar="NAME")
+@click.option("--cluster-ip", default="", help="The service's address; None for a headless service.")
+@click.option("--external-ip", default="", help="Another address that the service is reached at.")
+@click.option("--ip-family", default="", help="IPv4, IPv6, or both with a comma between them.")
+@click.option("--ip-family-policy", default="", help="SingleStack, PreferDualStack or RequireDualStack.")
+@click.option("--name", required=True, help="The service's name.")
+@click.option("--port", type=int, default=0, help="The service's port.")
+@click.option("--port-name", default="", help="The name of the port.")
+@click.option("--protocol", default="TCP", help="TCP or UDP.")
+@click.option("--target-port", default="", help="The guest's port, by number or name.")
+@click.option("--type", "type_", default="ClusterIP", help="ClusterIP, NodePort or LoadBalancer.")
+@connected
+async def expose(
+    client: Client, connection: Connection, kind: str, target: str, name: str, **given: Any
+) -> None:
+    """Expose a virtual machine instance, virtual machine, or replica set of instances as a new service."""
+    kind = kind.lower()
+    spec = service_spec(given)
+    owner = await _owner(client, connection, kind, target)
+    spec["selector"] = selector(owner)
+    spec["ports"] = spec["ports"] or _ports_of(owner)
+    if not spec["ports"]:
+        raise click.ClickException("couldn't find port via --port flag or introspection")
+    metadata = {"name": name, "namespace": connection.namespace, "ownerReferences": [_reference(owner)]}
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
+    try:
+        await client.create(resources.SERVICES, service)
+    except StatusError as error:
+        raise click.ClickException(f"service creation failed: {error.message}") from error
+    click.echo(f"Service {name} successfully created for {kind} {target}")
+
+
+def service_spec(given: Mapping[str, Any]) -> JsonObject:
+    """What the flags say of the service. Raises click.ClickException."""
+    protocol, kind = given["protocol"], given["type_"]
+    families, policy = given["ip_family"], given["ip_family_policy"]
+    if protocol.lower() not in _PROTOCOLS:
+        raise click.ClickException(f"unknown protocol: {protocol}")
+    if kind.lower() == "externalname":
+        raise click.ClickException(f"type: {kind} not supported")
+    if kind.lower() not in _TYPES:
+        raise click.ClickException(f"unknown service type: {kind}")
+    if families.lower() not in _FAMILIES:
+        raise click.ClickException(f"unknown IPFamily/s: {families}")
+    if policy.lower() not in _POLICIES:
+        raise click.ClickException(f"unknown IPFamilyPolicy/s: {policy}")
+    wanted = _FAMILIES[families.lower()]
+    target = given["target_port"]
+    port = {
+        "name": given["port_name"],
+        "protocol": _PROTOCOLS[protocol.lower()],
+        "port": given["port"],
+        "targetPort": int(target) if target.isdigit() else target,
+    }
+    spec: JsonObject = {
+        "type": _TYPES[kind.lower()],
+        "clusterIP": given["cluster_ip"],
+        "externalIPs": [given["external_ip"]] if given["external_ip"] else [],
+        "ipFamilies": wanted,
+        "ipFamilyPolicy": _POLICIES[policy.lower()] or ("PreferDualStack" if len(wanted) > 1 else ""),
+    }
+    return {"ports": [_without_empty(port)] if given["port"] else [], **_without_empty(spec)}
+
+
+def _without_empty(document: JsonObject) -> JsonObject:
+    return {key: value for key, value in document.items() if value not in ("", [])}
+
+
+async def _owner(client: Client, connection: Connection, kind: str, name: str) -> JsonObject:
+    from virtplane.api import resources as kinds
+
+    plural = _REPLICA_SETS if kind in _REPLICA_SET_KINDS else KINDS.get(kind)
+    found = {
+        "virtualmachines": kinds.VIRTUAL_MACHINES,
+        "virtualmachineinstances": kinds.VIRTUAL_MACHINE_INSTANCES,
+        _REPLICA_SETS: kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS,
+    }.get(plural or "")
+    if found is None:
+        raise click.ClickException(f"unsupported resource type: {kind}")
+    try:
+        owner = await client.get(found, name, connection.namespace)
+    except StatusError as error:
+        raise click.ClickException(f"error fetching {found.kind}: {error.message}") from error
+    return {**owner, "apiVersion": found.api_version, "kind": found.kind}
+
+
+def selector(owner: JsonObject) -> JsonObject:
+    """The labels of the instances that are meant. Raises click.ClickException."""
+    if owner["kind"] != "VirtualMachineInstanceReplicaSet":
+        return {_LABEL: instance_id(get_str(owner, "metadata", "name"))}
+    wanted = get_object(owner, "spec", "selector")
+    if wanted.get("matchExpressions") or not wanted.get("matchLabels"):
+        text = "cannot expose VirtualMachineInstanceReplicaSet without any selector labels"
+        raise click.ClickException(text)
+    return get_object(wanted, "matchLabels")
+
+
+def instance_id(name: str) -> str:
+    """The value of an instance's own label: its name, or what is left of it with a digest."""
+    if len(name) <= _LONGEST_LABEL:
+        return name
+    digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()
+    return f"{name[:_KEPT]}-{digest[:8]}"
+
+
+def _ports_of(owner: JsonObject) -> list[JsonObject]:
+    """The ports that the owner's interface in the pod network names."""
+    spec = get_object(owner, "spec")
+    if owner["kind"] != "VirtualMachineInstance":
+        spec = get_object(spec, "template", "spec")
+    networks = {network.get("name") for network in get_list(spec, "networks") if "pod" in network}
+    ports = [
+        port
+        for interface in get_list(spec, "domain", "devices", "interfaces")
+        if interface.get("name") in networks
+        for port in get_list(interface, "ports")
+    ]
+    return [
+        _without_empty(
+            {"name": f"port-{number}", "protocol": get_str(port, "protocol"), "port": port.get("port")}
+        )
+        for number, port in enumerate(ports, 1)
+    ]
+
+
+def _reference(owner: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": get_str(owner, "metadata", "name"),
+        "uid": get_str(owner, "metadata", "uid"),
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+COMMANDS = {"expose": expose}
