@@ -62,6 +62,10 @@ from .storage.store import Store
 _LOG = logging.getLogger(__name__)
 _HTTPS_PORT = 443
 _IDLE_SECONDS = 120.0
+_HANDSHAKE_SECONDS = 10.0
+_MAX_HEAD_LINE_BYTES = 32 * 1024
+_BACKLOG = 128
+"""Connections that wait to be accepted: all of them are, at once, while everybody else waits."""
 
 
 class ApiServer:
@@ -141,7 +145,7 @@ class ApiServer:
         ready = {**live, "informer-sync": _healthy, "poststarthook/bootstrap-objects": self._start_problem}
         health = Health({"livez": live, "healthz": live, "readyz": {**ready, "shutdown": _healthy}})
         self.pages = Pages(health, self.discovery, self.tokens, self._address)
-        self.metrics = Metrics(self.store)
+        self.metrics = Metrics(self.store, self.catalog)
         self.pages.add("/metrics", self.metrics.page)
         self.pages.add_finder(OpenApi(self.catalog, builtin_schemas().published).page)
 
@@ -264,6 +268,8 @@ class ApiServer:
             access_log=None,
             # A compressed body would be a way around the limit; Kubernetes reads none either.
             auto_decompress=False,
+            max_line_size=_MAX_HEAD_LINE_BYTES,
+            max_field_size=_MAX_HEAD_LINE_BYTES,
         )
         context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
@@ -274,10 +280,12 @@ class ApiServer:
             settings.bind.split(","),
             settings.port,
             ssl=context,
-            backlog=1024,
+            backlog=_BACKLOG,
+            ssl_handshake_timeout=_HANDSHAKE_SECONDS if context is not None else None,
             reuse_address=True,
             start_serving=False,
         )
+        self.spawn(self._http.drop_slow_heads(), "slow connections")
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

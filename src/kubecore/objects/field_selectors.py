@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from kubecore.objects.selectors import SelectorError
 
@@ -19,6 +20,17 @@ class FieldRequirement:
 
 
 @dataclass(frozen=True, slots=True)
+class _Condition:
+    """All that is wanted of one field."""
+
+    equal: set[str]
+    unequal: set[str]
+
+    def holds(self, value: str) -> bool:
+        return value not in self.unequal and (not self.equal or self.equal == {value})
+
+
+@dataclass(frozen=True)
 class FieldSelector:
     """Conditions on fields which must all hold."""
 
@@ -31,10 +43,16 @@ class FieldSelector:
 
     def matches(self, values: Mapping[str, str]) -> bool:
         """Whether the selectable fields `values` meet all conditions; an absent field is the empty string."""
-        return all(
-            (values.get(requirement.field, "") == requirement.value) is requirement.equal
-            for requirement in self.requirements
-        )
+        return all(condition.holds(values.get(field, "")) for field, condition in self._conditions.items())
+
+    @cached_property
+    def _conditions(self) -> Mapping[str, _Condition]:
+        """One for each field: there are few fields, but may be many requirements."""
+        found: dict[str, _Condition] = {}
+        for requirement in self.requirements:
+            condition = found.setdefault(requirement.field, _Condition(set(), set()))
+            (condition.equal if requirement.equal else condition.unequal).add(requirement.value)
+        return found
 
     def exact(self, field: str) -> str | None:
         """The value that `field` must have, where the selector says so (``metadata.name=x``)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from kubecore.json import JsonObject
@@ -34,6 +35,11 @@ _OPERATOR_OF_SYMBOL: Final = {
 _BINARY_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 _OPERATOR_OF_OBJECT: Final = {"In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExist": DOES_NOT_EXIST}
 _TOKEN: Final = re.compile(r"[ \t\r\n]*(?:(==|!=|[=!(),<>])|([^=!(),<> \t\r\n]+)|$)")
+_CHOOSING: Final = frozenset({IN, "=", "=="})
+_EXCLUDING: Final = frozenset({NOT_IN, "!="})
+_MET_BY_ABSENCE: Final = _EXCLUDING | {DOES_NOT_EXIST}
+_FEW: Final = 8
+"""So many conditions are looked at one after another."""
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
@@ -41,7 +47,7 @@ class SelectorError(ValueError):
     """A selector cannot be understood; the text is the API's message."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Requirement:
     """One condition on one label. `values` are sorted; ``=`` and ``==`` behave as ``in``."""
 
@@ -49,14 +55,18 @@ class Requirement:
     operator: str
     values: tuple[str, ...] = ()
 
+    @cached_property
+    def _value_set(self) -> frozenset[str]:
+        return frozenset(self.values)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether `labels` meet the condition. A missing label meets ``notin`` and ``!=``."""
         value = labels.get(self.key)
         operator = self.operator
-        if operator in {IN, "=", "=="}:
-            return value is not None and value in self.values
-        if operator in {NOT_IN, "!="}:
-            return value is None or value not in self.values
+        if operator in _CHOOSING:
+            return value is not None and value in self._value_set
+        if operator in _EXCLUDING:
+            return value is None or value not in self._value_set
         if operator == EXISTS:
             return self.key in labels
         if operator == DOES_NOT_EXIST:
@@ -81,7 +91,29 @@ def _is_int64(text: str) -> bool:
     return _INTEGER.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
 
 
-@dataclass(frozen=True, slots=True)
+def _merged(requirements: list[Requirement]) -> list[Requirement]:
+    """What conditions on one key come to together: at most one of each kind."""
+    key = requirements[0].key
+    by_operator: dict[str, list[Requirement]] = {}
+    for each in requirements:
+        kind = IN if each.operator in _CHOOSING else NOT_IN if each.operator in _EXCLUDING else each.operator
+        by_operator.setdefault(kind, []).append(each)
+    merged = []
+    for operator, alike in by_operator.items():
+        if operator == IN:
+            values = set(alike[0].values).intersection(*(each.values for each in alike[1:]))
+        elif operator == NOT_IN:
+            values = set().union(*(each.values for each in alike))
+        elif operator in {GREATER, LESS}:
+            bound = (max if operator == GREATER else min)(alike, key=lambda each: int(each.values[0]))
+            values = set(bound.values)
+        else:
+            values = set()
+        merged.append(Requirement(key, operator, tuple(values)))
+    return merged
+
+
+@dataclass(frozen=True)
 class LabelSelector:
     """Conditions which must all hold. Without any it matches everything, unless it `is_nothing`."""
 
@@ -94,11 +126,29 @@ class LabelSelector:
         return not self.requirements and not self.is_nothing
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether all conditions hold for `labels` (None counts as no labels)."""
+        """Whether all conditions hold for `labels` (None counts as no labels).
+
+        It takes as long as there are labels, not as there are conditions: those that a missing label meets
+        are looked at only for labels which are there, and the others cannot be on more keys than those.
+        """
         if self.is_nothing:
             return False
         labels = labels or {}
-        return all(requirement.matches(labels) for requirement in self.requirements)
+        if len(self.requirements) <= _FEW:
+            return all(requirement.matches(labels) for requirement in self.requirements)
+        wanted, by_key = self._index
+        if not wanted <= labels.keys():
+            return False
+        return all(requirement.matches(labels) for key in labels for requirement in by_key.get(key, ()))
+
+    @cached_property
+    def _index(self) -> tuple[frozenset[str], Mapping[str, Sequence[Requirement]]]:
+        """Keys that must be there, and the conditions on each key (on one key, sets of values are merged)."""
+        grouped: dict[str, list[Requirement]] = {}
+        for requirement in self.requirements:
+            grouped.setdefault(requirement.key, []).append(requirement)
+        wanted = frozenset(each.key for each in self.requirements if each.operator not in _MET_BY_ABSENCE)
+        return wanted, {key: _merged(each) for key, each in grouped.items()}
 
     def __str__(self) -> str:
         return ",".join(str(requirement) for requirement in self.requirements)

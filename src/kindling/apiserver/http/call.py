@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -19,6 +20,8 @@ from .request_info import RequestInfo
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
 _MAX_MANAGER_BYTES = 128
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_MAX_DIGITS = 64
 
 
 @dataclass(slots=True)
@@ -47,12 +50,12 @@ class Call:
         value = self.query.get(name)
         if value is None or value == "":
             return None
-        try:
-            return int(value)
-        except ValueError as error:
-            raise errors.bad_request(
-                f"strconv.ParseInt: parsing {fields.go_quote(value)}: invalid syntax"
-            ) from error
+        problem = "" if _INTEGER.fullmatch(value) else "invalid syntax"
+        if not problem and (len(value) > _MAX_DIGITS or not -(2**63) <= int(value) < 2**63):
+            problem = "value out of range"
+        if problem:
+            raise errors.bad_request(f"strconv.ParseInt: parsing {fields.go_quote(value)}: {problem}")
+        return int(value)
 
     @property
     def user_agent_manager(self) -> str:

@@ -7,16 +7,31 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from ..registry.context import UserInfo
 from ..registry.heavy import HeavyWork, Share
 
+HEAD_SECONDS = 32.0
+"""How long the head of a request may take to arrive, as Kubernetes' server gives it."""
+_TOO_LONG = "431 Request Header Fields Too Large"
+_NOT_HTTP = "400 Bad Request"
+
 
 class Connection(RequestHandler):
     """One client connection; remembers who its certificate belongs to."""
 
-    __slots__ = ("certificate", "closers", "heavy", "share", "tunnel", "writable")
+    __slots__ = (
+        "certificate",
+        "closers",
+        "heavy",
+        "is_serving",
+        "share",
+        "tunnel",
+        "waiting_since",
+        "writable",
+    )
 
     def __init__(self, manager: web.Server, heavy: HeavyWork, **options: Any) -> None:
         super().__init__(manager, **options)
@@ -26,6 +41,9 @@ class Connection(RequestHandler):
         self.closers: set[Callable[[], None]] = set()
         self.certificate: tuple[UserInfo, str] | Literal[False] | None = None
         """User and issuer of the client's certificate. None: not looked at yet; False: there is none."""
+        self.is_serving = False
+        self.waiting_since: float | None = asyncio.get_running_loop().time()
+        """Since when the head of a request is awaited; None while one is served or the connection idles."""
         self.tunnel: Callable[[bytes], None] | None = None
         """Once set, bytes from the client go there unread."""
         self.writable = asyncio.Event()
@@ -36,8 +54,35 @@ class Connection(RequestHandler):
         """Bytes for the HTTP parser, or for the tunnel."""
         if self.tunnel is not None:
             self.tunnel(data)
-        else:
-            super().data_received(data)
+            return
+        if self.waiting_since is None and not self.is_serving:
+            self.waiting_since = asyncio.get_running_loop().time()
+        super().data_received(data)
+
+    def begin_request(self) -> None:
+        """A request's head is complete."""
+        self.is_serving, self.waiting_since = True, None
+
+    def end_request(self) -> None:
+        """The request is answered: give back what it took."""
+        self.is_serving = False
+        self.share.give_back()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """What is no HTTP is answered as Go's server does: briefly, and without repeating it."""
+        if status < 500:
+            too_long = isinstance(exc, LineTooLong) or "Too many headers" in (message or "")
+            text = _TOO_LONG if too_long else _NOT_HTTP
+            response = web.Response(status=int(text[:3]), text=text)
+            response.force_close()
+            return response
+        return super().handle_error(request, status, exc, message)
 
     def pause_writing(self) -> None:
         """The client's buffers are full."""
@@ -72,6 +117,18 @@ class HttpServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         return Connection(self, self._heavy, loop=self._loop, **self._options)
+
+    async def drop_slow_heads(self) -> None:
+        """Close connections whose clients send the head of a request too slowly, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(HEAD_SECONDS / 16)
+            due = loop.time() - HEAD_SECONDS
+            for connection in list(self.connections):
+                if not isinstance(connection, Connection) or connection.transport is None:
+                    continue
+                if connection.waiting_since is not None and connection.waiting_since < due:
+                    connection.transport.abort()
 
     def end_streams(self) -> None:
         """Let all watches and tunnels end, which would otherwise outlast any patience at a stop."""

@@ -11,9 +11,11 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from ..discovery.version import MAJOR, MINOR, git_version
+from ..registry.catalog import Catalog
 from ..storage.store import Store
 from .answers import Answer
 from .call import Call
+from .request_info import RequestInfo
 
 _BUCKETS = (
     0.005,
@@ -74,7 +76,8 @@ class _StoredObjects:
 class Metrics:
     """Observes finished requests and shows everything at /metrics."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, catalog: Catalog) -> None:
+        self._catalog = catalog
         self._registry = CollectorRegistry()
         labels = ("verb", "group", "version", "resource", "subresource", "scope")
         self._requests = Counter(
@@ -125,23 +128,24 @@ class Metrics:
     def observe(self, call: Call, status: int, seconds: float) -> None:
         """Count a finished request."""
         info = call.info
-        scope = "cluster"
-        if info.is_resource:
-            scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
-        labels = (
-            _VERBS.get(info.verb, call.request.method),
-            info.group,
-            info.version,
-            info.resource if status != 404 or info.name else "",
-            info.subresource if status != 404 else "",
-            scope,
-        )
+        labels = (_VERBS.get(info.verb, call.request.method), *self._resource_labels(info))
         self._requests.labels(*labels, str(status)).inc()
         if info.verb != "watch":
             child = self._children.get(labels)
             if child is None:
                 child = self._children[labels] = self._seconds.labels(*labels)
             child.observe(seconds)
+
+    def _resource_labels(self, info: RequestInfo) -> tuple[str, ...]:
+        """Labels of what is served; whatever else clients write into paths must not become series."""
+        if not info.is_resource:
+            return "", "", "", "", "cluster"
+        scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+        definition = self._catalog.find(info.group, info.version, info.resource)
+        if definition is None:
+            return "", "", "", "", scope
+        subresource = info.subresource if info.subresource in definition.subresources else ""
+        return info.group, info.version, info.resource, subresource, scope
 
     async def page(self, call: Call) -> Answer:
         """The text that Prometheus reads."""

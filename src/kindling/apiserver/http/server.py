@@ -67,11 +67,15 @@ class RequestServer:
         info = parse(request.method, raw_path)
         audit_id = request.headers.get("Audit-ID") or new_uuid()
         call = Call(request, info, UserInfo(""), request.query, Media(), audit_id=audit_id)
-        try:
+        connection = request.protocol
+        if not isinstance(connection, Connection):
             response = await self._respond(call)
-        finally:
-            if isinstance(request.protocol, Connection):
-                request.protocol.share.give_back()
+        else:
+            connection.begin_request()
+            try:
+                response = await self._respond(call)
+            finally:
+                connection.end_request()
         seconds = time.monotonic() - started
         for observe in self._routes.observers:
             observe(call, response.status, seconds)

@@ -19,7 +19,8 @@ from . import answers, options_check, reading, tables
 from .call import Call
 from .connection import Connection
 from .media import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML
-from .watching import Watch, WatchQuery
+from .outflow import Outflow
+from .watching import Shape, Watch, WatchQuery
 
 _WATCH_TYPES = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 
@@ -29,6 +30,7 @@ class WatchRequests:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._outflow = Outflow()
 
     async def serve(self, call: Call, definition: ResourceDefinition) -> web.StreamResponse:
         if call.media.type == YAML:
@@ -54,21 +56,14 @@ class WatchRequests:
         wanted = reading.selected(call, definition)
         if definition.resource.namespaced and call.info.namespace:
             query.prefix = f"{call.info.namespace}/"
-        watch = Watch(
-            self._registry,
-            definition,
-            query,
-            wanted,
+        media = call.media
+        shape = Shape(
             head=encoding.header(definition),
             render=self._renderer(call, definition),
-            frame_key=(
-                definition,
-                call.media.as_kind,
-                call.media.as_version,
-                call.query.get("includeObject"),
-            ),
+            frame_key=(definition, media.as_kind, media.as_version, call.query.get("includeObject")),
             bookmark=self._bookmark(call, definition),
         )
+        watch = Watch(self._registry, definition, query, wanted, shape, self._outflow)
         response = web.StreamResponse(headers={"Content-Type": JSON, **_common_headers(call)})
         for header in answers.warning_headers(call.warnings):
             response.headers.add(*header)

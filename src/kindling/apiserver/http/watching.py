@@ -18,9 +18,12 @@ from ..registry.definition import ResourceDefinition
 from ..registry.reads import Matcher
 from ..registry.registry import Registry
 from ..storage.store import ADDED, DELETED, MODIFIED, Compacted, Event, Item
+from .connection import Connection
+from .outflow import BIG_BYTES, Outflow
 
 _MAX_BACKLOG_BYTES = 4 * 1024 * 1024
-"""A watcher that lets more than this pile up is cut off; it resumes from where it was."""
+_MIN_BACKLOG_EVENTS = 16
+"""A watcher that lets more than both pile up is cut off; it resumes from where it was."""
 _BOOKMARK_SECONDS = 60.0
 _BOOKMARK_BEFORE_END_SECONDS = 2.0
 _MIN_TIMEOUT_SECONDS = 1800
@@ -76,8 +79,20 @@ def departed(event: Event) -> Item:
     return event.departed or event.item
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a watch shows objects. `render` is None for plain JSON in the definition's own version."""
+
+    head: bytes
+    """What encodings of that version begin with."""
+    render: Render | None
+    frame_key: object
+    """Watches with equal keys show an event in the same bytes."""
+    bookmark: Callable[[int, JsonObject], bytes]
+
+
 class Watch:
-    """One watcher's connection. `render` is None for plain JSON in the definition's own version."""
+    """One watcher's connection."""
 
     def __init__(
         self,
@@ -85,23 +100,21 @@ class Watch:
         definition: ResourceDefinition,
         query: WatchQuery,
         wanted: Matcher,
-        *,
-        head: bytes,
-        render: Render | None,
-        frame_key: object,
-        bookmark: Callable[[int, JsonObject], bytes],
+        shape: Shape,
+        outflow: Outflow,
     ) -> None:
         self._registry = registry
         self._definition = definition
         self._query = query
         self._wanted = wanted
-        self._head = head
-        self._render = render
-        self._frame_key = frame_key
-        self._bookmark = bookmark
+        self._shape = shape
+        self._outflow = outflow
         self._transport: asyncio.Transport | None = None
+        self._connection: Connection | None = None
         self._late: asyncio.Queue[Event] = asyncio.Queue()
-        """Events that need a conversion, which may take time; order is kept by queueing all behind them."""
+        """Events that must wait for a conversion, or for the client to read; all others queue up behind
+        them. They are shared with other watchers, unlike what lies in a connection's buffers."""
+        self._late_bytes = 0
         self._converting = False
         self._sent_revision = 0
         self._ended = asyncio.Event()
@@ -113,6 +126,8 @@ class Watch:
     async def run(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
         """Serve until the time is over or the client goes away. `response` is prepared, headers are sent."""
         self._transport = request.transport
+        if isinstance(request.protocol, Connection):
+            self._connection = request.protocol
         store = self._registry.store
         bucket = self._definition.storage_prefix
         unsubscribe: Callable[[], None] | None = None
@@ -162,29 +177,37 @@ class Watch:
             await self._send_item(event_type, item, None)
         if self._query.send_initial_events and self._query.bookmarks:
             annotations = {"k8s.io/initial-events-end": "true"}
-            self._write(frame("BOOKMARK", self._bookmark(revision, {"annotations": annotations})))
+            self._write(frame("BOOKMARK", self._shape.bookmark(revision, {"annotations": annotations})))
         self._sent_revision = revision
 
     def _on_event(self, event: Event) -> None:
         """A change was committed: write it now, or queue it where something before it still takes time."""
         if not event.item.path.startswith(self._query.prefix):
             return
-        if self._converting:
-            self._late.put_nowait(event)
+        if self._converting or (self._connection is not None and not self._connection.writable.is_set()):
+            self._delay(event)
             return
         seen = seen_as(event, self._wanted)
         if seen is None:
             return
         event_type, item = seen
-        if self._render is None and item.value.startswith(self._head):
-            key = (self._frame_key, event_type, item is event.item)
+        is_small = len(item.value) < BIG_BYTES
+        if is_small and self._shape.render is None and item.value.startswith(self._shape.head):
+            key = (self._shape.frame_key, event_type, item is event.item)
             data = event.frames.get(key)
             if data is None:
                 data = event.frames[key] = frame(event_type, item.value)
             self._write(data)
             return
+        self._delay(event)
+
+    def _delay(self, event: Event) -> None:
+        """Queue an event that cannot be written now."""
         self._converting = True
         self._late.put_nowait(event)
+        self._late_bytes += len(event.item.value)
+        if self._late_bytes > _MAX_BACKLOG_BYTES and self._late.qsize() > _MIN_BACKLOG_EVENTS:
+            self._cut_off()
 
     async def _send_late(self) -> None:
         """Send queued events in order; when none is left, events are written directly again."""
@@ -192,25 +215,44 @@ class Watch:
             if self._late.empty():
                 self._converting = False
             event = await self._late.get()
+            self._late_bytes -= len(event.item.value)
             self._converting = True
             seen = seen_as(event, self._wanted)
             if seen is not None:
                 await self._send_item(seen[0], seen[1], event)
 
     async def _send_item(self, event_type: str, item: Item, event: Event | None) -> None:
-        key = (self._frame_key, event_type, event is not None and item is event.item)
+        key = (self._shape.frame_key, event_type, event is not None and item is event.item)
         data = event.frames.get(key) if event is not None else None
         if data is None:
-            if self._render is not None:
-                body = await self._render(item, event_type)
-            elif item.value.startswith(self._head):
+            if self._shape.render is not None:
+                body = await self._shape.render(item, event_type)
+            elif item.value.startswith(self._shape.head):
                 body = item.value
             else:
                 body = (await self._registry.values(self._definition, [item]))[0]
             data = frame(event_type, body)
             if event is not None:
                 event.frames[key] = data
-        self._write(data)
+        await self._write_when_read(data)
+
+    async def _write_when_read(self, data: bytes) -> None:
+        """Write once the client has read what was written before."""
+        connection, transport = self._connection, self._transport
+        if connection is None or transport is None:
+            self._write(data)
+            return
+        if not connection.writable.is_set():
+            await connection.writable.wait()
+        if len(data) < BIG_BYTES:
+            self._write(data)
+        elif not transport.is_closing():
+            await self._outflow.send(connection, transport, data)
+
+    def _cut_off(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        self._ended.set()
 
     def _write(self, data: bytes) -> None:
         transport = self._transport
@@ -218,9 +260,6 @@ class Watch:
             self._ended.set()
             return
         transport.write(data)
-        if transport.get_write_buffer_size() > _MAX_BACKLOG_BYTES:
-            transport.abort()
-            self._ended.set()
 
     def _expire(self, error: Compacted) -> None:
         message = f"too old resource version: {self._query.resource_version} ({error.oldest})"
@@ -243,4 +282,4 @@ class Watch:
                 await asyncio.wait_for(self._ended.wait(), pause)
             except TimeoutError:
                 if self._query.bookmarks and loop.time() < end - 0.001 and not self._converting:
-                    self._write(frame("BOOKMARK", self._bookmark(self._registry.store.revision, {})))
+                    self._write(frame("BOOKMARK", self._shape.bookmark(self._registry.store.revision, {})))

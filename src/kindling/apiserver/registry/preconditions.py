@@ -12,6 +12,8 @@ from .context import RequestContext
 from .definition import ResourceDefinition, Strategy
 from .registry import object_path
 
+_MAX_DIGITS = 64
+
 
 def check_resource_version(
     ctx: RequestContext,
@@ -35,17 +37,26 @@ def check_resource_version(
 
 def parse_resource_version(text: str) -> int:
     """The number of a resourceVersion; StatusError (500, as Kubernetes answers) when it is none."""
-    if text.isascii() and text.isdigit():
-        return int(text)
-    raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax")
+    problem = _unsigned_problem(text)
+    if problem:
+        raise errors.plain_internal(f"strconv.ParseUint: parsing {fields.go_quote(text)}: {problem}")
+    return int(text)
+
+
+def _unsigned_problem(text: str) -> str:
+    """What Go has against a text as a number of 64 bits without sign; empty when it is one."""
+    if not (text.isascii() and text.isdigit()):
+        return "invalid syntax"
+    return "" if len(text) <= _MAX_DIGITS and int(text) < 2**64 else "value out of range"
 
 
 def parse_list_version(text: str) -> int:
     """The number of the resourceVersion of a get, list or watch; StatusError (400) when it is none."""
-    if text.isascii() and text.isdigit():
+    complaint = _unsigned_problem(text)
+    if not complaint:
         return int(text)
     problem = fields.invalid(
-        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: invalid syntax"
+        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: {complaint}"
     )
     raise errors.bad_request(f"Invalid value: {problem.message()}")
 
