@@ -32,8 +32,8 @@ _START_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
-# A file system of its own, for the one that the folder is on may forbid devices. The product's image has mount
-# as a part of busybox only.
+# A file system of its own, for the one that the folder is on may forbid devices. The product's image has no
+# other mount than busybox's.
 _OWN_KVM = """
 busybox mount -t tmpfs -o mode=0755 own-kvm "$1"
 mknod "$1/kvm" c "$3" "$4"
