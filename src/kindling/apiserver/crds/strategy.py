@@ -42,6 +42,7 @@ class DefinitionStrategy(BuiltinStrategy):
         for version, schema in zip(all_versions(obj), schemas, strict=True):
             if schema is not None:
                 _drop_null_defaults(schema)
+                _drop_shapeless_items(schema.get("openAPIV3Schema"))
                 version["schema"] = schema
 
     def complete(self, obj: JsonObject) -> None:
@@ -134,3 +135,19 @@ def _drop_null_defaults(schema: Any) -> None:
         for key, value in schema.items():
             if key not in ("default", "enum", "example"):
                 _drop_null_defaults(value)
+
+
+def _drop_shapeless_items(schema: Any) -> None:
+    """``items`` that are neither a schema nor a list of them decode to nothing."""
+    if not isinstance(schema, dict):
+        return
+    if "items" in schema and not isinstance(schema["items"], dict | list):
+        del schema["items"]
+    for key in ("properties", "patternProperties", "definitions"):
+        for child in (schema.get(key) or {}).values():
+            _drop_shapeless_items(child)
+    for key in ("items", "additionalProperties", "additionalItems", "not"):
+        _drop_shapeless_items(schema.get(key))
+    for key in ("allOf", "anyOf", "oneOf"):
+        for child in schema.get(key) or ():
+            _drop_shapeless_items(child)

@@ -26,6 +26,7 @@ _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _MICRO_TIME = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
 _TIME_TYPES = ("io.k8s.apimachinery.pkg.apis.meta.v1.Time", _MICRO_TIME)
+_JSON_SCHEMA = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 _QUANTITY_FORM = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _INT_BITS = {"int32": 32, "int64": 64}
 
@@ -75,7 +76,8 @@ def type_error(document: JsonObject, schema: Schema, raw: bytes = b"") -> str:
         found = mismatch.found
         if found == "number" and mismatch.go_type in _INT_BITS:
             found = f"number {_literal(raw, mismatch.place.keys, mismatch.value)}"
-        where = f"Go struct field {mismatch.place.struct}.{mismatch.place.path}"
+        place = mismatch.place
+        where = f"Go struct field {place.struct}.{place.path}" if place.struct else "Go value"
         return f"json: cannot unmarshal {found} into {where} of type {mismatch.go_type}"
     except _Other as other:
         return str(other)
@@ -105,6 +107,12 @@ def _compile(schema: Schema) -> _Check:
         return _check_micro_time
     if schema.definition in _TIME_TYPES or schema.format == "date-time":
         return _check_time
+    if schema.definition in (
+        f"{_JSON_SCHEMA}OrArray",
+        f"{_JSON_SCHEMA}OrBool",
+        f"{_JSON_SCHEMA}OrStringArray",
+    ):
+        return _schema_or_other(schema)
     if schema.int_or_string:
         return _check_int_or_string
     if schema.type in ("object", "") and schema.properties:
@@ -134,6 +142,31 @@ def _struct(schema: Schema) -> _Check:
                 found = checks[key] = node.derive(_compile) if node is not None else _accept
             if found is not _accept:
                 found(child, place.field(name, key))
+
+    return check
+
+
+def _schema_or_other(schema: Schema) -> _Check:
+    """A value that decodes itself: a JSON schema or, by the definition's name, what else it may be.
+
+    The decoder starts anew there, so what it says names neither struct nor path around it. What is neither
+    object nor list is skipped where lists are possible.
+    """
+    inner = schema.branch({"$ref": _JSON_SCHEMA}).derive
+    or_bool = (schema.definition or "").endswith("OrBool")
+    of_strings = (schema.definition or "").endswith("OrStringArray")
+    strings = _typed(str, "string")
+
+    def check(value: Any, place: _Place) -> None:
+        here = _Place("", "", place.keys)
+        if type(value) is dict:
+            inner(_compile)(value, here)
+        elif or_bool and type(value) is not bool and value is not None:
+            raise _Other("boolean or JSON schema expected")
+        elif type(value) is list:
+            for index, child in enumerate(value):
+                one = strings if of_strings else inner(_compile)
+                one(child, here.element(index))
 
     return check
 

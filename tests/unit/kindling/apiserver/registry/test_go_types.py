@@ -1,0 +1,54 @@
+"""Values of wrong types inside schemas, which decode themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kindling.apiserver.crds import strategy
+from kindling.apiserver.kinds.schemas import builtin_schemas
+from kindling.apiserver.registry import go_types
+from kubecore.json import JsonObject
+
+
+def definition(schema: Any) -> JsonObject:
+    """A CustomResourceDefinition with one version."""
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {"metadata": {"name": "x"}, "spec": {"group": "g.example", "versions": [version]}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (
+            {"items": {"required": 1}},
+            "json: cannot unmarshal number into Go struct field JSONSchemaProps.required of type []string",
+        ),
+        (
+            {"properties": {"a": {"items": [{"properties": {"b": {"type": 7}}}]}}},
+            "json: cannot unmarshal number into Go struct field "
+            "JSONSchemaProps.properties.type of type string",
+        ),
+        (
+            {"additionalProperties": {"nullable": "yes"}},
+            "json: cannot unmarshal string into Go struct field JSONSchemaProps.nullable of type bool",
+        ),
+        ({"additionalProperties": 3}, "boolean or JSON schema expected"),
+        (
+            {"dependencies": {"a": ["b", 4]}},
+            "json: cannot unmarshal number into Go value of type string",
+        ),
+        ({"additionalProperties": True, "items": "odd", "dependencies": {"a": ["b"]}}, ""),
+    ],
+)
+def test_schemas_inside_schemas_are_checked(schema: JsonObject, said: str) -> None:
+    kind = builtin_schemas().kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
+    assert go_types.type_error(definition(schema), kind) == said
+
+
+def test_items_of_neither_form_vanish() -> None:
+    crd = definition({"type": "array", "items": "odd", "properties": {"items": {"items": 3}}})
+    strategy.definition().strategy.default(crd)
+    (version,) = crd["spec"]["versions"]
+    assert version["schema"]["openAPIV3Schema"] == {"type": "array", "properties": {"items": {}}}
