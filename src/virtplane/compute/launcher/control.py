@@ -23,16 +23,21 @@ _LIMIT = 1 << 20
 
 
 class ControlServer:
-    """Accepts connections and hands each request to `handle`, which returns the answer."""
+    """Accepts connections and hands each request to `handle`, which returns the answer.
+
+    `left_alone` is called when the last connection has ended.
+    """
 
     def __init__(
         self,
         settings: Settings,
         selector: selectors.BaseSelector,
         handle: Callable[[dict[str, Any]], dict[str, Any]],
+        left_alone: Callable[[], None],
     ) -> None:
         self._selector = selector
         self._handle = handle
+        self._left_alone = left_alone
         self._buffers: dict[socket.socket, bytes] = {}
         self._settings = settings
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -96,3 +101,5 @@ class ControlServer:
         if self._buffers.pop(connection, None) is not None:
             self._selector.unregister(connection)
             connection.close()
+            if not self._buffers:
+                self._left_alone()

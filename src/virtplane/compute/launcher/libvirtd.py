@@ -94,12 +94,16 @@ class LibvirtDaemon:
         if self._pid is not None:
             os.kill(self._pid, signal.SIGTERM)
 
-    def shut_domain_down(self, domain: str) -> None:
-        """ACPI shutdown without virt-handler's help; when virsh cannot, the grace period decides."""
+    def shut_domain_down(self, domain: str) -> int | None:
+        """Begin an ACPI shutdown without virt-handler's help: the process that asks, None without virsh.
+
+        When it cannot, the grace period decides.
+        """
         uri = f"qemu+unix:///session?socket={self._settings.libvirt_socket}"
         virsh = program("virsh")
-        if virsh is not None:
-            os.posix_spawn(virsh, [virsh, "-q", "-c", uri, "shutdown", domain], self._environment())
+        if virsh is None:
+            return None
+        return os.posix_spawn(virsh, [virsh, "-q", "-c", uri, "shutdown", domain], self._environment())
 
     @property
     def _drivers(self) -> str:

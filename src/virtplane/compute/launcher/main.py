@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from virtplane.compute.launcher.settings import Settings
 
 _RESTART_SECONDS = 1.0
+_SHUTDOWN_REPEAT_SECONDS = 5.0
+"""A guest that still boots does not hear the power button."""
+
 _LAST_WORD_SECONDS = 5.0
 """How long virt-handler has, after the guest ended during a termination, to read why."""
 
@@ -32,12 +35,15 @@ class Launcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._selector = selectors.DefaultSelector()
-        self._control = ControlServer(settings, self._selector, self._handle)
+        self._control = ControlServer(settings, self._selector, self._handle, self._left_alone)
         self._libvirt = LibvirtDaemon(settings)
         self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
         self._exit_code: int | None = None
         self._restart_at: float | None = None
         self._kill_at: float | None = None
+        self._press_at: float | None = None
+        self._pressing: int | None = None
+        """The process that presses the power button while virt-handler is not there to do it."""
 
     def run(self) -> int:
         """Serve until told to exit, or until the guest is gone after a termination signal."""
@@ -103,7 +109,17 @@ class Launcher:
         if self._control.connected:
             self._control.send({"event": "terminating"})
         else:
-            self._libvirt.shut_domain_down(f"{self._settings.namespace}_{self._settings.name}")
+            self._press_power_button()
+
+    def _left_alone(self) -> None:
+        if self._kill_at is not None:
+            self._press_power_button()
+
+    def _press_power_button(self) -> None:
+        self._press_at = None
+        if self._pressing is None:
+            domain = f"{self._settings.namespace}_{self._settings.name}"
+            self._pressing = self._libvirt.shut_domain_down(domain)
 
     def _reap(self) -> None:
         while True:
@@ -117,6 +133,9 @@ class Launcher:
                 self._libvirt.reaped()
                 self._restart_at = time.monotonic() + _RESTART_SECONDS
                 self._control.send({"event": "libvirt-ended", "status": status})
+            elif pid == self._pressing:
+                self._pressing = None
+                self._press_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
             elif self._kill_at is not None and not self._control.connected:
                 # The guest's process ended during a termination and nobody is there to say so.
                 self._exit_code = 0
@@ -124,7 +143,8 @@ class Launcher:
                 self._kill_at = min(self._kill_at, time.monotonic() + _LAST_WORD_SECONDS)
 
     def _next_timeout(self) -> float | None:
-        moments = [moment for moment in (self._restart_at, self._kill_at) if moment is not None]
+        planned = (self._restart_at, self._kill_at, self._press_at)
+        moments = [moment for moment in planned if moment is not None]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
     def _on_time(self) -> None:
@@ -132,6 +152,10 @@ class Launcher:
         if self._restart_at is not None and now >= self._restart_at:
             self._restart_at = None
             self._libvirt.start()
+        if self._press_at is not None and now >= self._press_at:
+            self._press_at = None
+            if not self._control.connected:
+                self._press_power_button()
         if self._kill_at is not None and now >= self._kill_at:
             self._exit_code = 0
 
