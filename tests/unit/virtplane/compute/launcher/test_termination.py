@@ -1,7 +1,8 @@
-"""What a launcher does when it is told to end: virt-handler shuts the guest down, or else it does so itself."""
+"""A launcher that is told to end: virt-handler shuts the guest down, or else the launcher does."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,15 @@ class Control:
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> main.Launcher:
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[main.Launcher]:
     options = ["--name", "vm", "--uid", "u", "--namespace", "ns", "--grace-period-seconds", "60"]
     options += ["--kubevirt-share-dir", str(tmp_path), "--private-dir", str(tmp_path)]
     made = main.Launcher(parse([*options, "--runtime-dir", str(tmp_path)]))
+    made._control._listener.close()
     monkeypatch.setattr(made, "_libvirt", Daemon())
     monkeypatch.setattr(made, "_control", Control())
-    return made
+    yield made
+    made._selector.close()
 
 
 def _pressed(launcher: main.Launcher) -> int:
