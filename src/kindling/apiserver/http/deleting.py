@@ -38,7 +38,7 @@ class Deleting:
         wanted = reading.selected(call, definition)
         options = await _delete_options(call)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced else ""
-        listing = reads.list_items(self._registry.store, definition.storage_prefix, prefix, query, wanted)
+        listing = await reads.list_items(self._registry, definition, prefix, query, wanted)
         documents: list[JsonObject] = []
         for item in listing.items:
             ctx = self._context(call, definition, dict(options))

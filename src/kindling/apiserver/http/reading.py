@@ -92,7 +92,7 @@ class Reading:
         query = list_query(call)
         wanted = selected(call, definition)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced and call.info.namespace else ""
-        listing = reads.list_items(self._registry.store, definition.storage_prefix, prefix, query, wanted)
+        listing = await reads.list_items(self._registry, definition, prefix, query, wanted)
         if not definition.recorded:
             listing.metadata.pop("resourceVersion")
         media = call.media

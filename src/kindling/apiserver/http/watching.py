@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -133,7 +133,7 @@ class Watch:
         unsubscribe: Callable[[], None] | None = None
         try:
             try:
-                initial = self._initial_events()
+                initial = self._candidates()
             except Compacted as error:
                 self._expire(error)
                 return
@@ -152,7 +152,8 @@ class Watch:
             if unsubscribe is not None:
                 unsubscribe()
 
-    def _initial_events(self) -> list[tuple[str, Item]]:
+    def _candidates(self) -> list[Item | Event]:
+        """What the watch begins with, selected or not: the objects of now, or what happened since."""
         query, store = self._query, self._registry.store
         bucket = self._definition.storage_prefix
         since = int(query.resource_version or 0)
@@ -160,20 +161,30 @@ class Watch:
         if wants_state is None:
             wants_state = since == 0
         if wants_state:
-            page = store.list(bucket, query.prefix)
-            return [(ADDED, item) for item in page.items if self._wanted.matches(item)]
+            return list(store.list(bucket, query.prefix).items)
         if since == 0:
             return []
+        return [event for event in store.history(bucket, since) if event.item.path.startswith(query.prefix)]
+
+    async def _chosen(self, candidates: Sequence[Item | Event]) -> list[tuple[str, Item]]:
+        """The types and objects of those that the watcher sees."""
+        wanted = self._wanted
+        if wanted.is_converting:
+            items = [each if isinstance(each, Item) else each.item for each in candidates]
+            items += [each.previous for each in candidates if isinstance(each, Event) and each.previous]
+            await wanted.prepare(self._registry, items)
         found: list[tuple[str, Item]] = []
-        for event in store.history(bucket, since):
-            if event.item.path.startswith(query.prefix):
-                seen = seen_as(event, self._wanted)
+        for each in candidates:
+            if isinstance(each, Event):
+                seen = seen_as(each, wanted)
                 if seen is not None:
                     found.append(seen)
+            elif wanted.matches(each):
+                found.append((ADDED, each))
         return found
 
-    async def _send_initial(self, initial: list[tuple[str, Item]], revision: int) -> None:
-        for event_type, item in initial:
+    async def _send_initial(self, candidates: list[Item | Event], revision: int) -> None:
+        for event_type, item in await self._chosen(candidates):
             await self._send_item(event_type, item, None)
         if self._query.send_initial_events and self._query.bookmarks:
             annotations = {"k8s.io/initial-events-end": "true"}
@@ -184,7 +195,8 @@ class Watch:
         """A change was committed: write it now, or queue it where something before it still takes time."""
         if not event.item.path.startswith(self._query.prefix):
             return
-        if self._converting or (self._connection is not None and not self._connection.writable.is_set()):
+        is_blocked = self._connection is not None and not self._connection.writable.is_set()
+        if self._converting or is_blocked or self._wanted.is_converting:
             self._delay(event)
             return
         seen = seen_as(event, self._wanted)
@@ -217,9 +229,8 @@ class Watch:
             event = await self._late.get()
             self._late_bytes -= len(event.item.value)
             self._converting = True
-            seen = seen_as(event, self._wanted)
-            if seen is not None:
-                await self._send_item(seen[0], seen[1], event)
+            for event_type, item in await self._chosen([event]):
+                await self._send_item(event_type, item, event)
 
     async def _send_item(self, event_type: str, item: Item, event: Event | None) -> None:
         key = (self._shape.frame_key, event_type, event is not None and item is event.item)

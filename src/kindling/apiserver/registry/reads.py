@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -22,6 +22,7 @@ from kubecore.objects.selectors import (
 from ..storage.store import Compacted, Item, Page, Store
 from .definition import ResourceDefinition
 from .go_json import syntax_error
+from .registry import Registry
 
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 _EXPIRED_EXACT = "The resourceVersion for the provided list is too old."
@@ -49,6 +50,34 @@ class Matcher:
         )
         self.exact_name = field_selector.exact("metadata.name")
         self.everything = self._labels is None and self._fields is None
+        self.is_converting = (
+            self._fields is not None
+            and not self._names_only
+            and definition.custom
+            and (definition.converter is not None or definition.refresh is not None)
+        )
+        """Whether `prepare` must come before `matches`: fields are those of the version that is asked for,
+        objects may be stored in another one."""
+
+    async def prepare(self, registry: Registry, items: Sequence[Item]) -> None:
+        """Take what `matches` looks at from the converted objects. Nothing else may run in between.
+
+        Raises StatusError when objects cannot be converted.
+        """
+        if not self.is_converting:
+            return
+        known = [item.fields for item in items]
+        others = [
+            item
+            for item, values in zip(items, known, strict=True)
+            if values is None or values[0] is not self._definition
+        ]
+        converted = iter(await registry.documents(self._definition, others))
+        for item, values in zip(items, known, strict=True):
+            if values is not None and values[0] is self._definition:
+                item.fields = values
+            else:
+                item.fields = (self._definition, self._of_document(item, next(converted)))
 
     def matches(self, item: Item) -> bool:
         """Whether the item is selected."""
@@ -61,13 +90,16 @@ class Matcher:
         if self._names_only:
             return {"metadata.name": name, "metadata.namespace": namespace}
         if item.fields is None or item.fields[0] is not self._definition:
-            values = {
-                **self._definition.strategy.selectable_fields(item.document()),
-                "metadata.name": name,
-                "metadata.namespace": namespace,
-            }
-            item.fields = (self._definition, values)
+            item.fields = (self._definition, self._of_document(item, item.document()))
         return item.fields[1]
+
+    def _of_document(self, item: Item, document: JsonObject) -> dict[str, str]:
+        namespace, _, name = item.path.rpartition("/")
+        return {
+            **self._definition.strategy.selectable_fields(document),
+            "metadata.name": name,
+            "metadata.namespace": namespace,
+        }
 
 
 def matcher(definition: ResourceDefinition, label_selector: str, field_selector: str) -> Matcher:
@@ -160,8 +192,11 @@ class ExpiredToken(errors.StatusError):
         return {**super().to_status(), "metadata": {"continue": encode_continue(-1, self._start)}}
 
 
-def list_items(store: Store, bucket: str, prefix: str, query: ListQuery, wanted: Matcher) -> Listing:
+async def list_items(
+    registry: Registry, definition: ResourceDefinition, prefix: str, query: ListQuery, wanted: Matcher
+) -> Listing:
     """The page of objects under `prefix` that `query` asks for. Raises StatusError (400, 410, 504)."""
+    store, bucket = registry.store, definition.storage_prefix
     revision, after = _position(store, query)
     continued = bool(query.continue_token)
 
@@ -171,7 +206,9 @@ def list_items(store: Store, bucket: str, prefix: str, query: ListQuery, wanted:
     try:
         if wanted.everything:
             return _plain_page(read, prefix, after, query.limit)
-        return _selected_page(read, prefix, after, query.limit, wanted)
+        page = read(prefix + after if after else "", 0)
+        await wanted.prepare(registry, page.items)
+        return _selected_page(page, prefix, query.limit, wanted)
     except Compacted as error:
         if not continued:
             raise errors.expired(_EXPIRED_EXACT) from error
@@ -204,10 +241,7 @@ def _plain_page(read: Callable[[str, int], Page], prefix: str, after: str, limit
     return Listing(list(page.items), metadata)
 
 
-def _selected_page(
-    read: Callable[[str, int], Page], prefix: str, after: str, limit: int, wanted: Matcher
-) -> Listing:
-    page = read(prefix + after if after else "", 0)
+def _selected_page(page: Page, prefix: str, limit: int, wanted: Matcher) -> Listing:
     metadata: JsonObject = {"resourceVersion": str(page.revision)}
     chosen: list[Item] = []
     for item in page.items:
