@@ -40,9 +40,12 @@ _Job = Row | tuple[list[int], int] | str | None
 class SqliteJournal:
     """See the module; `path` is the database file (its ``-wal`` lies beside it)."""
 
-    def __init__(self, path: Path, *, checkpoint_pages: int = _CHECKPOINT_PAGES) -> None:
+    def __init__(
+        self, path: Path, *, checkpoint_pages: int = _CHECKPOINT_PAGES, vacuum_pages: int = _VACUUM_PAGES
+    ) -> None:
         self.path = path
         self._checkpoint_pages = checkpoint_pages
+        self._vacuum_pages = vacuum_pages
         self._guard = files.Guard(path)
         self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -195,9 +198,9 @@ class SqliteJournal:
         connection = self._opened()
         (unused,) = connection.execute("PRAGMA freelist_count").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
-        if unused > max(_VACUUM_PAGES, pages // 2):
+        if unused > max(self._vacuum_pages, pages // 2):
             # A step frees one page, and only scripts make more than one step of a statement without columns.
-            connection.executescript(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+            connection.executescript(f"PRAGMA incremental_vacuum({self._vacuum_pages})")
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
