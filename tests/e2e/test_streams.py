@@ -226,6 +226,24 @@ def test_virtctl_runs_commands_in_the_guest_by_ssh(guest: Machine, identity: Pat
     assert (done.stdout, done.returncode) == ("streams\n", 7), done.stderr
 
 
+@pytest.mark.feature("CTL-35", "CTL-36")
+def test_virtctl_copies_files_to_the_guest_and_back(guest: Machine, identity: Path, tmp_path: Path) -> None:
+    known = str(tmp_path / "known")
+    options = ("-i", str(identity), "--known-hosts", known, "-t", "-oStrictHostKeyChecking=accept-new")
+    (tmp_path / "sent").write_bytes(bytes(range(256)) * 4096)
+    there = virtctl(guest, "scp", *options, str(tmp_path / "sent"), "root@vmi/streams:/tmp/copied")
+    assert there.returncode == 0, there.stderr
+    back = virtctl(guest, "scp", *options, "root@vmi/streams:/tmp/copied", str(tmp_path / "received"))
+    assert back.returncode == 0, back.stderr
+    assert (tmp_path / "received").read_bytes() == (tmp_path / "sent").read_bytes()
+
+
+def test_virtctl_takes_a_picture_of_the_display(guest: Machine, tmp_path: Path) -> None:
+    done = virtctl(guest, "vnc", "screenshot", "streams", "--file", str(tmp_path / "display.png"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "display.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
 @pytest.mark.feature("CTL-09", "CTL-10", "CTL-11")
 def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> None:
     told = virtctl(guest, "guestosinfo", "streams")
@@ -242,7 +260,7 @@ def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> 
         ("guestosinfo none", "Error getting guestosinfo of VirtualMachineInstance none, "),
         ("userlist none", "Error listing users of VirtualMachineInstance none, "),
         ("fslist none", "Error listing filesystems of VirtualMachineInstance none, "),
-        ("console none", "Virtual Machine not found."),
+        ("console none", 'virtualmachineinstance.kubevirt.io "none" not found'),
         ("vnc none --proxy-only", "can't access VMI none: "),
         (
             "start streams",

@@ -1,7 +1,8 @@
 """The demo guest: a small Linux in a container disk, built from the distribution's own packages.
 
 It is what ``virtplane demo`` boots and what the tests boot: a cloud kernel and an initramfs with busybox,
-dropbear and the QEMU guest agent on one BIOS-bootable disk. Equal packages give equal bytes.
+dropbear, OpenSSH's SFTP server and the QEMU guest agent on one BIOS-bootable disk. Equal packages give
+equal bytes.
 
 ``packages`` fetches and unpacks, ``initramfs`` makes the root file system, ``disk`` the bootable disk,
 ``oci`` the image archive, ``build`` puts them together. The guest's own scripts are in ``rootfs/``.

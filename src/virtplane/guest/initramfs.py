@@ -10,7 +10,16 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-_PROGRAMS = ("bin/busybox", "usr/sbin/dropbear", "usr/bin/dropbearkey", "usr/sbin/qemu-ga")
+_PROGRAMS = (
+    "bin/busybox",
+    "usr/sbin/dropbear",
+    "usr/bin/dropbearkey",
+    "usr/lib/openssh/sftp-server",
+    "usr/sbin/qemu-ga",
+)
+_SFTP_SERVER = "usr/lib/sftp-server"
+"""Where dropbear looks for it; scp copies files by it."""
+
 _MODULES = (
     "virtio_pci",
     "virtio_blk",
@@ -43,6 +52,8 @@ def build(tree: Path, root: Path) -> bytes:
         (root / folder).mkdir(parents=True, exist_ok=True)
     for program in _PROGRAMS:
         _copy_program(tree, root, program)
+    (root / _SFTP_SERVER).parent.mkdir(parents=True, exist_ok=True)
+    (root / _SFTP_SERVER).symlink_to("/bin/sftp-server")
     _copy_modules(tree, root)
     for source in sorted(_OWN_FILES.rglob("*")):
         if source.is_file():

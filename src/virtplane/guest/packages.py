@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 KERNEL = "linux-image-cloud-amd64"
-GUEST_PROGRAMS = ("busybox-static", "dropbear-bin", "qemu-guest-agent")
+GUEST_PROGRAMS = ("busybox-static", "dropbear-bin", "openssh-sftp-server", "qemu-guest-agent")
 BOOT_LOADER = ("syslinux", "syslinux-common", "mtools")
 _UBUNTU_KERNEL = "linux-image-virtual"
 

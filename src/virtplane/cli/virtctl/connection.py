@@ -121,10 +121,13 @@ async def _run(
 
 
 def _connection(given: dict[str, Any]) -> Connection:
-    if given["kubeconfig"] is None and given["server"]:
-        config = ClientConfig(server=given["server"])
-    else:
+    try:
         config = load_kubeconfig(given["kubeconfig"], given["context"])
+    except ConfigError:
+        # A server that is named needs no kubeconfig, unless something else is wanted of one.
+        if not given["server"] or given["kubeconfig"] or given["context"]:
+            raise
+        config = ClientConfig(server=given["server"])
     changes: dict[str, Any] = {"user_agent": "virtctl"}
     for key, field in (("server", "server"), ("token", "token"), ("tls_server_name", "tls_server_name")):
         if given[key]:

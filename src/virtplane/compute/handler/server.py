@@ -150,7 +150,7 @@ class ConsoleServer:
         answer = await hypervisor.agent_command(machine.name, '{"execute":"guest-info"}', 5)
         agent = json.loads(answer).get("return", {})
         commands = [
-            {"name": command["name"], "enabled": command.get("enabled", False)}
+            {"name": command["name"], **({"enabled": True} if command.get("enabled") else {})}
             for command in agent.get("supported_commands", ())
         ]
         return web.json_response(guestagent.agent_info(info, get_str(agent, "version"), commands))

@@ -99,6 +99,12 @@ class Result:
 Virtctl = Callable[..., Result]
 
 
+@pytest.fixture(autouse=True)
+def _no_kubeconfig(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have one."""
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
+
+
 @pytest.fixture
 def virtctl(api: FakeServer, capsys: pytest.CaptureFixture[str]) -> Virtctl:
     """Runs virtctl against the server; in a thread, whose event loop is nobody else's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -191,6 +192,23 @@ def test_an_unreachable_server_is_named(capsys: pytest.CaptureFixture[str], api:
         code = pool.submit(program.main, ["start", "vm", "--server", "http://127.0.0.1:9"]).result(10)
     assert code == 1
     assert "The connection to the server 127.0.0.1:9 was refused" in capsys.readouterr().err
+
+
+def test_a_server_that_is_named_gets_what_the_kubeconfig_says_besides(
+    api: FakeServer, virtctl: Virtctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "theirs"}}
+    config = {
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": "secret"}}],
+        "contexts": [context],
+        "current-context": "c",
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    assert virtctl("start", "vm").code == 0
+    assert api.requests[0][1] == f"{SUB}/theirs/virtualmachines/vm/start"
+    assert api.headers[0]["Authorization"] == "Bearer secret"
 
 
 def test_credentials_of_the_command_line_reach_the_server(api: FakeServer, virtctl: Virtctl) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -27,6 +28,13 @@ class Hypervisor:
     async def screenshot(self, name: str) -> tuple[str, bytes]:
         self.asked.append(("screenshot", name))
         return "image/png", PICTURE
+
+    async def guest_info(self, name: str) -> dict[str, Any]:
+        return {"hostname": "h", "os.id": "debian"}
+
+    async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
+        commands = [{"name": "guest-ping", "enabled": True}, {"name": "guest-exec", "enabled": False}]
+        return json.dumps({"return": {"version": "7.2", "supported_commands": commands}})
 
     async def freeze(self, name: str) -> None:
         self.asked.append(("freeze", name))
@@ -86,6 +94,13 @@ async def served() -> AsyncIterator[Served]:
 async def test_a_screenshot_is_the_picture_that_the_hypervisor_takes(served: Served) -> None:
     assert await served.ask("GET", f"{BASE}/vnc/screenshot") == (200, "image/png", PICTURE)
     assert served.hypervisor.asked == [("screenshot", "ns_vm")]
+
+
+async def test_what_the_agent_may_not_do_lacks_the_word_enabled(served: Served) -> None:
+    _, _, body = await served.ask("GET", f"{BASE}/guestosinfo")
+    told = json.loads(body)
+    assert (told["hostname"], told["os"], told["guestAgentVersion"]) == ("h", {"id": "debian"}, "7.2")
+    assert told["supportedCommands"] == [{"name": "guest-ping", "enabled": True}, {"name": "guest-exec"}]
 
 
 @pytest.mark.parametrize("length", ["5m0s", "0s"])
