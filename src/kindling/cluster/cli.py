@@ -139,6 +139,8 @@ def status(state: Path) -> None:
         sys.exit(int(ExitCode.NOT_RUNNING))
     missing = readiness.missing_parts(instance)
     click.echo(f"not ready: waiting for {missing}" if missing else "ready")
+    if missing and (refused := readiness.refusal(instance.logs / "apiserver.log", 0)):
+        click.echo(f"the API server does not start: {refused}")
     if missing:
         sys.exit(int(ExitCode.NOT_READY))
 
