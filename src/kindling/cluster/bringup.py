@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kindling.apiserver.storage import files
 from kindling.cluster import (
     certificates,
     containerd,
@@ -52,6 +53,8 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
     instance = _settle(wishes)
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
+    for directory in (instance.pki, instance.state, instance.state.parent):
+        files.sync_directory(directory)  # keys must not be made twice: what the first ones signed is in use
     wiring.create(instance)
     for node in instance.nodes():
         progress(f"preparing {node.name}")

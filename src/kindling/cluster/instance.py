@@ -161,11 +161,16 @@ class Instance:
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace `path` so that readers see the old or the new content, never a part."""
+    """Replace `path`: readers see the old or the new content, never a part, not even after a power cut.
+
+    Which of both a power cut leaves is open until the directory is synced, too.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(content)
+        stream.flush()
+        os.fsync(descriptor)
     temporary.replace(path)
 
 

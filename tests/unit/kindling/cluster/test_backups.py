@@ -154,6 +154,21 @@ def test_the_reason_why_the_server_refuses_to_start_reaches_the_user(tmp_path: P
     assert readiness.refusal(log, 0) == ""
 
 
+def test_the_status_tells_why_the_server_refuses_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = made(tmp_path / "state", 7001)
+    monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 1)
+    cluster.logs.mkdir()
+    record = {"msg": "Storage cannot be used", "err": "it is corrupt"}
+    (cluster.logs / "apiserver.log").write_bytes(orjson.dumps(record) + b"\n")
+    code, output = invoke("status", "--state", str(cluster.state))
+    assert code == ExitCode.NOT_READY
+    assert output.endswith(
+        "not ready: waiting for the API server\nthe API server does not start: it is corrupt\n"
+    )
+
+
 def test_a_port_that_was_taken_meanwhile_can_be_exchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
