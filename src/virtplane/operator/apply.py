@@ -6,6 +6,7 @@ differs, or when the object no longer holds everything wanted; what the API serv
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable
@@ -118,12 +119,22 @@ class Applier:
     informers: dict[ResourceType, Informer] = field(default_factory=dict)
     customize: Callable[[JsonObject], JsonObject] = lambda document: document
 
-    async def apply_all(self, objects: Iterable[JsonObject]) -> int:
-        """Bring all objects to their wanted state; gives how many had to be written."""
-        written = 0
-        for desired in objects:
-            written += await self.apply(desired)
-        return written
+    async def apply_all(self, objects: Iterable[JsonObject], *, at_once: int = 1) -> int:
+        """Bring all objects to their wanted state; gives how many had to be written.
+
+        They are written in their order, or `at_once` at a time in any; nothing is under way any more when an
+        error is raised.
+        """
+        waiting = iter(objects)
+
+        async def work() -> int:
+            return sum([await self.apply(desired) for desired in waiting])
+
+        results = await asyncio.gather(*(work() for _ in range(at_once)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return sum(result for result in results if isinstance(result, int))
 
     async def apply(self, desired: JsonObject) -> bool:
         """Bring one object to its wanted state; gives whether it had to be written."""

@@ -175,7 +175,7 @@ def _container(
         ],
         "resources": {"requests": dict(_REQUESTS[name])},
         "livenessProbe": probe("/healthz", initialDelaySeconds=15, timeoutSeconds=10, periodSeconds=20),
-        "readinessProbe": probe("/readyz", initialDelaySeconds=1, timeoutSeconds=10, periodSeconds=2),
+        "readinessProbe": probe("/readyz", initialDelaySeconds=1, timeoutSeconds=10, periodSeconds=1),
         "volumeMounts": [],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }

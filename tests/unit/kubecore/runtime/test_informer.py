@@ -15,6 +15,7 @@ from kubecore.json import JsonObject
 from kubecore.objects.selectors import parse_label_selector
 from kubecore.resources import NODES, PODS
 from kubecore.runtime import Informer
+from kubecore.runtime.informer import retry_delay
 from kubecore.testing import MemoryApi
 
 pytestmark = pytest.mark.looptime
@@ -185,3 +186,11 @@ async def test_a_failing_handler_does_not_end_the_cache(caplog: pytest.LogCaptur
         await settle()
         assert seen == [("ADDED", "a")]
     assert "a handler of pods failed on lab/a" in caplog.text
+
+
+def test_a_kind_that_is_not_served_yet_is_looked_for_sooner_than_a_server_that_fails() -> None:
+    assert retry_delay(0, 0) == retry_delay(0, 404) == 0
+    assert [retry_delay(failures, 0) for failures in (1, 2, 3, 9)] == [0.8, 1.6, 3.2, 30.0]
+    assert [round(retry_delay(failures, 404), 2) for failures in (1, 2, 3, 4)] == [0.2, 0.3, 0.45, 0.68]
+    assert retry_delay(5, 403) == retry_delay(5, 404)
+    assert retry_delay(50, 404) == 30.0
