@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kubecore.client import Client
+from kubecore.client import Client, WatchEvent
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import PODS, ResourceType
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
@@ -26,6 +26,12 @@ STEPS = (
     "VMI Running",
     "VMI Ready",
 )
+
+
+BOOTED = "guest agent connected"
+"""The guest's own services run; not a step of every machine, since most are deleted before."""
+
+_CONDITIONS = {"Ready": "VMI Ready", "AgentConnected": BOOTED}
 
 
 @dataclass
@@ -80,17 +86,28 @@ class Recorder:
         listed = await self._client.list(resource, self._namespace)
         version = get_str(listed, "metadata", "resourceVersion")
         started.set()
-        async for event in self._client.watch(resource, self._namespace, resource_version=version):
-            now = time.monotonic()
-            line = self.machines.get(_machine_of(event.object))
-            if line is None:
-                continue
-            if event.type == "DELETED":
-                line.deleted[resource.plural] = now
-            else:
-                note(line, event.object, now)
-            async with self._changed:
-                self._changed.notify_all()
+        while True:
+            # The server ends every watch after some time; the next goes on where it stood.
+            async for event in self._client.watch(
+                resource, self._namespace, resource_version=version, bookmarks=True
+            ):
+                version = get_str(event.object, "metadata", "resourceVersion") or version
+                if event.type != "BOOKMARK":
+                    await self._note(resource.plural, note, event)
+
+    async def _note(
+        self, kind: str, note: Callable[[Timeline, JsonObject, float], None], event: WatchEvent
+    ) -> None:
+        now = time.monotonic()
+        line = self.machines.get(_machine_of(event.object))
+        if line is None:
+            return
+        if event.type == "DELETED":
+            line.deleted[kind] = now
+        else:
+            note(line, event.object, now)
+        async with self._changed:
+            self._changed.notify_all()
 
 
 def _machine_of(obj: JsonObject) -> str:
@@ -106,8 +123,8 @@ def _instance(line: Timeline, vmi: JsonObject, now: float) -> None:
     if phase == "Running":
         line.reach("VMI Running", now)
     for condition in get_list(vmi, "status", "conditions"):
-        if condition["type"] == "Ready" and condition["status"] == "True":
-            line.reach("VMI Ready", now)
+        if condition["status"] == "True" and condition["type"] in _CONDITIONS:
+            line.reach(_CONDITIONS[condition["type"]], now)
 
 
 def _pod(line: Timeline, pod: JsonObject, now: float) -> None:
