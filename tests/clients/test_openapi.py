@@ -45,6 +45,7 @@ _DRY = ("admissionregistration.k8s.io", "apiregistration.k8s.io")
 _ANSWERED_500_BY_KUBERNETES = re.compile(
     "failed to create typed patch object |resourceVersion should not be set on objects to be created|"
     "strconv.ParseUint: parsing |unknown patch type: |.*does not contain declared merge key|"
+    "expected a .*, but received a |merging lists cannot yet be specified in the patch|"
     "Internal error occurred: the spec replicas field "
 )
 """Refusals for which Kubernetes has no better code, either; clients know them by their code and text."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import orjson
+
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields
@@ -159,7 +161,7 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema | None) ->
         raise errors.plain_internal("cannot merge lists without merge key for " + repr(schema))
     original, patch = _apply_list_directives(original, patch, key)
     merged = _merge_keyed(original, patch, key, schema.items if schema is not None else None)
-    return _in_order(merged, patch, original, lambda item: item.get(key))
+    return _in_order(merged, patch, original, lambda item: _comparable(item.get(key)))
 
 
 def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
@@ -185,17 +187,23 @@ def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> t
 
 def _merge_keyed(original: list[Any], patch: list[Any], key: str, item_schema: Schema | None) -> list[Any]:
     merged = list(original)
-    position = {item.get(key): index for index, item in reversed(list(enumerate(merged)))}
+    position = {_comparable(item.get(key)): index for index, item in reversed(list(enumerate(merged)))}
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise _without_merge_key(item, key)
-        index = position.get(item[key])
+        identity = _comparable(item[key])
+        index = position.get(identity)
         if index is None:
-            position[item[key]] = len(merged)
+            position[identity] = len(merged)
             merged.append(_without_directives(item))
         else:
             merged[index] = _merge_map(merged[index], item, item_schema)
     return merged
+
+
+def _comparable(key: Any) -> Any:
+    """A key by which to find its element; one of the wrong type is refused later, with the whole object."""
+    return orjson.dumps(key, option=orjson.OPT_SORT_KEYS) if isinstance(key, dict | list) else key
 
 
 def _merge_ordered(merged: JsonObject, name: str, patch: Any, order: Any, schema: Schema | None) -> None:
@@ -222,7 +230,7 @@ def _merge_ordered(merged: JsonObject, name: str, patch: Any, order: Any, schema
 
 def _identity(key: str) -> Callable[[Any], Any]:
     if not key:
-        return lambda item: item
+        return _comparable
 
     def by_key(item: Any) -> Any:
         if not isinstance(item, dict):
@@ -231,7 +239,7 @@ def _identity(key: str) -> Callable[[Any], Any]:
             )
         if key not in item:
             raise _without_merge_key(item, key)
-        return item[key]
+        return _comparable(item[key])
 
     return by_key
 

@@ -193,6 +193,14 @@ def test_a_list_of_objects_without_a_key_cannot_merge() -> None:
         _merged({"keyless": [{"b": 1}]}, {"keyless": [{"a": 1}]})
 
 
+@pytest.mark.parametrize("name", [{"a": "b"}, ["a"], [{"a": []}]])
+def test_keys_of_the_wrong_type_find_no_element(name: Any) -> None:
+    merged = _merged({"containers": [{"name": name}, {"name": "one", "image": "k"}]})
+    assert [item["name"] for item in merged["containers"]] == [name, "one", "two"]
+    ordered = _merged({"$setElementOrder/containers": [{"name": name}, {"name": "two"}], "containers": []})
+    assert [item["name"] for item in ordered["containers"]] == ["one", "two"]
+
+
 def test_bodies_must_be_objects() -> None:
     assert decode_strategic_patch(None) == {}
     with pytest.raises(StatusError) as caught:
