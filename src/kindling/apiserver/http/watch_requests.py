@@ -52,7 +52,9 @@ class WatchRequests:
             watch=True,
         )
         if query.resource_version:
-            preconditions.parse_list_version(query.resource_version)
+            revision = preconditions.parse_list_version(query.resource_version)
+            if query.send_initial_events and revision > self._registry.store.revision:
+                raise errors.too_large_resource_version(revision, self._registry.store.revision)
         wanted = reading.selected(call, definition)
         if definition.resource.namespaced and call.info.namespace:
             query.prefix = f"{call.info.namespace}/"

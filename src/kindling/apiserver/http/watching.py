@@ -117,6 +117,8 @@ class Watch:
         self._late_bytes = 0
         self._converting = False
         self._sent_revision = 0
+        self._after = 0
+        """Only what is newer is shown, also to watchers from a revision that is not there yet."""
         self._ended = asyncio.Event()
 
     def ended(self) -> None:
@@ -164,6 +166,7 @@ class Watch:
             return list(store.list(bucket, query.prefix).items)
         if since == 0:
             return []
+        self._after = since
         return [event for event in store.history(bucket, since) if event.item.path.startswith(query.prefix)]
 
     async def _chosen(self, candidates: Sequence[Item | Event]) -> list[tuple[str, Item]]:
@@ -193,7 +196,7 @@ class Watch:
 
     def _on_event(self, event: Event) -> None:
         """A change was committed: write it now, or queue it where something before it still takes time."""
-        if not event.item.path.startswith(self._query.prefix):
+        if not event.item.path.startswith(self._query.prefix) or event.item.revision <= self._after:
             return
         is_blocked = self._connection is not None and not self._connection.writable.is_set()
         if self._converting or is_blocked or self._wanted.is_converting:

@@ -328,3 +328,30 @@ async def test_old_and_future_revisions_are_refused_in_kubernetes_words(tmp_path
             with pytest.raises(errors.StatusError) as caught:
                 await client.request("GET", f"{path}?{query}")
             assert (caught.value.code, caught.value.message) == (code, message)
+
+
+async def test_watches_from_a_future_revision_see_nothing_before_it(tmp_path: Path) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
+        future = running.server.store.revision + 3
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+
+            async def first_seen() -> str:
+                async for event in client.watch(CONFIG_MAPS, "default", resource_version=str(future)):
+                    return str(event.object["metadata"]["resourceVersion"])
+                return "nothing"
+
+            watching = group.create_task(first_seen())
+            await asyncio.sleep(0.2)
+            made = [
+                await client.create(CONFIG_MAPS, {"metadata": {"name": f"m{number}"}}, "default")
+                for number in range(5)
+            ]
+        revisions = [int(each["metadata"]["resourceVersion"]) for each in made]
+        assert watching.result() == str(min(each for each in revisions if each > future))
+        current = running.server.store.revision
+        query = (
+            f"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={current + 9}"
+        )
+        with pytest.raises(errors.StatusError, match=f"Too large resource version: {current + 9}") as caught:
+            await client.request("GET", f"/api/v1/namespaces/default/configmaps?{query}")
+        assert caught.value.code == 504
