@@ -15,6 +15,7 @@ from ..registry.registry import Registry
 from . import answers
 from .answers import Answer
 from .call import Call
+from .connecting import Connecting
 from .contexts import Contexts
 from .deleting import Deleting
 from .reading import Reading
@@ -37,6 +38,7 @@ class ResourceApi:
         contexts = Contexts(registry, objects)
         self._registry = registry
         self._connect = connect
+        self._connecting = Connecting(registry, contexts)
         self._reading = Reading(registry)
         self._watching = WatchRequests(registry)
         self._writing = Writing(registry, contexts, self._reading)
@@ -104,6 +106,7 @@ class ResourceApi:
     async def _subresource(self, call: Call, definition: ResourceDefinition) -> Answer | web.StreamResponse:
         subresource = definition.subresources[call.info.subresource]
         if subresource.connect:
+            await self._connecting.admit(call, definition, subresource)
             return await self._connect(call, definition, subresource)
         return await self._subresources.handle(call, definition)
 

@@ -31,8 +31,9 @@ class AdmissionAttributes:
     object: JsonObject | None
     """The new object; plugins change it in place or replace it here. None on DELETE."""
     old_object: JsonObject | None
-    options: JsonObject
-    """The request's CreateOptions, UpdateOptions, DeleteOptions or PatchOptions with apiVersion and kind."""
+    options: JsonObject | None
+    """The request's CreateOptions, UpdateOptions, DeleteOptions or PatchOptions with apiVersion and kind.
+    None on CONNECT, where `object` has the options."""
     redefault: Callable[[JsonObject], None]
     """Applies the kind's defaults again (and prunes unknown fields) after a plugin changed the object."""
     audit_annotations: dict[str, str] = field(default_factory=dict)

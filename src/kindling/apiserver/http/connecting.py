@@ -1,0 +1,79 @@
+"""Admission of connections: streams to pods, and requests passed on to pods, services and nodes.
+
+What admission sees of them is an object of options, made of the query. Logs are read, not connected to.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from multidict import MultiDict, MultiMapping
+
+from kubecore.json import JsonObject
+
+from ..registry.admission import AdmissionAttributes
+from ..registry.definition import ResourceDefinition, Subresource
+from ..registry.registry import Registry
+from .call import Call
+from .contexts import Contexts
+
+_FLAGS = ("stdin", "stdout", "stderr", "tty")
+
+
+class Connecting:
+    """Asks admission before a connection is made."""
+
+    def __init__(self, registry: Registry, contexts: Contexts) -> None:
+        self._registry = registry
+        self._contexts = contexts
+
+    async def admit(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> None:
+        """Let admission see the connection, and change what a stream is opened with.
+
+        Raises StatusError where it is refused.
+        """
+        kind = subresource.kind
+        if not kind.endswith("Options"):
+            return
+        options = connect_options(call, kind)
+        ctx = self._contexts.of(call, definition, "connect")
+        attributes = AdmissionAttributes(
+            ctx, definition, "CONNECT", "v1", kind, dict(options), None, None, lambda _: None
+        )
+        chain = self._registry.admission(ctx)
+        await chain.mutate(attributes)
+        await chain.validate(attributes)
+        if attributes.object is not None and attributes.object != options:
+            call.query = query_of(attributes.object)
+
+
+def connect_options(call: Call, kind: str) -> JsonObject:
+    """The object of options (``PodExecOptions``, ...) that a request amounts to."""
+    options: JsonObject = {"kind": kind, "apiVersion": "v1"}
+    query = call.query
+    if kind.endswith("ProxyOptions"):
+        raw = call.request.rel_url.raw_path
+        path = raw.partition(f"/{quote(call.info.name, safe=':')}/proxy")[2]
+        return {**options, "path": path} if path else options
+    if kind == "PodPortForwardOptions":
+        ports = [
+            int(text) for value in query.getall("ports", []) for text in value.split(",") if text.isdigit()
+        ]
+        return {**options, "ports": ports} if ports else options
+    options |= {name: True for name in _FLAGS if call.flag(name)}
+    if query.get("container"):
+        options["container"] = query["container"]
+    if kind == "PodExecOptions" and query.getall("command", []):
+        options["command"] = list(query.getall("command"))
+    return options
+
+
+def query_of(options: JsonObject) -> MultiMapping[str]:
+    """The query that amounts to these options."""
+    query: MultiDict[str] = MultiDict()
+    for name, value in options.items():
+        if name in ("kind", "apiVersion"):
+            continue
+        for each in value if isinstance(value, list) else [value]:
+            query.add(name, str(each).lower() if isinstance(each, bool) else str(each))
+    return query
