@@ -88,7 +88,7 @@ def _translation_cache(domain: JsonObject) -> int:
 
     QEMU's own limit is 1 GiB, and guests fill what they get in time. When it is full, all is thrown away and
     translated anew: a guest of 128 MiB boots as fast with 20 MiB as with 32 or 64, and with 16 MiB takes a
-    quarter longer, with 8 MiB twice as long.
+    third longer, with 8 MiB twice as long.
     """
     return max(20, min(512, memory_bytes(domain) // 6 // 1024**2))
 
