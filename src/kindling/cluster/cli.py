@@ -95,14 +95,22 @@ def up(
 
 @main.command()
 @_state_option
+@click.option(
+    "--grace-period",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long containers may take to end before they are killed.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 @_reporting
-def down(state: Path, quiet: bool) -> None:
+def down(state: Path, grace_period: float, quiet: bool) -> None:
     """Stop everything, pods included, and keep the state."""
     from kindling.cluster import instance as instances
     from kindling.cluster import teardown
 
-    teardown.down(instances.require(state), _progress(quiet))
+    teardown.down(instances.require(state), _progress(quiet), grace_period)
 
 
 @main.command()

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kindling.cluster import farewell, isolation, machine, processes, supervisor, wiring
 from kindling.cluster import instance as instances
-from kindling.cluster import isolation, machine, processes, supervisor, wiring
 from kindling.cluster.bringup import supervisor_pid
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
@@ -21,13 +21,21 @@ Progress = Callable[[str], None]
 _SUPERVISOR_SECONDS = 40.0
 
 
-def down(instance: Instance, progress: Progress) -> None:
-    """Stop all processes, pods among them; keep what is on disk. Raises SetupError when something stays."""
+def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> None:
+    """Stop all processes, pods among them; keep what is on disk. Raises SetupError when something stays.
+
+    Containers are told to end and have `grace_seconds` for it before they are killed. By then nobody is left
+    who would start them again or write down that they have ended: after the next start they are started anew.
+    """
     progress("stopping the supervisor and its processes")
     _stop_supervisor(instance)
     left = supervisor.find_children(instance.id, processes.specs(instance))
     isolation.kill(list(left.values()))
     progress("stopping pods")
+    if grace_seconds:
+        late = farewell.terminate(farewell.first_processes(farewell.pod_processes(instance)), grace_seconds)
+        if late:
+            progress(f"killing {len(late)} containers that did not end within {grace_seconds:g} s")
     for node in instance.nodes():
         stayed = _kill_node(node)
         if stayed:
@@ -80,16 +88,8 @@ def _kill_node(node: instances.NodeLayout) -> list[int]:
 
 
 def _kill_cgroups(instance: Instance) -> None:
-    """Pods have namespaces of their own, so they are found by their cgroups."""
     for _ in range(50):
-        found: set[int] = set()
-        for hierarchy in hierarchies():
-            root = hierarchy / instance.cgroup.lstrip("/")
-            for file in root.rglob("cgroup.procs") if root.is_dir() else ():
-                try:
-                    found |= {int(line) for line in file.read_text().split()}
-                except OSError:
-                    continue
+        found = farewell.pod_processes(instance)
         if not found:
             return
         isolation.kill(sorted(found), timeout_seconds=2.0)

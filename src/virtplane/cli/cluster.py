@@ -76,7 +76,10 @@ def _up(options: argparse.Namespace) -> int:
 def _pass_on(options: argparse.Namespace) -> int:
     if options.command in ("down", "reset", "backup", "restore"):
         require_root(options.command)
-    return kindling(options.command, *getattr(options, "rest", ()), state=options.state)
+    arguments = list(getattr(options, "rest", ()))
+    if options.command == "down":
+        arguments.append(f"--grace-period={options.grace_period}")
+    return kindling(options.command, *arguments, state=options.state)
 
 
 def _kubeconfig(options: argparse.Namespace) -> int:
@@ -99,7 +102,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, run, summary in (
         ("up", _up, "start the cluster with virtplane on it"),
-        ("down", _pass_on, "stop the cluster; its state stays"),
+        ("down", _pass_on, "shut the guests down and stop the cluster; its state stays"),
         ("status", _pass_on, "say what runs"),
         ("reset", _pass_on, "stop the cluster and remove every trace of it"),
         (
@@ -121,6 +124,14 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
         if name == "up":
             sub.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (default: 1)")
+        if name == "down":
+            sub.add_argument(
+                "--grace-period",
+                type=float,
+                default=30.0,
+                metavar="SECONDS",
+                help="how long guests may take to shut down before their power is cut (default: 30)",
+            )
         if name in ("backup", "restore"):
             sub.add_argument("rest", nargs=1, metavar="FILE", help="the backup")
         if name == "logs":

@@ -1,0 +1,83 @@
+"""Telling what runs in pods to end, before it is killed: guests shut down, servers finish what they do."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from kindling.cluster.instance import Instance
+from kindling.node.pods.cgroups import hierarchies
+
+
+def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:
+    """SIGTERM for those that heed it, and time to end; those that did not.
+
+    A container's first process that has no handler for the signal never sees it: nobody waits for such.
+    """
+    handles: dict[int, int] = {}
+    for pid in pids:
+        if not heeds_termination(pid):
+            continue
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        handles[handle] = pid
+        try:
+            signal.pidfd_send_signal(handle, signal.SIGTERM)
+        except ProcessLookupError:
+            os.close(handle)
+            del handles[handle]
+    _wait(handles, grace_seconds)
+    for handle in handles:
+        os.close(handle)
+    return sorted(handles.values())
+
+
+def _wait(handles: dict[int, int], seconds: float) -> None:
+    """Wait for the processes to end; those that do are taken out."""
+    poller = select.poll()
+    for handle in handles:
+        poller.register(handle, select.POLLIN)
+    deadline = time.monotonic() + seconds
+    while handles and (left := deadline - time.monotonic()) > 0:
+        for handle, _ in poller.poll(left * 1000):
+            poller.unregister(handle)
+            os.close(handle)
+            del handles[handle]
+
+
+def heeds_termination(pid: int) -> bool:
+    """Whether a process catches SIGTERM."""
+    return bool(int(_status(pid).get("SigCgt", "0"), 16) & (1 << (signal.SIGTERM - 1)))
+
+
+def first_processes(pids: Iterable[int]) -> list[int]:
+    """Those that are number one in a process namespace of their own: one in each container."""
+    places = {pid: _status(pid).get("NSpid", "").split() for pid in pids}
+    return [pid for pid, numbers in places.items() if len(numbers) > 1 and numbers[-1] == "1"]
+
+
+def _status(pid: int) -> dict[str, str]:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def pod_processes(instance: Instance) -> set[int]:
+    """All processes of an instance's pods. They have namespaces of their own, so their cgroups tell."""
+    found: set[int] = set()
+    for hierarchy in hierarchies():
+        root = hierarchy / instance.cgroup.lstrip("/")
+        for file in root.rglob("cgroup.procs") if root.is_dir() else ():
+            try:
+                found |= {int(line) for line in file.read_text().split()}
+            except OSError:
+                continue
+    return found

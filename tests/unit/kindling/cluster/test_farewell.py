@@ -1,0 +1,63 @@
+"""Ending containers before a stopped cluster's pods are killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kindling.cluster import farewell
+
+_READY = "print(flush=True)\nwhile True: time.sleep(60)"
+POLITE = f"import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); {_READY}"
+STUBBORN = f"import signal, time; signal.signal(15, lambda *_: None); {_READY}"
+DEAF = f"import signal, time; signal.signal(15, signal.SIG_IGN); {_READY}"
+
+
+@pytest.fixture
+def processes() -> Iterator[dict[str, int]]:
+    started = {
+        name: subprocess.Popen([sys.executable, "-S", "-c", code], stdout=subprocess.PIPE)
+        for name, code in (("polite", POLITE), ("stubborn", STUBBORN), ("deaf", DEAF))
+    }
+    for process in started.values():
+        assert process.stdout is not None
+        process.stdout.readline()
+    yield {name: process.pid for name, process in started.items()}
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
+def test_those_that_heed_the_signal_end_and_are_not_named(processes: dict[str, int]) -> None:
+    begun = time.monotonic()
+    assert farewell.terminate([processes["polite"], processes["deaf"]], 10.0) == []
+    assert time.monotonic() - begun < 5
+    assert os.waitid(os.P_PID, processes["polite"], os.WEXITED | os.WNOWAIT) is not None
+
+
+def test_those_that_take_too_long_are_named(processes: dict[str, int]) -> None:
+    assert farewell.terminate(list(processes.values()), 0.5) == [processes["stubborn"]]
+
+
+def test_nobody_waits_for_a_process_that_ignores_the_signal(processes: dict[str, int]) -> None:
+    assert farewell.heeds_termination(processes["polite"])
+    assert not farewell.heeds_termination(processes["deaf"])
+    assert not farewell.heeds_termination(2**22 + 1)
+
+
+@pytest.mark.host
+def test_the_first_process_of_a_container_is_number_one_in_its_namespace() -> None:
+    command = ["unshare", "--pid", "--fork", "--kill-child", "sh", "-c", "echo; sleep 60"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as outer:
+        assert outer.stdout is not None
+        outer.stdout.readline()
+        children = subprocess.run(["pgrep", "-P", str(outer.pid)], capture_output=True, text=True, check=True)
+        shell = int(children.stdout)
+        below = subprocess.run(["pgrep", "-P", str(shell)], capture_output=True, text=True, check=True)
+        assert farewell.first_processes([outer.pid, shell, int(below.stdout)]) == [shell]
+        outer.kill()
