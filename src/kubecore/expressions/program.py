@@ -23,6 +23,8 @@ _STATUS = re.compile(r"\A[A-Z_]+: (.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
 _UNDECLARED = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)'(.*?)\n \| (.*)\n \| \.*\^"
 )
+_SELECTED_FROM_NULL = "Applying SELECT to non-message type"
+_SELECTION = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.([A-Za-z_]\w*)")
 _VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
 
 
@@ -59,13 +61,22 @@ class Program:
         try:
             result = self._compiled.eval(data=dict(values))
         except RuntimeError as error:
-            raise EvaluationError(_runtime_words(str(error))) from None
+            raise EvaluationError(self._words(str(error), values)) from None
         finally:
             if token is not None:
                 ASKING.reset(token)
         if result.type() == self._error_type:
-            raise EvaluationError(_runtime_words(str(result.plain_value())))
+            raise EvaluationError(self._words(str(result.plain_value()), values))
         return result.plain_value()
+
+    def _words(self, message: str, values: Mapping[str, Any]) -> str:
+        """An error of evaluation in the words of Kubernetes, where null has no field either."""
+        words = _runtime_words(message)
+        if words == _SELECTED_FROM_NULL:
+            for found in _SELECTION.finditer(self.text):
+                if values.get(found[1], "") is None:
+                    return f"no such key: {found[2]}"
+        return words
 
 
 class Environment:

@@ -132,3 +132,11 @@ def test_the_authorizer_is_asked_for_what_the_expression_names(environment: Envi
 )
 def test_typed_literals_become_maps(text: str, expected: str) -> None:
     assert plain_maps(text) == expected
+
+
+def test_null_has_no_fields() -> None:
+    environment = Environment({"object": "dyn", "oldObject": "dyn"})
+    program = environment.compile("object.spec.replicas > oldObject.spec.replicas")
+
+    with pytest.raises(EvaluationError, match=r"\Ano such key: spec\Z"):
+        program.evaluate({"object": {"spec": {"replicas": 1}}, "oldObject": None})
