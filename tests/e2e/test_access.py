@@ -144,7 +144,7 @@ def test_a_second_console_takes_over_from_the_first(guest: Machine) -> None:
         first.log_in()
         with guest.console() as second:
             assert second.run("echo taken over") == "taken over"
-            first.process.wait(10)
+            assert first.process.wait(10) == 1
 
 
 def test_a_second_display_is_refused_where_the_first_is_to_be_preserved(guest: Machine) -> None:

@@ -249,9 +249,9 @@ def test_virtctl_shows_what_the_agent_tells_as_indented_json(guest: Machine) -> 
     told = virtctl(guest, "guestosinfo", "streams")
     assert told.stdout.startswith('{\n  "')
     assert json.loads(told.stdout)["hostname"] == "streams"
-    for command, kind in (("userlist", "GuestOSUserList"), ("fslist", "FileSystemList")):
+    for command in ("userlist", "fslist"):
         told = virtctl(guest, command, "streams")
-        assert json.loads(told.stdout)["kind"] == f"VirtualMachineInstance{kind}"
+        assert list(json.loads(told.stdout)) == ["metadata", "items"]
 
 
 @pytest.mark.parametrize(
