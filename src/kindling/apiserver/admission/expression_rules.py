@@ -15,6 +15,12 @@ from kubecore.objects.fields import FieldError, FieldPath, invalid
 from .conditions import compiled, typed_environment
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_VARIABLE = re.compile(r"(?<![\w.])variables\s*\.\s*([A-Za-z_]\w*)", re.ASCII)
+_LITERAL = re.compile(
+    r"""\"{3}.*?\"{3}|'{3}.*?'{3}|[rR]"[^"\n]*"|[rR]'[^'\n]*'"""
+    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
+    re.DOTALL,
+)
 
 
 def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
@@ -39,7 +45,7 @@ def policy_expressions(policy: JsonObject) -> list[FieldError]:
     types: dict[str, Any] = {}
     for index, variable in enumerate(variables):
         here = path.child("variables").index(index).child("expression")
-        found += _expression(variable.get("expression"), here, known, ())
+        found += _expression(variable.get("expression"), here, known, (), types=types)
         _note_type(variable, known, types)
     for index, validation in enumerate(get_list(spec, "validations")):
         here = path.child("validations").index(index)
@@ -90,9 +96,13 @@ def _expression(
 ) -> Iterator[FieldError]:
     """Errors of one expression; an absent one is somebody else's to report.
 
-    `types` are those of the policy's variables.
+    `types` are those of the policy's variables, as far as the expression may use them.
     """
     if not text or not str(text).strip():
+        return
+    undefined = _undefined_variable(str(text), types) if types is not None and "variables" in known else ""
+    if undefined:
+        yield invalid(path, text, f"compilation failed: {undefined}")
         return
     if types:
         try:
@@ -106,6 +116,19 @@ def _expression(
     elif wanted and program.return_type not in wanted:
         shown = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
         yield invalid(path, text, f"must evaluate to {shown} but got {program.return_type}")
+
+
+def _undefined_variable(text: str, types: Mapping[str, Any]) -> str:
+    """What the compiler says of the first of the policy's variables that is not (yet) defined."""
+    blanked = _LITERAL.sub(lambda found: "_" * len(found[0]), text)
+    for found in _VARIABLE.finditer(blanked):
+        if found[1] not in types:
+            before, _, _ = text[: found.start(1)].rpartition(".")
+            line, column = before.count("\n") + 1, len(before.rpartition("\n")[2])
+            shown = text.split("\n")[line - 1]
+            place = f"<input>:{line}:{column + 1}: undefined field '{found[1]}'"
+            return f"ERROR: {place}\n | {shown}\n | {'.' * column}^"
+    return ""
 
 
 def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:

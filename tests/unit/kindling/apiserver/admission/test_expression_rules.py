@@ -48,3 +48,22 @@ def test_a_variable_that_cannot_be_compiled_is_the_only_thing_wrong() -> None:
 
     assert len(found) == 1
     assert found[0].startswith("spec.variables[0].expression: compilation failed: ")
+
+
+def test_only_variables_defined_before_can_be_used() -> None:
+    variables = [
+        {"name": "first", "expression": "variables.second == 1"},
+        {"name": "second", "expression": "object.a"},
+    ]
+    validations = [
+        {"expression": "has(object.b) &&\n  variables.first && variables.none == 'variables.text'"}
+    ]
+
+    found = problems(variables=variables, validations=validations)
+
+    assert found == [
+        "spec.variables[0].expression: compilation failed: ERROR: <input>:1:10: undefined field 'second'\n"
+        " | variables.second == 1\n | .........^",
+        "spec.validations[0].expression: compilation failed: ERROR: <input>:2:31: undefined field 'none'\n"
+        " |   variables.first && variables.none == 'variables.text'\n | ..............................^",
+    ]
