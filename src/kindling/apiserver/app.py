@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+import ssl
 from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from .event_expiry import EventExpiry
 from .http import tls
 from .http.audit import AuditLog
 from .http.connection import HttpServer
+from .http.listener import Listener
 from .http.metrics import Metrics
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
@@ -62,10 +64,7 @@ from .storage.store import Store
 _LOG = logging.getLogger(__name__)
 _HTTPS_PORT = 443
 _IDLE_SECONDS = 120.0
-_HANDSHAKE_SECONDS = 10.0
 _MAX_HEAD_LINE_BYTES = 32 * 1024
-_BACKLOG = 128
-"""Connections that wait to be accepted: all of them are, at once, while everybody else waits."""
 
 
 class ApiServer:
@@ -89,7 +88,8 @@ class ApiServer:
         self.catalog.replace("built-in", self._complete(list(definitions)))
         self._build_pages()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: Listener | None = None
+        self._tls: ssl.SSLContext | None = None
         self._http: HttpServer | None = None
         self._audit: AuditLog | None = None
 
@@ -203,8 +203,8 @@ class ApiServer:
         expiry = EventExpiry(self.store, EVENTS_BUCKET, self.settings.event_ttl_seconds)
         self.spawn(expiry.run(), "expiry of events")
         self.ready = True
-        if self._server is not None:
-            await self._server.start_serving()
+        if self._listener is not None:
+            self._listener.start(self._tls)
         _LOG.info("Serving", extra={"address": self.settings.bind, "port": self.port})
 
     def _environment(self) -> AdmissionEnvironment:
@@ -271,27 +271,17 @@ class ApiServer:
             max_line_size=_MAX_HEAD_LINE_BYTES,
             max_field_size=_MAX_HEAD_LINE_BYTES,
         )
-        context = None
         if settings.tls_cert is not None and settings.tls_key is not None:
             authorities = [ca for ca in (settings.client_ca, settings.front_proxy_ca) if ca is not None]
-            context = tls.server_context(settings.tls_cert, settings.tls_key, authorities)
-        self._server = await asyncio.get_running_loop().create_server(
-            self._http,
-            settings.bind.split(","),
-            settings.port,
-            ssl=context,
-            backlog=_BACKLOG,
-            ssl_handshake_timeout=_HANDSHAKE_SECONDS if context is not None else None,
-            reuse_address=True,
-            start_serving=False,
-        )
+            self._tls = tls.server_context(settings.tls_cert, settings.tls_key, authorities)
+        self._listener = Listener(self._http, settings.bind.split(","), settings.port)
         self.spawn(self._http.drop_slow_heads(), "slow connections")
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = self._listener.port
 
     async def stop(self) -> None:
         """Stop listening, end open requests, close the store."""
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         if self._http is not None:
             self._http.end_streams()
             self._http.pre_shutdown()

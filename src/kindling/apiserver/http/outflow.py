@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from .connection import Connection
 
-BIG_BYTES = 64 * 1024
-"""Smaller events are written at once: connections buffer that much anyway."""
-_MAX_BUFFERED_BYTES = 32 * 1024 * 1024
+BIG_BYTES = 32 * 1024
+"""Smaller events are written at once."""
+_HIGH_WATER_BYTES = 16 * 1024
+_AT_ONCE = 32
+"""Each may hold some 200 KiB in the two buffers of its transport."""
 _PATIENCE_SECONDS = 1.0
 """How long a watcher may take for one event while others wait for theirs."""
 
@@ -21,47 +23,49 @@ _PATIENCE_SECONDS = 1.0
 @dataclass(slots=True, eq=False)
 class _Sending:
     transport: asyncio.Transport
-    size: int
     since: float
 
 
 class Outflow:
-    """Lets big events out, as many at once as there is room for, in the order in which they ask."""
+    """Lets big events out in pieces, to a limited number of watchers at once, in the order they ask."""
 
-    def __init__(self, max_buffered_bytes: int = _MAX_BUFFERED_BYTES) -> None:
-        self._max_bytes = max_buffered_bytes
-        self._bytes = 0
+    def __init__(self, at_once: int = _AT_ONCE) -> None:
+        self._at_once = at_once
         self._sending: dict[_Sending, None] = {}
         self._next = asyncio.Lock()
         self._released = asyncio.Event()
 
     async def send(self, connection: Connection, transport: asyncio.Transport, data: bytes) -> None:
-        """Write `data` when there is room, and wait until the client has taken most of it (or is gone)."""
+        """Write `data` as the client reads; ends early when it is gone."""
         async with self._next:
-            while self._bytes and self._bytes + len(data) > self._max_bytes:
+            while len(self._sending) >= self._at_once:
                 await self._make_room()
-            if transport.is_closing():
-                return
-            sending = _Sending(transport, len(data), asyncio.get_running_loop().time())
+            sending = _Sending(transport, asyncio.get_running_loop().time())
             self._sending[sending] = None
-            self._bytes += len(data)
+        whole = False
         try:
-            transport.write(data)
-            # Others shall have a turn between two big pieces of encryption.
-            await asyncio.sleep(0)
-            await connection.writable.wait()
+            transport.set_write_buffer_limits(_HIGH_WATER_BYTES)
+            view = memoryview(data)
+            for start in range(0, len(data), BIG_BYTES):
+                if transport.is_closing():
+                    return
+                transport.write(view[start : start + BIG_BYTES])
+                # Others shall have a turn between two pieces of encryption.
+                await asyncio.sleep(0)
+                await connection.writable.wait()
+            whole = True
         finally:
+            if not whole:
+                transport.abort()  # the client must not take a part of an event for the whole
             del self._sending[sending]
-            self._bytes -= len(data)
             self._released.set()
 
     async def _make_room(self) -> None:
         """Wait until somebody is done; who takes too long is cut off, and may resume where it was."""
         self._released.clear()
         oldest = next(iter(self._sending))
-        due = oldest.since + _PATIENCE_SECONDS
         try:
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout_at(oldest.since + _PATIENCE_SECONDS):
                 await self._released.wait()
         except TimeoutError:
             oldest.transport.abort()

@@ -1,0 +1,111 @@
+"""Accepting connections, one in each round of the event loop.
+
+The loop's own server accepts all that wait at once, and then all of them want the costly first step of their
+TLS handshakes in the same round: a thousand clients who connect together would hold up everybody for a
+second. Here each round takes one more, and the requests of the others go on in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+_LOG = logging.getLogger(__name__)
+_BACKLOG = 1024
+_HANDSHAKE_SECONDS = 10.0
+_PAUSE_SECONDS = 1.0
+"""How long nothing is accepted after the process ran out of file descriptors."""
+
+
+class Listener:
+    """Listening sockets and the connections whose handshake is under way."""
+
+    def __init__(self, protocol: Callable[[], asyncio.Protocol], addresses: Sequence[str], port: int) -> None:
+        """Bind to `addresses`, without accepting yet. Port 0 chooses one. Raises OSError."""
+        self._protocol = protocol
+        self._context: ssl.SSLContext | None = None
+        self._sockets: list[socket.socket] = []
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._resumption: asyncio.TimerHandle | None = None
+        try:
+            for address in addresses:
+                self._sockets.append(_bound(address, port))
+        except OSError:
+            self.close()
+            raise
+        self.port: int = self._sockets[0].getsockname()[1]
+
+    def start(self, context: ssl.SSLContext | None) -> None:
+        """Accept connections from now on; plain ones without a `context`."""
+        self._context = context
+        for each in self._sockets:
+            each.listen(_BACKLOG)
+        self._watch()
+
+    def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            loop.add_reader(each.fileno(), self._accept, each)
+
+    def _unwatch(self) -> None:
+        loop = asyncio.get_running_loop()
+        for each in self._sockets:
+            loop.remove_reader(each.fileno())
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _LOG.error("Nobody can be let in for a moment", extra={"err": str(error)})
+            self._unwatch()
+            self._resumption = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._watch)
+            return
+        connection.setblocking(False)
+        task = asyncio.create_task(self._welcome(connection), name="handshake")
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _welcome(self, connection: socket.socket) -> None:
+        """Hand a connection over to its protocol, after the handshake if there is one."""
+        context = self._context
+        patience = _HANDSHAKE_SECONDS if context is not None else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol, connection, ssl=context, ssl_handshake_timeout=patience
+            )
+        except (OSError, TimeoutError) as error:
+            # Whoever connects may go away or speak something else; nothing is wrong with the server.
+            _LOG.debug("A handshake failed", extra={"err": str(error)})
+            connection.close()
+
+    def close(self) -> None:
+        """Accept no more; handshakes under way end. Connections stay."""
+        if self._resumption is not None:
+            self._resumption.cancel()
+        for each in self._sockets:
+            with contextlib.suppress(RuntimeError, ValueError):
+                asyncio.get_running_loop().remove_reader(each.fileno())
+            each.close()
+        for task in self._handshakes:
+            task.cancel()
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.bind((address, port))
+    except OSError:
+        made.close()
+        raise
+    return made
