@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from tests.clients.kubectl import Kubectl, gadgets
 from tests.clients.live import HollowNode, LiveCluster, running_cluster
 
 _NUMBERS = itertools.count(1)
@@ -31,3 +32,19 @@ def namespace(cluster: LiveCluster) -> Iterator[str]:
     yield name
     status, answer = cluster.request("DELETE", f"{path}/{name}")
     assert status in (200, 404), answer
+
+
+@pytest.fixture
+def kubectl(cluster: LiveCluster, namespace: str) -> Kubectl:
+    """kubectl in a namespace of its own."""
+    return Kubectl(cluster, namespace)
+
+
+@pytest.fixture
+def gadgets_served(kubectl: Kubectl) -> Iterator[None]:
+    """The definition of gadgets, established; gone with all gadgets afterwards."""
+    kubectl("apply", "-f", "-", document=gadgets())
+    kubectl("wait", "--for=condition=Established", "crd/gadgets.kubectl.example", "--timeout=20s")
+    yield
+    kubectl("delete", "crd", "gadgets.kubectl.example", "--timeout=30s")
+    assert kubectl.attempt("get", "gadgets").returncode == 1
