@@ -10,6 +10,7 @@ from virtplane.compute.domain.xml import Element, alias, element, on_off
 GUEST_AGENT_CHANNEL = "org.qemu.guest_agent.0"
 _BALLOON_STATISTICS_SECONDS = 10
 _VGA_MEMORY_KIBIBYTES = 16384
+_USB_CLIENT_DEVICES = 4
 
 
 def socket_directory(vmi: JsonObject) -> str:
@@ -23,6 +24,7 @@ def render_devices(vmi: JsonObject, context: DomainContext) -> list[Element]:
     elements = _controllers(vmi, devices)
     elements += _serial_console(vmi, devices, context)
     elements.append(_guest_agent(vmi))
+    elements += _usb_redirection(vmi, devices)
     elements += _inputs(devices)
     elements += _graphics(vmi, devices)
     elements += _tpm(devices)
@@ -75,6 +77,24 @@ def _guest_agent(vmi: JsonObject) -> Element:
     source = element("source", {"mode": "bind", "path": f"{socket_directory(vmi)}/guest-agent"})
     target = element("target", {"type": "virtio", "name": GUEST_AGENT_CHANNEL})
     return element("channel", {"type": "unix"}, source, target)
+
+
+def usb_redirection_sockets() -> list[str]:
+    """The sockets by which USB devices of clients reach the guest, one for each device."""
+    return [f"virt-usbredir-{slot}" for slot in range(_USB_CLIENT_DEVICES)]
+
+
+def _usb_redirection(vmi: JsonObject, devices: JsonObject) -> list[Element]:
+    if "clientPassthrough" not in devices:
+        return []
+    return [
+        element(
+            "redirdev",
+            {"type": "unix", "bus": "usb"},
+            element("source", {"mode": "bind", "path": f"{socket_directory(vmi)}/{name}"}),
+        )
+        for name in usb_redirection_sockets()
+    ]
 
 
 def _inputs(devices: JsonObject) -> list[Element]:

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from kubecore.json import JsonObject, get_str
 from virtplane.api.durations import parse_duration
+from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler import guestagent, streams
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import has_acpi
@@ -51,6 +52,7 @@ class ConsoleServer:
             ("GET", "console", self._console),
             ("GET", "vnc", self._vnc),
             ("GET", "vnc/screenshot", self._screenshot),
+            ("GET", "usbredir", self._usb_redirection),
             ("GET", "guestosinfo", self._guest_info),
             ("GET", "userlist", self._users),
             ("GET", "filesystemlist", self._filesystems),
@@ -93,6 +95,15 @@ class ConsoleServer:
     ) -> web.StreamResponse:
         kind, picture = await _hypervisor(machine).screenshot(machine.name)
         return web.Response(body=picture, content_type=kind)
+
+    async def _usb_redirection(
+        self, machine: Machine, _vmi: JsonObject, request: web.Request
+    ) -> web.StreamResponse:
+        """Each device has a socket to itself; nobody takes over from others here."""
+        for name in usb_redirection_sockets():
+            if not self._sessions.is_open((machine.uid, name)):
+                return await self._stream(machine, request, name)
+        raise web.HTTPServiceUnavailable(text="All USB devices are in use.")
 
     async def _stream(self, machine: Machine, request: web.Request, name: str) -> web.StreamResponse:
         async with self._sessions.take((machine.uid, name)) as ending:

@@ -33,6 +33,14 @@ def only(root: ElementTree.Element, path: str) -> ElementTree.Element:
     return found
 
 
+def test_usb_devices_of_clients_come_through_four_sockets_where_they_are_wanted() -> None:
+    root = rendered(instance(devices={"clientPassthrough": {}}))
+    assert [device.attrib for device in root.iter("redirdev")] == [{"type": "unix", "bus": "usb"}] * 4
+    paths = [source.get("path") for source in root.findall("devices/redirdev/source")]
+    assert [str(path).rpartition("/")[2] for path in paths] == [f"virt-usbredir-{slot}" for slot in range(4)]
+    assert rendered(instance()).find("devices/redirdev") is None
+
+
 @pytest.mark.parametrize(("emulation", "kind"), [(False, "kvm"), (True, "qemu")])
 def test_guests_run_with_kvm_where_there_is_one(emulation: bool, kind: str) -> None:
     assert rendered(instance(), emulation=emulation).get("type") == kind

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -43,19 +46,25 @@ class Hypervisor:
         self.asked.append(("thaw", name))
 
 
+class Paths:
+    def __init__(self, private: Path) -> None:
+        self.private = private
+
+
 class Machine:
     name = "ns_vm"
     uid = "u"
 
-    def __init__(self) -> None:
+    def __init__(self, private: Path) -> None:
         self.hypervisor = Hypervisor()
+        self.paths = Paths(private)
 
 
 class Controller:
     """Knows one instance."""
 
-    def __init__(self) -> None:
-        self.machine = Machine()
+    def __init__(self, private: Path) -> None:
+        self.machine = Machine(private)
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         return self.machine if (namespace, name) == ("ns", "vm") else None
@@ -71,15 +80,18 @@ class Served:
         self._url, self._session = url, session
         self.hypervisor = hypervisor
 
+    def connect(self, path: str) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
+        return self._session.ws_connect(self._url + path, protocols=["plain.kubevirt.io"])
+
     async def ask(self, method: str, path: str, body: str = "") -> tuple[int, str, bytes]:
         async with self._session.request(method, self._url + path, data=body or None) as answer:
             return answer.status, answer.content_type, await answer.read()
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """A console server, without the check of certificates."""
-    controller = Controller()
+    controller = Controller(tmp_path)
     app = ConsoleServer(controller).application()  # type: ignore[arg-type]
     app.middlewares.clear()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -114,6 +126,32 @@ async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length:
 async def test_a_freeze_without_a_length_does_not_begin(served: Served, body: str) -> None:
     assert (await served.ask("PUT", f"{BASE}/freeze", body))[0] == 400
     assert served.hypervisor.asked == []
+
+
+async def test_each_usb_device_has_a_socket_of_its_own_until_all_are_in_use(
+    served: Served, tmp_path: Path
+) -> None:
+    (tmp_path / "u").mkdir()
+    used: list[str] = []
+
+    @asynccontextmanager
+    async def guest(name: str) -> AsyncIterator[None]:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            used.append(name)
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_unix_server(serve, tmp_path / "u" / name):
+            yield
+
+    async with AsyncExitStack() as stack:
+        for slot in range(4):
+            await stack.enter_async_context(guest(f"virt-usbredir-{slot}"))
+        for _ in range(4):
+            await stack.enter_async_context(served.connect(f"{BASE}/usbredir"))
+        status, _, text = await served.ask("GET", f"{BASE}/usbredir")
+        assert (status, text) == (503, b"All USB devices are in use.")
+    assert used == [f"virt-usbredir-{slot}" for slot in range(4)]
 
 
 async def test_instances_of_other_nodes_are_not_found(served: Served) -> None:
