@@ -76,15 +76,18 @@ class Style:
         content = {media: {"schema": self.reference(schema)} for media in _JSON_TYPES}
         return {"description": description, "content": content}
 
-    def with_body(self, operation: JsonObject, schema: str, types: tuple[str, ...]) -> None:
+    def with_body(
+        self, operation: JsonObject, schema: str, types: tuple[str, ...], *, required: bool = True
+    ) -> None:
         """Add a request body."""
+        must = {"required": True} if required else {}
         if self.version == 2:
-            body = {"name": "body", "in": "body", "required": True, "schema": self.reference(schema)}
+            body = {"name": "body", "in": "body", **must, "schema": self.reference(schema)}
             operation["parameters"] = [body, *operation.get("parameters", [])]
             operation["consumes"] = list(types)
         else:
             content = {media: {"schema": self.reference(schema)} for media in types}
-            operation["requestBody"] = {"content": content, "required": True}
+            operation["requestBody"] = {"content": content, **must}
 
 
 def paths_of(definition: ResourceDefinition, style: Style) -> Iterator[tuple[str, JsonObject]]:
@@ -174,6 +177,8 @@ class _Builder:
         body = _META + "Patch" if method == "patch" else schema
         self._style.with_body(operation, body, types)
         operation["responses"]["201"] = self._style.response("Created", schema)
+        if method == "post":
+            operation["responses"]["202"] = self._style.response("Accepted", schema)
         return operation
 
     def collection(self) -> JsonObject:
@@ -187,8 +192,9 @@ class _Builder:
         if "create" in definition.verbs:
             item["post"] = self._write("create", "post", name)
         if "deletecollection" in definition.verbs:
-            item["delete"] = self.operation(
-                "deletecollection", "delete", _META + "Status", (*_LIST, *_DELETE)
+            query = (*_LIST, *_DELETE)
+            item["delete"] = self._with_options(
+                self.operation("deletecollection", "delete", _META + "Status", query)
             )
         return item
 
@@ -203,8 +209,15 @@ class _Builder:
         if "patch" in definition.verbs:
             item["patch"] = self._write("patch", "patch", name, types=self._patch_types())
         if "delete" in definition.verbs:
-            item["delete"] = self.operation("delete", "delete", _META + "Status", _DELETE)
+            answer = name if definition.strategy.returns_deleted_object else _META + "Status"
+            item["delete"] = self._with_options(self.operation("delete", "delete", answer, _DELETE))
+            item["delete"]["responses"]["202"] = self._style.response("Accepted", answer)
         return item
+
+    def _with_options(self, operation: JsonObject) -> JsonObject:
+        """Deletions may say in their body what they may say in the query, and more."""
+        self._style.with_body(operation, _META + "DeleteOptions", ("*/*",), required=False)
+        return operation
 
     def _patch_types(self) -> tuple[str, ...]:
         return _PATCH_TYPES[:3] if self._definition.custom else _PATCH_TYPES
