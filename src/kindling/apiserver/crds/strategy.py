@@ -37,12 +37,13 @@ class DefinitionStrategy(BuiltinStrategy):
 
     def default(self, obj: JsonObject) -> None:
         """The wire form, except for schemas: there ``minimum: 0`` says something, unset does not."""
+        _fill(get_object(obj, "spec"), "versions", dict)
         schemas = [version.pop("schema", None) for version in all_versions(obj)]
         super().default(obj)
         for version, schema in zip(all_versions(obj), schemas, strict=True):
             if schema is not None:
                 _drop_null_defaults(schema)
-                _drop_shapeless_items(schema.get("openAPIV3Schema"))
+                _settle(schema.get("openAPIV3Schema"))
                 version["schema"] = schema
 
     def complete(self, obj: JsonObject) -> None:
@@ -137,17 +138,28 @@ def _drop_null_defaults(schema: Any) -> None:
                 _drop_null_defaults(value)
 
 
-def _drop_shapeless_items(schema: Any) -> None:
-    """``items`` that are neither a schema nor a list of them decode to nothing."""
+def _settle(schema: Any) -> None:
+    """Give what decodes to nothing its form: ``items`` of a wrong type, elements that are null."""
     if not isinstance(schema, dict):
         return
     if "items" in schema and not isinstance(schema["items"], dict | list):
         del schema["items"]
+    for key in ("allOf", "anyOf", "oneOf", "x-kubernetes-validations"):
+        _fill(schema, key, dict)
+    for key in ("required", "x-kubernetes-list-map-keys"):
+        _fill(schema, key, str)
     for key in ("properties", "patternProperties", "definitions"):
         for child in (schema.get(key) or {}).values():
-            _drop_shapeless_items(child)
+            _settle(child)
     for key in ("items", "additionalProperties", "additionalItems", "not"):
-        _drop_shapeless_items(schema.get(key))
+        _settle(schema.get(key))
     for key in ("allOf", "anyOf", "oneOf"):
         for child in schema.get(key) or ():
-            _drop_shapeless_items(child)
+            _settle(child)
+
+
+def _fill(holder: JsonObject, key: str, empty: type[dict[str, Any]] | type[str]) -> None:
+    """A null in a list decodes to the zero value of its elements' type."""
+    found = holder.get(key)
+    if isinstance(found, list) and None in found:
+        holder[key] = [empty() if item is None else item for item in found]

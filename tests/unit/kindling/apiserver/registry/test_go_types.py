@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindling.apiserver.crds import strategy
+from kindling.apiserver.crds import strategy, validation
 from kindling.apiserver.kinds.schemas import builtin_schemas
 from kindling.apiserver.registry import go_types
 from kubecore.json import JsonObject
@@ -52,3 +52,19 @@ def test_items_of_neither_form_vanish() -> None:
     strategy.definition().strategy.default(crd)
     (version,) = crd["spec"]["versions"]
     assert version["schema"]["openAPIV3Schema"] == {"type": "array", "properties": {"items": {}}}
+
+
+def test_nulls_in_lists_decode_to_what_is_empty() -> None:
+    schema = {"required": [None], "allOf": [None], "x-kubernetes-validations": [None], "enum": [None]}
+    crd = definition(schema)
+    crd["spec"]["versions"].append(None)
+    strategy.definition().strategy.default(crd)
+    first, second = crd["spec"]["versions"]
+    assert first["schema"]["openAPIV3Schema"] == {
+        "required": [""],
+        "allOf": [{}],
+        "x-kubernetes-validations": [{}],
+        "enum": [None],
+    }
+    assert second["name"] == ""
+    assert validation.validate(crd)
