@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import orjson
 
 from kubecore import errors
@@ -9,6 +11,7 @@ from kubecore.json import JsonObject
 
 from ..registry import encoding, preconditions, reads
 from ..registry.definition import ResourceDefinition
+from ..registry.heavy import LIGHT_BYTES
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
 from ..storage.store import Item
@@ -51,6 +54,19 @@ def document_answer(call: Call, definition: ResourceDefinition, document: JsonOb
     return answers.document_answer(status, document, wanted.type, pretty=wanted.pretty)
 
 
+def shaped_list(
+    call: Call, definition: ResourceDefinition, documents: list[JsonObject], metadata: JsonObject
+) -> Answer:
+    """A list as a table, or of metadata alone."""
+    media = call.media
+    if media.as_kind == TABLE:
+        include = tables.include_object(call.query.get("includeObject"))
+        document = tables.table(definition, documents, metadata, version=media.as_version, include=include)
+    else:
+        document = tables.partial_list(metadata, documents, media.as_version)
+    return answers.document_answer(200, document, media.type, pretty=media.pretty)
+
+
 class Reading:
     """Answers get and list, and every other request whose answer is an object."""
 
@@ -81,7 +97,12 @@ class Reading:
         if not wanted.as_kind and wanted.type == JSON and not wanted.pretty:
             return Answer(status, (await self._registry.values(definition, [item]))[0])
         document = await self._registry.document(definition, item)
-        return document_answer(call, definition, document, status)
+        size = len(item.value)
+        return await self._in_shape(size, lambda: document_answer(call, definition, document, status))
+
+    async def _in_shape(self, size: int, work: Callable[[], Answer]) -> Answer:
+        """An answer that takes long to make where it is about `size` big bytes (YAML, tables)."""
+        return work() if size <= LIGHT_BYTES else await self._registry.heavy.run(work)
 
     async def written_answer(self, call: Call, written: Written, status: int) -> Answer:
         if written.item is not None:
@@ -99,14 +120,10 @@ class Reading:
         if media.as_kind:
             tables.check_shape(definition, media, is_list=True)
             documents = await self._registry.documents(definition, listing.items)
-            if media.as_kind == TABLE:
-                include = tables.include_object(call.query.get("includeObject"))
-                document = tables.table(
-                    definition, documents, listing.metadata, version=media.as_version, include=include
-                )
-            else:
-                document = tables.partial_list(listing.metadata, documents, media.as_version)
-            return answers.document_answer(200, document, media.type, pretty=media.pretty)
+            size = sum(len(item.value) for item in listing.items)
+            return await self._in_shape(
+                size, lambda: shaped_list(call, definition, documents, listing.metadata)
+            )
         values = await self._registry.values(definition, listing.items)
         if definition.custom:
             listing.metadata.setdefault("continue", "")
@@ -115,5 +132,8 @@ class Reading:
             definition.list_kind, definition.resource.api_version, listing.metadata, values, cut
         )
         if media.type != JSON or media.pretty:
-            return answers.document_answer(200, orjson.loads(body), media.type, pretty=media.pretty)
+            return await self._in_shape(
+                len(body),
+                lambda: answers.document_answer(200, orjson.loads(body), media.type, pretty=media.pretty),
+            )
         return Answer(200, body)
