@@ -228,7 +228,7 @@ class Writer:
                 self.objects[name] = actual
                 continue
             assert actual == expected, f"{name} is {actual}, but {expected} was acknowledged"
-        shared = int(found[SHARED]["data"].get(self.member, "0"))
+        shared = int(found[SHARED].get("data", {}).get(self.member, "0"))
         in_doubt = doubt[1].number if doubt and doubt[1] and doubt[0] == SHARED else None
         assert shared in (self.shared, in_doubt), f"{self.member} is {shared}, not {self.shared}"
         self.shared = shared
