@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from kindling.cluster.instance import Instance
@@ -56,10 +56,9 @@ def heeds_termination(pid: int) -> bool:
     return bool(int(_status(pid).get("SigCgt", "0"), 16) & (1 << (signal.SIGTERM - 1)))
 
 
-def first_processes(pids: Iterable[int]) -> list[int]:
-    """Those that are number one in a process namespace of their own: one in each container."""
-    places = {pid: _status(pid).get("NSpid", "").split() for pid in pids}
-    return [pid for pid, numbers in places.items() if len(numbers) > 1 and numbers[-1] == "1"]
+def first_processes(pids: Collection[int]) -> list[int]:
+    """Those that none of the others has started: one in each container, which a shim started."""
+    return [pid for pid in pids if int(_status(pid).get("PPid", "0")) not in pids]
 
 
 def _status(pid: int) -> dict[str, str]:
