@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import yaml
 from aiohttp import web
 
 from kubecore import errors
-from kubecore.json import JsonObject, get_list
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_list, get_object
+from virtplane.api.markers import ApiStruct
+from virtplane.api.schema import request_schema
 
 _START = "Can not unmarshal Request body to struct, error: "
+_JSON_TYPES: dict[type, str] = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
+_GO_TYPES = {"boolean": "bool", "string": "string", "number": "float64", "array": "slice"}
+_PYTHON_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "boolean": (bool,),
+    "integer": (int,),
+    "number": (int, float),
+}
 
 
-async def read_options(request: web.Request) -> JsonObject:
-    """The options of a request. Raises StatusError for what is no object."""
-    return parse_options(await request.read())
+async def read_options(request: web.Request, struct: type[ApiStruct] | None = None) -> JsonObject:
+    """The options of a request, with the types of `struct`. Raises StatusError for what is none of them."""
+    return parse_options(await request.read(), struct)
 
 
-def parse_options(body: bytes) -> JsonObject:
-    """The options that a body holds; none for an empty one. Raises StatusError for what is no object."""
+def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObject:
+    """The options that a body holds; none for an empty one. Raises StatusError for what is no object.
+
+    Values are of the types that `struct` declares, or the body is refused; strange names are passed over.
+    """
     if not body.strip():
         return {}
     try:
@@ -27,10 +46,58 @@ def parse_options(body: bytes) -> JsonObject:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise errors.bad_request(f"{_START}json: cannot unmarshal {type(document).__name__} into an object")
-    return {key: str(value) if key == "name" else value for key, value in document.items()}
+        raise unreadable(f"{_JSON_TYPES.get(type(document), 'value')} into Go value of type object")
+    if struct is None:
+        return document
+    read: JsonObject = _read(_schema(struct), document, struct.__name__)
+    return read
+
+
+def unreadable(what: str) -> StatusError:
+    """A body holds something else than it should, as those say it who read bodies into types."""
+    return errors.bad_request(f"{_START}json: cannot unmarshal {what}")
 
 
 def is_dry_run(options: JsonObject) -> bool:
     """Whether nothing is to be changed."""
     return bool(get_list(options, "dryRun"))
+
+
+@cache
+def _schema(struct: type[ApiStruct]) -> JsonObject:
+    return request_schema(struct)
+
+
+def _read(schema: JsonObject, value: Any, path: str) -> Any:
+    """The value as its type has it: texts may be given as numbers or truth values, nothing fits every type.
+
+    Raises StatusError for the first value that does not fit.
+    """
+    expected = schema.get("type")
+    if value is None or expected is None:
+        return value
+    if expected == "string" and isinstance(value, bool | int | float):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    if not _fits(expected, str(schema.get("format", "")), value):
+        given = _JSON_TYPES.get(type(value), "object")
+        shown = f"{given} {value}" if given == "number" and expected in ("integer", "number") else given
+        wanted = schema.get("format", "int64") if expected == "integer" else _GO_TYPES.get(expected, expected)
+        raise unreadable(f"{shown} into Go struct field {path} of type {wanted}")
+    if isinstance(value, list):
+        return [_read(get_object(schema, "items"), item, path) for item in value]
+    if not isinstance(value, dict):
+        return value
+    properties, additional = get_object(schema, "properties"), get_object(schema, "additionalProperties")
+    return {
+        str(key): _read(properties.get(key, additional), member, f"{path}.{key}")
+        for key, member in value.items()
+    }
+
+
+def _fits(expected: str, form: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return expected == "boolean"
+    if expected == "integer" and isinstance(value, int):
+        limit: int = 2 ** (31 if form == "int32" else 63)
+        return -limit <= value < limit
+    return isinstance(value, _PYTHON_TYPES[expected])

@@ -15,6 +15,8 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1 import subresources as bodytypes
+from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
 from virtplane.compute.apiserver.subresources.bodies import is_dry_run, parse_options, read_options
@@ -80,10 +82,12 @@ class Instances:
             raise refusals.internal(f"unexpected return code {reply.status} ({status}), message: {text}")
         return web.Response(status=200)
 
-    def _command(self, action: str, check: Check | None = None, *, reads_options: bool = False) -> _Handler:
+    def _command(
+        self, action: str, check: Check | None = None, *, struct: type[ApiStruct] | None = None
+    ) -> _Handler:
         async def handle(request: web.Request) -> web.Response:
             body = await request.read()
-            options = parse_options(body) if reads_options else {}
+            options = parse_options(body, struct) if struct is not None else {}
             vmi = await self._instance(request)
             if check is not None:
                 check(vmi)
@@ -97,7 +101,7 @@ class Instances:
     async def unpause(self, request: web.Request) -> web.Response:
         """Lets a paused guest go on."""
         body = await request.read()
-        options = parse_options(body)
+        options = parse_options(body, bodytypes.UnpauseOptions)
         vmi = await self._instance(request)
         try:
             vm = await self._client.get(kinds.VIRTUAL_MACHINES, meta.name(vmi), meta.namespace(vmi))
@@ -155,7 +159,7 @@ class Instances:
 
     async def sev_setup(self, request: web.Request) -> web.Response:
         """Stores the session by which a guest's owner will recognise it."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.SEVSessionOptions)
         if not get_str(options, "session"):
             raise errors.bad_request("Session blob is required")
         if not get_str(options, "dhCert"):
@@ -239,7 +243,8 @@ class Instances:
         return await self._change_volumes(request, adds=False)
 
     async def _change_volumes(self, request: web.Request, *, adds: bool) -> web.Response:
-        options = await read_options(request)
+        struct = bodytypes.AddVolumeOptions if adds else bodytypes.RemoveVolumeOptions
+        options = await read_options(request, struct)
         settings = await self.settings()
         if not settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
             text = "Enable DeclarativeHotplugVolumes or HotplugVolumes feature gate to use this API."
@@ -272,7 +277,7 @@ class Instances:
     async def object_graph(self, request: web.Request) -> web.Response:
         """The objects that the instance depends on."""
         objectgraph.require_gate((await self.settings()).gate("ObjectGraph"))
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.ObjectGraphOptions)
         vmi = await self._instance(request)
         return web.json_response(objectgraph.of_instance(vmi, await self.launchers(vmi), options))
 
@@ -291,7 +296,7 @@ class Instances:
         body = await request.read()
         if not body.strip():
             raise errors.bad_request("No body")
-        options = parse_options(body)
+        options = parse_options(body, bodytypes.EvacuateCancelOptions)
         path = "/status/evacuationNodeName"
         named = get_str(options, "evacuationNodeName")
         operations: list[JsonObject] = [
@@ -317,7 +322,7 @@ class Instances:
         """Method, path below the instance, handler."""
         running = refusals.require_running
         return [
-            ("PUT", "pause", self._command("pause", refusals.check_pause, reads_options=True)),
+            ("PUT", "pause", self._command("pause", refusals.check_pause, struct=bodytypes.PauseOptions)),
             ("PUT", "unpause", self.unpause),
             ("PUT", "freeze", self._command("freeze", running)),
             ("PUT", "unfreeze", self._command("unfreeze", _running_instance)),

@@ -11,8 +11,10 @@ from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1 import subresources as bodytypes
+from virtplane.api.kubevirt_v1 import vm_status
 from virtplane.compute.apiserver.subresources import lifecycle, memorydump, objectgraph, refusals, volumes
-from virtplane.compute.apiserver.subresources.bodies import is_dry_run, read_options
+from virtplane.compute.apiserver.subresources.bodies import is_dry_run, read_options, unreadable
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.lifecycle import Patch
 from virtplane.compute.apiserver.subresources.refusals import MACHINE, machine_conflict
@@ -75,7 +77,7 @@ class Machines:
 
     async def start(self, request: web.Request) -> web.Response:
         """Starts the VM."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.StartOptions)
         vm = await self._machine(request)
         patch = lifecycle.start(vm, await self._instance(vm), paused=options.get("paused") is True)
         await self._apply(vm, patch, is_dry_run(options))
@@ -83,7 +85,7 @@ class Machines:
 
     async def stop(self, request: web.Request) -> web.Response:
         """Stops the VM."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.StopOptions)
         vm = await self._machine(request)
         vmi = await self._instance(vm)
         grace = options.get("gracePeriod")
@@ -95,7 +97,7 @@ class Machines:
 
     async def restart(self, request: web.Request) -> web.Response:
         """Stops the VM's instance and starts another."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.RestartOptions)
         grace = options.get("gracePeriodSeconds")
         lifecycle.check_restart_grace(grace)
         vm = await self._machine(request)
@@ -109,7 +111,7 @@ class Machines:
 
     async def migrate(self, request: web.Request) -> web.Response:
         """Makes a migration for the VM's instance."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.MigrateOptions)
         vm = await self._machine(request)
         vmi = await self._instance(vm)
         if vmi is None:
@@ -134,7 +136,7 @@ class Machines:
 
     async def add_volume(self, request: web.Request) -> web.Response:
         """Adds a volume to the VM."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.AddVolumeOptions)
         settings = await self._instances.settings()
         _require_hotplug(settings)
         checked = volumes.checked_add(options)
@@ -154,7 +156,7 @@ class Machines:
 
     async def remove_volume(self, request: web.Request) -> web.Response:
         """Takes a hotplugged volume away from the VM."""
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.RemoveVolumeOptions)
         settings = await self._instances.settings()
         _require_hotplug(settings)
         name = get_str(options, "name")
@@ -176,9 +178,8 @@ class Machines:
 
     async def memory_dump(self, request: web.Request) -> web.Response:
         """Asks for a dump of the guest's memory into a claim."""
-        options = await read_options(request)
+        options = await read_options(request, vm_status.VirtualMachineMemoryDumpRequest)
         _require_hotplug(await self._instances.settings())
-        memorydump.check_options(options)
         vm = await self._machine(request)
         claim = memorydump.claim_to_use(vm, options)
         vmi = await self._instance(vm)
@@ -216,11 +217,13 @@ class Machines:
             causes = [{"message": text} for text in problems]
             text = "Object is not a valid VirtualMachine"
             raise StatusError(400, "BadRequest", text, {"causes": causes})
+        if not isinstance(options.get("metadata") or {}, dict):
+            raise unreadable("value into Go struct field VirtualMachine.metadata of type v1.ObjectMeta")
         namespace = request.match_info["namespace"]
         if meta.namespace(options) not in ("", namespace):
             raise errors.bad_request(f"VM namespace must be empty or {namespace}")
         vm = deep_copy(options)
-        vm.setdefault("metadata", {})["namespace"] = namespace
+        vm["metadata"] = {**(vm.get("metadata") or {}), "namespace": namespace}
         try:
             return web.json_response(await self._instances.expander.expand(vm))
         except StatusError as error:
@@ -240,7 +243,7 @@ class Machines:
         """The objects that the VM depends on."""
         settings = await self._instances.settings()
         objectgraph.require_gate(settings.gate("ObjectGraph"))
-        options = await read_options(request)
+        options = await read_options(request, bodytypes.ObjectGraphOptions)
         vm = await self._machine(request)
         vmi = await self._instance(vm)
         pods = await self._instances.launchers(vmi) if vmi else []

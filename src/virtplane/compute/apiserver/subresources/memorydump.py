@@ -13,15 +13,6 @@ _OVERHEAD = 0.055
 _PATH = "/status/memoryDumpRequest"
 
 
-def check_options(options: JsonObject) -> None:
-    """Raises for options of the wrong kind."""
-    claim = options.get("claimName")
-    if claim is not None and not isinstance(claim, str):
-        raise errors.bad_request(
-            "Can not unmarshal Request body to struct, error: claimName must be a string"
-        )
-
-
 def claim_to_use(vm: JsonObject, options: JsonObject) -> str:
     """The claim that the dump goes to: named now, or by an earlier request."""
     present = get_object(vm, "status", "memoryDumpRequest")

@@ -82,3 +82,45 @@ async def test_whoever_asks_for_a_memory_dump_is_warned_that_none_is_made(virt_a
     answer = await virt_api.ask("PUT", f"{VM}/memorydump", {"claimName": "claim", "phase": ""})
     assert answer.status == 202
     assert "no effect in this version" in answer.headers["Warning"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (f"{VM}/start", {"paused": "yes"}, "string into Go struct field StartOptions.paused of type bool"),
+        (f"{VM}/start", {"dryRun": "All"}, "string into Go struct field StartOptions.dryRun of type slice"),
+        (
+            f"{VM}/stop",
+            {"gracePeriod": "5"},
+            "string into Go struct field StopOptions.gracePeriod of type int64",
+        ),
+        (
+            f"{VM}/stop",
+            {"gracePeriod": 1.5},
+            "number 1.5 into Go struct field StopOptions.gracePeriod of type int64",
+        ),
+        (f"{VM}/stop", {"gracePeriod": 2**63}, f"number {2**63} into Go struct field"),
+        (f"{VM}/restart", {"gracePeriodSeconds": "0"}, "string into Go struct field RestartOptions"),
+        (f"{VM}/migrate", {"addedNodeSelector": 3}, "number into Go struct field MigrateOptions"),
+        (f"{VM}/addvolume", {"name": "a", "disk": {"bootOrder": "1"}}, "AddVolumeOptions.disk.bootOrder"),
+        (f"{VMI}/pause", {"dryRun": True}, "bool into Go struct field PauseOptions.dryRun of type slice"),
+        (f"{VMI}/pause", [], "array into Go value"),
+        ("/namespaces/ns/expand-vm-spec", {**_vm(), "metadata": 3}, "VirtualMachine.metadata"),
+    ],
+)
+async def test_bodies_of_other_types_are_refused_before_anything_happens(
+    virt_api: VirtApi, path: str, body: object, said: str
+) -> None:
+    _put_running(virt_api)
+    answer = await virt_api.ask("PUT", path, body)
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    start = "Can not unmarshal Request body to struct, error: json: cannot unmarshal "
+    assert answer.body["message"].startswith(start)
+    assert said in answer.body["message"]
+
+
+async def test_a_number_does_for_a_text(virt_api: VirtApi) -> None:
+    _put_running(virt_api)
+    answer = await virt_api.ask("PUT", f"{VM}/removevolume", {"name": 5})
+    assert answer.status == 409
+    assert "Unable to remove volume [5] because it does not exist" in answer.body["message"]
