@@ -23,10 +23,12 @@ async def process(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     started = await asyncio.create_subprocess_exec(
         *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}
     )
-    for _ in range(200):
+    for _ in range(1000):
         if (tmp_path / "share/sockets/launcher-sock").exists():
             break
         await asyncio.sleep(0.01)
+    else:
+        pytest.fail("the launcher opened no socket within 10 s")
     yield started
     if started.returncode is None:
         started.kill()
