@@ -216,7 +216,7 @@ class InstanceController:
             return RequeueAfter(_RETRY_SECONDS)
         if not seen.launcher_ready:
             return RequeueAfter(_LAUNCHER_POLL_SECONDS)
-        if decisions.is_leaving(vmi):
+        if decisions.is_leaving(vmi, seen):
             grace = decisions.grace_seconds(vmi)
             return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _LAUNCHER_POLL_SECONDS)))
         return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE

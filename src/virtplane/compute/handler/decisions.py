@@ -39,6 +39,9 @@ class Observation:
     shutdown_started: datetime | None = None
     """When the power button was first pressed."""
 
+    terminating: bool = False
+    """The launcher was told to end: somebody deletes its pod, or drains or stops the node."""
+
 
 def is_final(vmi: JsonObject) -> bool:
     """True once the instance has ended."""
@@ -55,9 +58,9 @@ def has_acpi(vmi: JsonObject) -> bool:
     return get_bool(vmi, "spec", "domain", "features", "acpi", "enabled", default=True)
 
 
-def is_leaving(vmi: JsonObject) -> bool:
-    """True once the instance is being deleted."""
-    return "deletionTimestamp" in get_object(vmi, "metadata")
+def is_leaving(vmi: JsonObject, seen: Observation) -> bool:
+    """True once the instance or its pod is being deleted."""
+    return "deletionTimestamp" in get_object(vmi, "metadata") or seen.terminating
 
 
 def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
@@ -70,7 +73,7 @@ def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
         return Action.WAIT
     if seen.domain is not None and not seen.domain.is_active:
         return Action.NOTHING
-    if is_leaving(vmi):
+    if is_leaving(vmi, seen):
         return Action.RELEASE if seen.domain is None else _stop(vmi, seen, now)
     if seen.domain is None and get_str(vmi, "status", "phase") == "Scheduled":
         return Action.START

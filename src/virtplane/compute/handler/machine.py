@@ -55,6 +55,8 @@ class Machine:
         self.shutdown_started: datetime | None = None
         self.gone = False
         """True once the launcher has ended."""
+        self.terminating = False
+        """True once the launcher was told to end."""
         self.fatal = ""
         """Why this guest can never run in its pod, or the empty string."""
         self.pod_addresses: tuple[str, ...] = ()
@@ -75,7 +77,7 @@ class Machine:
                 logger.info("Libvirt did not answer", extra={"domain": self.name, "err": str(error)})
                 await self._disconnect_hypervisor()
         ready = self.link is not None and self.link.alive and not self.gone
-        return Observation(ready, self.gone, self.domain, self.shutdown_started)
+        return Observation(ready, self.gone, self.domain, self.shutdown_started, self.terminating)
 
     def expect_launcher(self) -> None:
         """Call `on_change` as soon as the launcher's control socket is there, for which there is no event."""
@@ -199,6 +201,7 @@ class Machine:
                 answer = await self.link.request("ping")
             except LauncherGone:
                 return  # The end of the line says whether it is gone for good.
+            self.terminating = bool(answer.get("terminating"))
             if answer.get("libvirt") is not None:
                 await self._connect_hypervisor()
 
@@ -214,7 +217,8 @@ class Machine:
             hypervisor, self.hypervisor = self.hypervisor, None
             await hypervisor.close()
 
-    def _launcher_event(self, _event: dict[str, Any]) -> None:
+    def _launcher_event(self, event: dict[str, Any]) -> None:
+        self.terminating = self.terminating or event.get("event") == "terminating"
         self._on_change()
 
     def _launcher_ended(self) -> None:

@@ -51,6 +51,12 @@ def test_deletion_presses_the_power_button_until_the_grace_period_has_passed() -
     assert decisions.next_action(vmi, late, NOW) is Action.DESTROY
 
 
+def test_a_guest_is_shut_down_when_its_pod_is_deleted_or_its_node_drained() -> None:
+    told = seen(RUNNING, terminating=True)
+    assert decisions.next_action(instance("Running"), told, NOW) is Action.SHUT_DOWN
+    assert decisions.next_action(instance("Scheduled"), seen(terminating=True), NOW) is Action.RELEASE
+
+
 @pytest.mark.parametrize(
     "spec", [{"terminationGracePeriodSeconds": 0}, {"domain": {"features": {"acpi": {"enabled": False}}}}]
 )
