@@ -68,7 +68,7 @@ def report(profiles: Mapping[str, tuple[Profile, int]]) -> None:
         cells = [profile.micros(phase, count) for profile, count in profiles.values()]
         if any(round(cell) for cell in cells):
             say(_line(phase, [f"{cell:.0f}" for cell in cells]))
-    others = [profile.other_seconds / count * 1e6 for profile, count in profiles.values()]
+    others = [max(0.0, profile.other_seconds) / count * 1e6 for profile, count in profiles.values()]
     mains = [profile.main_seconds / count * 1e6 for profile, count in profiles.values()]
     say(_line(OTHER_THREADS, [f"{cell:.0f}" for cell in others]))
     say(_line("together", [f"{one + other:.0f}" for one, other in zip(mains, others, strict=True)]))
