@@ -24,11 +24,16 @@ _OBJECT_META = Schema({"$ref": _META_NAME}, SchemaSet({_META_NAME: OBJECT_META})
 class StrictDecodingError(errors.StatusError):
     """Unknown or repeated fields in a request that is strict about them (400); patches say it otherwise."""
 
-    def __init__(self, definition: ResourceDefinition, problem: str) -> None:
+    def __init__(self, definition: ResourceDefinition, problems: Sequence[str]) -> None:
         kind, version = definition.resource.kind, fields.go_quote(definition.resource.version)
-        message = f"{kind} in version {version} cannot be handled as a {kind}: {problem}"
+        message = f"{kind} in version {version} cannot be handled as a {kind}: {strict_error(problems)}"
         super().__init__(400, errors.BAD_REQUEST, message)
-        self.problem = problem
+        self.problems = problems
+
+
+def strict_error(problems: Sequence[str]) -> str:
+    """All complaints of strict decoding in one text."""
+    return f"strict decoding error: {', '.join(problems)}"
 
 
 def complete(
@@ -54,7 +59,7 @@ def complete(
     unknown = prune(document, definition.schema) if definition.schema is not None else []
     if (unknown or duplicates or repeated_keys) and strictness != "Ignore":
         problems = in_yaml(repeated_keys, strictness)
-        if unknown and duplicates and not definition.custom:
+        if raw and not definition.custom:
             problems += in_order(raw, duplicates, unknown)
         else:
             # Of custom resources, repeated fields are found while decoding, unknown ones after it.
@@ -130,8 +135,7 @@ def report(
 ) -> None:
     """Refuse (Strict) or warn about what strict decoding found."""
     if strictness == "Strict":
-        text = f"strict decoding error: {', '.join(problems)}"
-        raise StrictDecodingError(definition, text)
+        raise StrictDecodingError(definition, problems)
     for problem in problems:
         ctx.warn(problem)
 

@@ -27,6 +27,7 @@ from .context import RequestContext
 from .definition import ResourceDefinition
 from .go_json import json_type, syntax_error
 from .go_types import type_error
+from .repeated_fields import duplicate_fields, has_odd_members, in_operations, may_repeat_fields
 from .writes import Change, Target
 
 _UNMARSHAL = re.compile(r"cannot unmarshal (\w+)(?: \S+)? into .* of type (\S+)$")
@@ -70,10 +71,17 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         if problem:
             raise not_restorable(patch_type, raw, new, problem)
         check_identity(ctx, new)
+        complaints = _complaints(patch_type, raw) if strictness != "Ignore" else []
+        if strictness == "Warn":
+            for complaint in complaints:
+                ctx.warn(complaint)
+        text = orjson.dumps(new).decode() if strictness == "Strict" and definition.schema is not None else ""
         try:
             decoding.complete(definition, new, (), strictness, ctx)
         except decoding.StrictDecodingError as error:
-            raise invalid_patch(orjson.dumps(new).decode(), error.problem) from error
+            raise _strictly_invalid(patch_type, raw, text, [*complaints, *error.problems]) from error
+        if complaints and strictness == "Strict":
+            raise _strictly_invalid(patch_type, raw, raw.decode(), complaints)
         managed.track_write(definition, current, new, ctx, target.subresource)
         return new
 
@@ -83,6 +91,23 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         return await ctx.run(patched, current)
 
     return apply
+
+
+def _complaints(patch_type: str, raw: bytes) -> list[str]:
+    """What strict decoding has against the text of a patch, which is JSON."""
+    patch = orjson.loads(raw)
+    may_repeat = may_repeat_fields(raw, orjson.dumps(patch))
+    if patch_type == "json":
+        return in_operations(raw) if may_repeat or has_odd_members(patch) else []
+    if not may_repeat:
+        return []
+    return [f"duplicate field {go_quote(path)}" for path in duplicate_fields(raw)]
+
+
+def _strictly_invalid(patch_type: str, raw: bytes, text: str, problems: list[str]) -> errors.StatusError:
+    """422 for a patch that strict decoding refuses, or its outcome (`text`)."""
+    shown = orjson.loads(raw) if patch_type == "strategic" else text
+    return invalid_patch(shown, decoding.strict_error(problems))
 
 
 def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 
 from kubecore.objects.fields import go_quote
 
+_MEMBERS = frozenset({"op", "path", "from", "value"})
+
 
 class _Pairs(list[tuple[str, Any]]):
     """An object as its pairs, in order."""
@@ -30,7 +32,12 @@ def duplicate_fields(raw: bytes) -> list[str]:
 
 
 def in_order(raw: bytes, duplicates: Sequence[str], unknown: Sequence[str]) -> list[str]:
-    """Complaints about repeated and unknown fields, as a decoder that reads `raw` once would find them."""
+    """Complaints about repeated and unknown fields, as a decoder that reads `raw` once would find them.
+
+    Such a decoder skips the values of unknown fields, and does not mind if those are repeated.
+    """
+    skipped = tuple(f"{path}{sign}" for path in unknown for sign in ".[")
+    duplicates = [path for path in duplicates if path not in unknown and not path.startswith(skipped)]
     first: dict[tuple[str, bool], int] = {}
     for position, occurrence in enumerate(_occurrences(_parsed(raw), "")):
         first.setdefault(occurrence, position)
@@ -60,3 +67,24 @@ def _occurrences(value: Any, path: str) -> Iterator[tuple[str, bool]]:
     elif isinstance(value, list):
         for index, child in enumerate(value):
             yield from _occurrences(child, f"{path}[{index}]")
+
+
+def has_odd_members(patch: Any) -> bool:
+    """Whether an operation of a JSON patch has members that operations do not have."""
+    operations = patch if isinstance(patch, list) else ()
+    return any(isinstance(each, dict) and not each.keys() <= _MEMBERS for each in operations)
+
+
+def in_operations(raw: bytes) -> list[str]:
+    """Complaints about the members of a JSON patch's operations, in the order of the text."""
+    found: list[str] = []
+    operations = _parsed(raw)
+    for index, operation in enumerate(operations if isinstance(operations, list) else ()):
+        seen: set[str] = set()
+        for key, _ in operation if isinstance(operation, _Pairs) else ():
+            if key not in _MEMBERS:
+                found.append(f"json patch unknown field {go_quote(f'[{index}].{key}')}")
+            elif key in seen:
+                found.append(f"json patch duplicate field {go_quote(f'[{index}].{key}')}")
+            seen.add(key)
+    return list(dict.fromkeys(found))

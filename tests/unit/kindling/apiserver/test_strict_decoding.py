@@ -46,7 +46,7 @@ async def send(
 
 def warnings(headers: Mapping[str, str]) -> list[str]:
     found = headers.getall("Warning", [])  # type: ignore[attr-defined]
-    return [text.split('"', 1)[1].rstrip('"').replace('\\"', '"') for text in found]
+    return [text.split('"', 1)[1][:-1].replace('\\"', '"') for text in found]
 
 
 def test_complaints_about_json_come_in_the_order_of_the_text() -> None:
@@ -100,3 +100,62 @@ async def test_applying_refuses_repeated_keys_or_warns_of_each(server: RunningSe
     message, told = await send(server, "PATCH", path + "Warn", body, apply)
     assert (message, told) == ("", ['line 6: key "a" already set in map'])
     assert await send(server, "PATCH", path + "Ignore", body, apply) == ("", [])
+
+
+def test_what_an_unknown_field_holds_is_not_looked_at() -> None:
+    raw = b'{"odd":{"a":1,"a":2},"odd":3,"b":4,"b":5}'
+
+    assert in_order(raw, ["odd.a", "odd", "b"], ["odd"]) == ['unknown field "odd"', 'duplicate field "b"']
+
+
+async def test_unknown_fields_of_a_new_object_are_named_in_the_order_of_the_text(
+    server: RunningServer,
+) -> None:
+    body = '{"metadata":{"name":"c"},"zeta":1,"data":{},"alpha":2,"data":{}}'
+    path = "/api/v1/namespaces/default/configmaps?fieldValidation="
+    told = ['unknown field "zeta"', 'unknown field "alpha"', 'duplicate field "data"']
+
+    message, _ = await send(server, "POST", path + "Strict", body, "application/json")
+    assert message.endswith(f"strict decoding error: {', '.join(told)}")
+    assert await send(server, "POST", path + "Warn", body, "application/json") == ("", told)
+
+
+PATCHES = [
+    ("merge-patch+json", '{"data":{"a":"1"},"odd":1,"data":{"a":"2"}}', 'duplicate field "data"'),
+    ("strategic-merge-patch+json", '{"data":{"a":"1"},"odd":1,"data":{"a":"2"}}', 'duplicate field "data"'),
+    (
+        "json-patch+json",
+        '[{"op":"add","path":"/odd","value":1,"why":"x","op":"add"}]',
+        'json patch unknown field "[0].why", json patch duplicate field "[0].op"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("content_type", "patch", "told"), PATCHES)
+async def test_patches_are_decoded_as_strictly_as_their_outcome(
+    server: RunningServer, content_type: str, patch: str, told: str
+) -> None:
+    collection = "/api/v1/namespaces/default/configmaps"
+    await send(server, "POST", collection, '{"metadata":{"name":"c"}}', "application/json")
+    path, media_type = f"{collection}/c?fieldValidation=", f"application/{content_type}"
+
+    message, _ = await send(server, "PATCH", path + "Strict", patch, media_type)
+    assert message.endswith(f'strict decoding error: {told}, unknown field "odd"')
+    assert message.startswith(' "" is invalid: patch: Invalid value: ')
+    message, warned = await send(server, "PATCH", path + "Warn", patch, media_type)
+    assert (message, warned) == ("", [*told.split(", "), 'unknown field "odd"'])
+    assert await send(server, "PATCH", path + "Ignore", patch, media_type) == ("", [])
+
+
+async def test_a_strict_patch_with_a_repeated_field_is_shown_itself(server: RunningServer) -> None:
+    collection = "/api/v1/namespaces/default/configmaps"
+    await send(server, "POST", collection, '{"metadata":{"name":"c"}}', "application/json")
+    patch = '{"data":{"a":"1","a":"2"}}'
+    path = f"{collection}/c?fieldValidation=Strict"
+
+    message, _ = await send(server, "PATCH", path, patch, "application/merge-patch+json")
+
+    shown = patch.replace('"', '\\"')
+    assert message == (
+        f' "" is invalid: patch: Invalid value: "{shown}": strict decoding error: duplicate field "data.a"'
+    )
