@@ -7,6 +7,7 @@ interpreter. Clocks are monotonic ones of the same machine and comparable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import json
 import ssl
@@ -25,7 +26,7 @@ NEIGHBOUR_TOKEN = "good-neighbour"
 _NEIGHBOUR = Path(__file__).with_name("neighbour.py")
 _NAMESPACES = "/api/v1/namespaces"
 _READY_SECONDS = 30.0
-SETTLED_REQUESTS = 20
+SETTLED_REQUESTS = 50
 """So many requests of the neighbour are waited for before an attack and after it."""
 
 
@@ -62,24 +63,28 @@ class Neighbour:
     process: asyncio.subprocess.Process
     seen: list[tuple[float, float]] = field(default_factory=list)
     failure: str = ""
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
         """Collect its lines until it ends."""
         assert self.process.stdout is not None
         async for line in self.process.stdout:
             text = line.decode()
+            self.heard.set()
             if text.startswith("failed"):
                 self.failure = text
                 return
             moment, took = text.split()
             self.seen.append((float(moment), float(took)))
 
-    async def settle(self) -> None:
+    async def settle(self, requests: int = SETTLED_REQUESTS) -> None:
         """Wait until it got so many more answers."""
-        wanted = len(self.seen) + SETTLED_REQUESTS
+        wanted = len(self.seen) + requests
         limit = time.monotonic() + 30
         while len(self.seen) < wanted and not self.failure and time.monotonic() < limit:
-            await asyncio.sleep(0.02)
+            self.heard.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.heard.wait(), 1.0)
         assert len(self.seen) >= wanted, self.failure or "the neighbour is not served any more"
 
     def percentile(self, since: float, share: float = 0.99) -> float:
@@ -244,37 +249,46 @@ async def under_attack(folder: Path, *flags: str) -> AsyncIterator[Target]:
 class Measured:
     """What an attack did to the others. Figures are set when it is over."""
 
+    starvation: float = 1.0
     p99_ms: float = 0.0
-    worst_ms: float = 0.0
     before_mib: float = 0.0
     peak_mib: float = 0.0
     after_mib: float = 0.0
 
     def __str__(self) -> str:
         return (
-            f"P99 {self.p99_ms:.0f} ms, worst {self.worst_ms:.0f} ms, resident {self.before_mib:.0f} MiB "
-            f"before, {self.peak_mib:.0f} at most, {self.after_mib:.0f} after"
+            f"P99 {self.p99_ms:.0f} ms on a processor {self.starvation:.1f} times slower, resident "
+            f"{self.before_mib:.0f} MiB before, {self.peak_mib:.0f} at most, {self.after_mib:.0f} after"
         )
 
 
 MAX_P99_MS = 250.0
-MAX_GROWTH_MIB = 300.0
+_SPUN_SECONDS = 0.05
+
+
+def starvation() -> float:
+    """How many times longer computing takes than it should: the machine may be busy with other things."""
+    begun, used = time.perf_counter(), time.process_time()
+    while time.process_time() - used < _SPUN_SECONDS:
+        pass
+    return (time.perf_counter() - begun) / _SPUN_SECONDS
 
 
 @asynccontextmanager
-async def bystander_unharmed(target: Target, growth_mib: float = MAX_GROWTH_MIB) -> AsyncIterator[Measured]:
+async def bystander_unharmed(target: Target, growth_mib: float) -> AsyncIterator[Measured]:
     """Whatever happens inside must leave the neighbour's P99, the memory and the readiness in bounds."""
     measured = Measured()
     target.forget_peak()
     measured.before_mib = target.megabytes()
+    measured.starvation = await asyncio.to_thread(starvation)
     await target.neighbour.settle()
     begun = time.monotonic()
     yield measured
     await target.neighbour.settle()
+    measured.starvation = max(measured.starvation, await asyncio.to_thread(starvation))
     measured.p99_ms = target.neighbour.percentile(begun)
-    measured.worst_ms = target.neighbour.percentile(begun, 1.0)
     measured.peak_mib, measured.after_mib = target.megabytes("VmHWM"), target.megabytes()
     ready = await target.request("GET", "/readyz")
     assert ready.status == 200, ready.body
-    assert measured.p99_ms < MAX_P99_MS, str(measured)
+    assert measured.p99_ms < MAX_P99_MS * measured.starvation, str(measured)
     assert measured.peak_mib - measured.before_mib < growth_mib, str(measured)

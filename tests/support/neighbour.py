@@ -20,6 +20,11 @@ _PAUSE_SECONDS = 0.01
 _TIMEOUT_SECONDS = 20.0
 
 
+def _say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 def main(port: str, token: str, path: str) -> int:
     """Go on until the standard input ends."""
     ended = threading.Event()
@@ -42,13 +47,13 @@ def main(port: str, token: str, path: str) -> int:
                 answer = connection.getresponse()
                 content = answer.read()
             except OSError as error:
-                print("failed", method, repr(error), flush=True)
+                _say("failed", method, repr(error))
                 return 1
             took = max(took, time.monotonic() - begun)
             if answer.status >= 300:
-                print("failed", method, answer.status, content[:200], flush=True)
+                _say("failed", method, answer.status, content[:200])
                 return 1
-        print(f"{started:.6f} {took * 1000:.3f}", flush=True)
+        _say(f"{started:.6f}", f"{took * 1000:.3f}")
         if ended.wait(_PAUSE_SECONDS):
             return 0
     return 0

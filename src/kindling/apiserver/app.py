@@ -264,6 +264,7 @@ class ApiServer:
         self._http = HttpServer(
             RequestServer(routes).handle,
             self.registry.heavy,
+            settings.request_timeout_seconds,
             keepalive_timeout=_IDLE_SECONDS,
             access_log=None,
             # A compressed body would be a way around the limit; Kubernetes reads none either.

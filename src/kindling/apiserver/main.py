@@ -76,6 +76,12 @@ def parser() -> argparse.ArgumentParser:
     )
     flags.add_argument("--sa-issuer", default=defaults.service_account_issuer)
     flags.add_argument("--api-audience", action="append", default=[])
+    flags.add_argument(
+        "--request-timeout",
+        type=float,
+        default=defaults.request_timeout_seconds,
+        help="seconds that the body of a request may take to arrive",
+    )
     flags.add_argument("--service-cidr", default=defaults.service_cidr)
     flags.add_argument(
         "--compaction-interval",
@@ -116,6 +122,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         service_account_issuer=arguments.sa_issuer,
         api_audiences=tuple(arguments.api_audience),
         service_cidr=arguments.service_cidr,
+        request_timeout_seconds=arguments.request_timeout,
         token_file=arguments.token_file,
         audit_log=arguments.audit_log,
         compaction_interval_seconds=arguments.compaction_interval,

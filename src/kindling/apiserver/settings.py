@@ -52,5 +52,7 @@ class Settings:
     bounds it by number and size alone."""
     event_ttl_seconds: float = 3600.0
     """How long events are kept after they were last written."""
+    request_timeout_seconds: float = 60.0
+    """How long the body of a request may take to arrive."""
     shutdown_grace_seconds: float = 5.0
     """How long open requests may take to finish after the server was asked to stop."""

@@ -11,10 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, TooDeep, encode
 from kubecore.objects.goformat import json_type
 
 MAX_OPERATIONS: Final = 10_000
@@ -140,7 +138,10 @@ class _Patched:
         context = f"copy operation does not apply: doc is missing from path: {source}"
         container, key = self._locate(source, context)
         value = _get(container, key, f"error in copy for from: '{source}'")
-        self._copied_bytes += len(orjson.dumps(value))
+        try:
+            self._copied_bytes += len(encode(value))
+        except TooDeep as error:
+            raise JsonPatchError(f"Unable to complete the copy: {error}") from error
         if self._copied_bytes > MAX_COPIED_BYTES:
             raise JsonPatchError(
                 "Unable to complete the copy, the accumulated size increase of copy is "

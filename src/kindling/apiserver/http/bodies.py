@@ -24,8 +24,6 @@ from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-BODY_SECONDS = 60.0
-"""How long a body may take to arrive: the time that Kubernetes gives a whole request."""
 _SUMMARY_BYTES = 30
 _TYPE_META = (
     r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
@@ -55,15 +53,16 @@ async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
         raise errors.too_large(f"limit is {limit}")
     if length is not None and request.content.is_eof() and length <= LIGHT_BYTES:
         return await request.content.readexactly(length) if length else b""
+    connection = request.protocol if isinstance(request.protocol, Connection) else None
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(connection.patience if connection is not None else None):
             raw = await _read_slowly(request, limit)
     except TimeoutError as error:
         raise errors.timeout(
             "request did not complete within requested timeout - context deadline exceeded"
         ) from error
-    if len(raw) > LIGHT_BYTES and isinstance(request.protocol, Connection):
-        await request.protocol.share.take_turn()
+    if len(raw) > LIGHT_BYTES and connection is not None:
+        await connection.share.take_turn()
     return raw
 
 

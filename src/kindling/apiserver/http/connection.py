@@ -13,7 +13,7 @@ from aiohttp.web_protocol import RequestHandler
 from ..registry.context import UserInfo
 from ..registry.heavy import HeavyWork, Share
 
-HEAD_SECONDS = 32.0
+_HEAD_SECONDS = 32.0
 """How long the head of a request may take to arrive, as Kubernetes' server gives it."""
 _TOO_LONG = "431 Request Header Fields Too Large"
 _NOT_HTTP = "400 Bad Request"
@@ -27,14 +27,17 @@ class Connection(RequestHandler):
         "closers",
         "heavy",
         "is_serving",
+        "patience",
         "share",
         "tunnel",
         "waiting_since",
         "writable",
     )
 
-    def __init__(self, manager: web.Server, heavy: HeavyWork, **options: Any) -> None:
+    def __init__(self, manager: web.Server, heavy: HeavyWork, patience: float, **options: Any) -> None:
         super().__init__(manager, **options)
+        self.patience = patience
+        """Seconds that the body of a request may take to arrive."""
         self.heavy = heavy
         self.share = Share(heavy)
         """What the present request has taken of the capacity for big requests."""
@@ -110,20 +113,22 @@ class Connection(RequestHandler):
 class HttpServer(web.Server):
     """aiohttp's server with our connections."""
 
-    def __init__(self, handler: Any, heavy: HeavyWork, **options: Any) -> None:
+    def __init__(self, handler: Any, heavy: HeavyWork, patience: float, **options: Any) -> None:
         super().__init__(handler, **options)
+        self._patience = patience
         self._heavy = heavy
         self._options = {key: value for key, value in options.items() if key != "handler_cancellation"}
 
     def __call__(self) -> RequestHandler:
-        return Connection(self, self._heavy, loop=self._loop, **self._options)
+        return Connection(self, self._heavy, self._patience, loop=self._loop, **self._options)
 
     async def drop_slow_heads(self) -> None:
         """Close connections whose clients send the head of a request too slowly, for ever."""
         loop = asyncio.get_running_loop()
+        seconds = min(_HEAD_SECONDS, self._patience)
         while True:
-            await asyncio.sleep(HEAD_SECONDS / 16)
-            due = loop.time() - HEAD_SECONDS
+            await asyncio.sleep(seconds / 8)
+            due = loop.time() - seconds
             for connection in list(self.connections):
                 if not isinstance(connection, Connection) or connection.transport is None:
                     continue

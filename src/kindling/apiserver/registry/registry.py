@@ -51,8 +51,12 @@ class Registry:
                     definition.refresh(document)
         return await to_version(definition, found)
 
-    async def document(self, definition: ResourceDefinition, item: Item) -> JsonObject:
-        """A decoded copy in the definition's version."""
+    async def document(
+        self, definition: ResourceDefinition, item: Item, ctx: RequestContext | None = None
+    ) -> JsonObject:
+        """A decoded copy in the definition's version; `ctx` decodes big ones elsewhere."""
+        if ctx is not None and definition.converter is None and definition.refresh is None:
+            return await ctx.run(item.document)
         return (await self.documents(definition, [item]))[0]
 
     async def values(self, definition: ResourceDefinition, items: Sequence[Item]) -> list[bytes]:

@@ -246,8 +246,8 @@ async def _update_once(
     if current is None:
         return await _create_on_update(registry, ctx, target, change)
     ctx.weight = max(ctx.weight, len(current.value))
-    old = await registry.document(definition, current)
-    new = await change(deep_copy(old))
+    old = await registry.document(definition, current, ctx)
+    new = await change(await ctx.run(deep_copy, old))
     metadata: JsonObject = new.setdefault("metadata", {})
     # Refused here before admission is asked, as a precondition.
     if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
@@ -296,13 +296,14 @@ async def _store_changed(
 ) -> Written:
     definition = target.definition
     metadata = new["metadata"]
+    is_same = await ctx.run(_is_same, new, old)
     if registry.store.newest(current.bucket, current.path) is not current:
         raise Conflict(None)
     if ctx.dry_run:
         return Written(definition, None, new)
     gone = not metadata.get("finalizers") and _is_last_finalizer_gone(metadata, old["metadata"])
     gone = gone and not _holds_content(definition, new)
-    if not gone and _is_same(new, old):
+    if not gone and is_same:
         return Written(definition, current, new)
     stored = await to_storage(definition, new)
     store = registry.store
