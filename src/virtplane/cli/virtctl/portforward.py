@@ -6,14 +6,18 @@ import asyncio
 import os
 import stat
 import sys
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TextIO
 
+import aiohttp
 import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from virtplane.cli.virtctl.connection import KINDS, SUBRESOURCES, Connection, connected
+from virtplane.cli.virtctl.datagrams import DatagramForwarder
 from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
 
 
@@ -85,14 +89,11 @@ async def port_forward(
             raise click.ClickException("only one port supported when forwarding to stdout")
         await _forward_stdio(client, goal, wanted[0])
         return
-    if any(port.protocol == "udp" for port in wanted):
-        raise click.ClickException("udp can only be forwarded with --stdio")
-    servers = [await _listen(client, goal, port, address) for port in wanted]
-    try:
-        await asyncio.gather(*(server.serve_forever() for server in servers))
-    finally:
-        for server in servers:
-            server.close()
+    async with AsyncExitStack() as stack:
+        for port in wanted:
+            own_port = await _listen(stack, client, goal, port, address)
+            click.echo(f"forwarding {port.protocol} {address}:{own_port} to {port.remote}", err=True)
+        await asyncio.Event().wait()
 
 
 def _path(goal: Target, port: Port) -> str:
@@ -100,7 +101,11 @@ def _path(goal: Target, port: Port) -> str:
     return f"{own}/portforward/{port.remote}/{port.protocol}"
 
 
-async def _listen(client: Client, goal: Target, port: Port, address: str) -> asyncio.Server:
+async def _listen(stack: AsyncExitStack, client: Client, goal: Target, port: Port, address: str) -> int:
+    """Listen until `stack` ends. Returns the port."""
+    if port.protocol == "udp":
+        return await _listen_for_datagrams(stack, client, goal, port, address)
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             stream = await open_stream(client, _path(goal, port))
@@ -114,9 +119,22 @@ async def _listen(client: Client, goal: Target, port: Port, address: str) -> asy
             click.echo(f"error handling connection for {port.local}: {error}", err=True)
 
     server = await asyncio.start_server(serve, address, port.local)
-    own_port = server.sockets[0].getsockname()[1]
-    click.echo(f"forwarding {port.protocol} {address}:{own_port} to {port.remote}", err=True)
-    return server
+    stack.callback(server.close)
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def _listen_for_datagrams(
+    stack: AsyncExitStack, client: Client, goal: Target, port: Port, address: str
+) -> int:
+    def open_one() -> Awaitable[aiohttp.ClientWebSocketResponse]:
+        return open_stream(client, _path(goal, port))
+
+    label = f"{goal.kind}/{goal.name}.{goal.namespace}"
+    transport, forwarder = await asyncio.get_running_loop().create_datagram_endpoint(
+        lambda: DatagramForwarder(open_one, label), local_addr=(address, port.local)
+    )
+    stack.push_async_callback(forwarder.close)
+    return int(transport.get_extra_info("sockname")[1])
 
 
 class _Output:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import socket
 import subprocess
 import sys
 import threading
@@ -102,8 +103,6 @@ def test_a_console_whose_server_takes_leave_ends_well(api: FakeServer) -> None:
 
 
 def _free_port() -> int:
-    import socket
-
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -177,6 +176,31 @@ def test_a_display_that_is_refused_names_the_instance(api: FakeServer, virtctl: 
     assert (result.code, result.err) == (1, "can't access VMI vm: gone\n")
 
 
+async def test_datagrams_of_each_client_have_a_stream_of_their_own(api: FakeServer) -> None:
+    api.stream = _echo
+    process = _start(api, "port-forward", "vmi/web", "udp/0:53")
+    assert process.stderr
+    line = await asyncio.to_thread(process.stderr.readline)
+    port = int(line.split(b"127.0.0.1:")[1].split()[0])
+    assert line == b"forwarding udp 127.0.0.1:%d to 53\n" % port
+
+    def ask() -> list[bytes]:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+            own.settimeout(10)
+            own.connect(("127.0.0.1", port))
+            answers = []
+            for question in (b"one", b"two"):
+                own.send(question)
+                answers.append(own.recv(100))
+            return answers
+
+    assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2))) == [[b"<one>", b"<two>"]] * 2
+    process.kill()
+    await asyncio.to_thread(process.communicate, timeout=10)
+    path = f"{SUB}/default/virtualmachineinstances/web/portforward/53/udp"
+    assert [found for _, found, _ in api.requests] == [path] * 2
+
+
 def test_a_port_is_carried_over_standard_input_and_output(api: FakeServer) -> None:
     api.stream = _echo
     process = _start(api, "port-forward", "--stdio=true", "vm/web/ns", "22")
@@ -214,7 +238,6 @@ async def test_a_local_port_leads_to_the_guests(api: FakeServer) -> None:
         ("vm/web sctp/80", "unknown protocol: sctp"),
         ("vm/web 80:http", 'strconv.Atoi: parsing "http": invalid syntax'),
         ("vm/web 80 81 --stdio", "only one port supported when forwarding to stdout"),
-        ("vm/web udp/53", "udp can only be forwarded with --stdio"),
     ],
 )
 def test_what_cannot_be_forwarded_is_told(virtctl: Virtctl, arguments: str, text: str) -> None:

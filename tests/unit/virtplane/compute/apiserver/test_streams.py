@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 import aiohttp
 import pytest
@@ -100,6 +102,31 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
             await session.ws_connect(f"{url}/{port}")
     text = f"dialing VM: dial tcp 127.0.0.1:{port}: connect: connection refused"
     assert refused[0].message == f"Internal error occurred: {text}"
+
+
+async def test_datagrams_go_to_the_guest_and_back_one_to_a_message() -> None:
+    class Guest(asyncio.DatagramProtocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = cast("asyncio.DatagramTransport", transport)
+
+        def datagram_received(self, data: bytes, addr: tuple[str | int, int]) -> None:
+            self.transport.sendto(b"<" + data + b">", addr)
+
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_datagram_endpoint(Guest, local_addr=("127.0.0.1", 0))
+    vmi: JsonObject = {"status": {"interfaces": [{"ipAddress": "127.0.0.1"}]}}
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        request.match_info["protocol"] = "udp"
+        return await Instances.forward(object.__new__(Instances), request, vmi)
+
+    async with _serving(forward) as url, aiohttp.ClientSession() as session:
+        port = transport.get_extra_info("sockname")[1]
+        async with session.ws_connect(f"{url}/{port}", protocols=["plain.kubevirt.io"]) as client:
+            for question in (b"one", b"two"):
+                await client.send_bytes(question)
+                assert await client.receive_bytes(timeout=5) == b"<" + question + b">"
+    transport.close()
 
 
 class _Agents(NodeAgents):
