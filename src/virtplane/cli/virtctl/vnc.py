@@ -20,25 +20,37 @@ from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
 logger = logging.getLogger(__name__)
 
 _VIEWER_SECONDS = 60.0
+_OWN_ADDRESS = "127.0.0.1"
+_VIEWERS = {
+    "remote-viewer": ("remote-viewer", "vnc://{address}"),
+    "tiger": ("vncviewer", "{address}"),
+}
+"""Program and argument of each kind of viewer, in the order of preference."""
 
 
 @click.command()
 @click.argument("name", metavar="(VMI)")
-@click.option("--address", default="127.0.0.1", help="Local address to listen on.")
+@click.option("--address", default=_OWN_ADDRESS, help="Local address to listen on, with --proxy-only.")
 @click.option("--port", type=int, default=0, help="Local port; 0 chooses a free one.")
 @click.option("--proxy-only", is_flag=True, help="Only run the proxy and print its port.")
 @click.option("--preserve-session", is_flag=True, help="Fail when another session is open.")
+@click.option(
+    "--vnc-type", default="", help="The viewer: tiger or remote-viewer. Any that is there otherwise."
+)
+@click.option("--vnc-path", default="", help="The viewer's program, together with --vnc-type.")
 @connected
 async def vnc(
     client: Client,
     connection: Connection,
     name: str,
-    address: str,
     port: int,
     proxy_only: bool,
     preserve_session: bool,
+    **given: str,
 ) -> None:
     """Open a vnc connection to a virtual machine instance."""
+    # A viewer is on this machine; only others' viewers may need another address.
+    address = given["address"] if proxy_only else _OWN_ADDRESS
     path = connection.subresource("virtualmachineinstances", name, "vnc")
     query = {"preserveSession": "true" if preserve_session else "false"}
     try:
@@ -55,7 +67,7 @@ async def vnc(
             sys.stdout.flush()
             reader, writer = await accepted.get()
         else:
-            viewer = await _start_viewer(address, own_port)
+            viewer = await _start_viewer(own_port, given["vnc_type"], given["vnc_path"])
             reader, writer = await asyncio.wait_for(accepted.get(), _VIEWER_SECONDS)
         await _warn_when_paused(client, connection, name)
         await carry(stream, reader, writer)
@@ -107,15 +119,33 @@ async def _warn_when_paused(client: Client, connection: Connection, name: str) -
         click.echo(f"\rWarning: {name} is paused. Console will be active after unpause.", err=True)
 
 
-async def _start_viewer(address: str, port: int) -> asyncio.subprocess.Process:
-    for program, arguments in (
-        ("remote-viewer", [f"vnc://{address}:{port}"]),
-        ("vncviewer", [f"{address}:{port}"]),
-    ):
-        path = shutil.which(program)
-        if path:
-            return await asyncio.create_subprocess_exec(path, *arguments)
-    raise click.ClickException(f"no supported VNC app found in {sys.platform}")
+async def _start_viewer(port: int, kind: str, path: str) -> asyncio.subprocess.Process:
+    program, argument = find_viewer(kind, path)
+    return await asyncio.create_subprocess_exec(program, argument.format(address=f"{_OWN_ADDRESS}:{port}"))
+
+
+def find_viewer(kind: str, path: str) -> tuple[str, str]:
+    """The program and the argument of the viewer to start. Raises click.ClickException."""
+    if not kind:
+        for name, argument in _VIEWERS.values():
+            program = shutil.which(name)
+            if program:
+                return program, argument
+        names = " or ".join(name for name, _ in _VIEWERS.values())
+        raise click.ClickException(f"error encountered: could not find {names} binary in $PATH")
+    if kind not in _VIEWERS:
+        raise click.ClickException(f"error encountered: unsupported vnc-type: {kind}")
+    name, argument = _VIEWERS[kind]
+    if path:
+        if not Path(path).exists():
+            text = f"error encountered: specified VNC path does not exist: {path}"
+            raise click.ClickException(text)
+        return path, argument
+    program = shutil.which(name)
+    if program is None:
+        reason = f'exec: "{name}": executable file not found in $PATH'
+        raise click.ClickException(f"error encountered: could not find {name} in $PATH: {reason}")
+    return program, argument
 
 
 COMMANDS = {"vnc": vnc, "vnc screenshot": screenshot}

@@ -17,7 +17,7 @@ import click
 import pytest
 from aiohttp import web
 
-from virtplane.cli.virtctl import ssh
+from virtplane.cli.virtctl import ssh, vnc
 from virtplane.cli.virtctl.portforward import Port, Target, parse_port, parse_target
 
 from .conftest import SUB, FakeServer, Virtctl
@@ -162,11 +162,29 @@ def test_a_viewer_is_started_on_the_display(api: FakeServer, tmp_path: Path) -> 
     assert b"Warning: vm is paused. Console will be active after unpause.\n" in errors
 
 
-def test_a_machine_without_viewer_says_so(api: FakeServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("", "could not find remote-viewer or vncviewer binary in $PATH"),
+        ("--vnc-path /bin/true", "could not find remote-viewer or vncviewer binary in $PATH"),
+        ("--vnc-type x", "unsupported vnc-type: x"),
+        (
+            "--vnc-type tiger",
+            'could not find vncviewer in $PATH: exec: "vncviewer": executable file not found in $PATH',
+        ),
+        ("--vnc-type tiger --vnc-path /nowhere", "specified VNC path does not exist: /nowhere"),
+    ],
+)
+def test_a_machine_without_viewer_says_so(api: FakeServer, tmp_path: Path, flags: str, said: str) -> None:
     api.stream = _greet
-    process = _start(api, "vnc", "vm", PATH=str(tmp_path))
+    process = _start(api, "vnc", "vm", *flags.split(), PATH=str(tmp_path))
     _, errors = process.communicate(timeout=15)
-    assert (process.returncode, errors) == (1, b"no supported VNC app found in linux\n")
+    assert (process.returncode, errors.decode()) == (1, f"error encountered: {said}\n")
+
+
+def test_a_viewer_may_be_chosen_by_type_and_path(tmp_path: Path) -> None:
+    assert vnc.find_viewer("tiger", str(tmp_path)) == (str(tmp_path), "{address}")
+    assert vnc.find_viewer("remote-viewer", str(tmp_path)) == (str(tmp_path), "vnc://{address}")
 
 
 @pytest.mark.feature("ACC-03")
