@@ -200,13 +200,14 @@ async def test_applying_a_hundred_thousand_fields_holds_up_nobody(target: Target
         _assert(other, 409, "Conflict", f"Apply failed with {_MANY} conflicts")
     tampered = {**made.document["metadata"], "managedFields": [{"manager": "x", "operation": "Steal"}]}
     reply = await target.request("PUT", f"{_MAPS}/applied", {**identity, "metadata": tampered})
-    assert 400 <= reply.status < 500 or reply.document["metadata"]["managedFields"][0]["operation"] != "Steal"
+    assert reply.status < 500
+    assert b"Steal" not in reply.body
     too_long = await target.request("PATCH", f"{path}{'m' * 129}", identity, _APPLY)
     _assert(too_long, 422, "Invalid", "fieldManager: Too long: may not be more than 128 bytes")
 
 
 @pytest.mark.parametrize(
-    "amount", ["1e999999999", "9" * _MANY, "1." + "9" * _MANY, "0x10", "1" * 4200 + "Ki"]
+    "amount", ["1e999999999", "9" * _MANY, "1." + "9" * _MANY, "0x10", "1" * 4200 + "Ki"], ids=range(5)
 )
 async def test_absurd_amounts_cost_nothing(target: Target, amount: str) -> None:
     resources = {"requests": {"memory": amount}}
