@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,11 @@ from kubecore.client import (
     load_kubeconfig,
 )
 from kubecore.errors import StatusError
+from kubecore.json import get_str
+from virtplane import KUBEVIRT_VERSION
 from virtplane.cli.virtctl.documents import quoted
+
+logger = logging.getLogger(__name__)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 SUBRESOURCES = "/apis/subresources.kubevirt.io/v1"
@@ -117,7 +122,32 @@ async def _run(
         try:
             await command(client, connection, **parameters)
         except StatusError as error:
+            await _tell_of_other_version(client)
             raise click.ClickException(error.message) from error
+        except click.ClickException as error:
+            if isinstance(error.__cause__, StatusError):
+                await _tell_of_other_version(client)
+            raise
+
+
+async def _tell_of_other_version(client: Client) -> None:
+    """Say so when client and server are of different releases: that may be why a request failed."""
+    try:
+        answer = (await client.request("GET", f"{SUBRESOURCES}/version")).json()
+    except (StatusError, ConnectionFailed) as error:
+        # The failure of the command itself says more.
+        logger.debug("The server's version is not known", extra={"err": str(error)})
+        return
+    server = get_str(answer, "gitVersion") if isinstance(answer, dict) else ""
+    if server and _release(server) != _release(KUBEVIRT_VERSION):
+        text = "You are using a client virtctl version that is different from the KubeVirt version"
+        versions = f"Client Version: {KUBEVIRT_VERSION}\nServer Version: {server}\n"
+        click.echo(f"{text} running in the cluster\n{versions}", err=True)
+
+
+def _release(version: str) -> list[str]:
+    """Major and minor version."""
+    return version.removeprefix("v").split(".")[:2]
 
 
 def _connection(given: dict[str, Any]) -> Connection:

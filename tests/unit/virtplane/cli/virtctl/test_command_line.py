@@ -185,6 +185,22 @@ def test_misuse_ends_with_one_and_in_the_words_of_kubectls_family(
     assert (result.code, result.out, result.err) == (1, "", f"{said}\n")
 
 
+@pytest.mark.parametrize(
+    ("server", "is_told"), [("v1.8.2", True), ("v2.9.0", True), ("v1.9.3", False), ("1.9.0", False)]
+)
+def test_a_refusal_by_another_release_is_introduced_by_both_versions(
+    api: FakeServer, virtctl: Virtctl, server: str, is_told: bool
+) -> None:
+    api.refuse("PUT", f"{SUB}/default/virtualmachines/vm/start", 409, "VM is already running")
+    api.answers["GET", _VERSION] = (200, {"gitVersion": server})
+    notice = (
+        "You are using a client virtctl version that is different from the KubeVirt version running in the"
+        f" cluster\nClient Version: {KUBEVIRT_VERSION}\nServer Version: {server}\n\n"
+    )
+    told = virtctl("start", "vm").err
+    assert told == (notice if is_told else "") + "Error starting VirtualMachine VM is already running\n"
+
+
 def test_an_unreachable_server_is_named(capsys: pytest.CaptureFixture[str], api: FakeServer) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
