@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
-from urllib.parse import quote
 
 import orjson
 
+from kubecore.client import parameters
 from kubecore.client.config import ClientConfig
 from kubecore.client.failures import status_error
 from kubecore.client.transport import (
@@ -107,7 +107,7 @@ class Client:
         pages expire on the way (410), the list is read anew in one piece. With `resource_version` "0"
         any cached state of the server will do.
         """
-        query = _selectors(label_selector, field_selector)
+        query = parameters.selectors(label_selector, field_selector)
         if resource_version:
             query["resourceVersion"] = resource_version
         else:
@@ -188,7 +188,7 @@ class Client:
         dry_run: bool = False,
     ) -> JsonObject:
         """Delete an object, only if it still has that `uid` and `resource_version` when given (else 409)."""
-        options = _delete_options(grace_period_seconds, propagation_policy, dry_run)
+        options = parameters.delete_options(grace_period_seconds, propagation_policy, dry_run)
         preconditions = {
             key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value
         }
@@ -210,8 +210,8 @@ class Client:
         return await self._json(
             "DELETE",
             resource.path(namespace),
-            query=_selectors(label_selector, field_selector),
-            body=_delete_options(grace_period_seconds, propagation_policy, False),
+            query=parameters.selectors(label_selector, field_selector),
+            body=parameters.delete_options(grace_period_seconds, propagation_policy, False),
         )
 
     async def watch(
@@ -231,7 +231,11 @@ class Client:
         Raises StatusError: code 410 means that the version is too old and the caller must list again.
         With `bookmarks`, BOOKMARK events are yielded too, so that the caller can go on from there.
         """
-        query = {"watch": "true", "allowWatchBookmarks": "true", **_selectors(label_selector, field_selector)}
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            **parameters.selectors(label_selector, field_selector),
+        }
         if resource_version:
             query["resourceVersion"] = resource_version
         if timeout_seconds is not None:
@@ -359,7 +363,7 @@ class Client:
         if body is not None:
             content = body if isinstance(body, bytes) else orjson.dumps(body)
             defaults["Content-Type"] = "application/json"
-        sent = (*{**defaults, **(headers or {})}.items(), *_impersonation_headers(self.config))
+        sent = (*{**defaults, **(headers or {})}.items(), *parameters.impersonation_headers(self.config))
         pairs = query.items() if isinstance(query, Mapping) else query or ()
         return Request(method, path, tuple(pairs), sent, content)
 
@@ -372,41 +376,9 @@ class Client:
         return self._transport
 
 
-def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    chosen = (("labelSelector", label_selector), ("fieldSelector", field_selector))
-    return {key: value for key, value in chosen if value}
-
-
-def _delete_options(
-    grace_period_seconds: int | None, propagation_policy: str | None, dry_run: bool
-) -> JsonObject:
-    options: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1"}
-    if grace_period_seconds is not None:
-        options["gracePeriodSeconds"] = grace_period_seconds
-    if propagation_policy is not None:
-        options["propagationPolicy"] = propagation_policy
-    if dry_run:
-        options["dryRun"] = ["All"]
-    return options
-
-
 def _retry_after_seconds(response: Response) -> float | None:
     """How long the server asks to wait before asking again; None where repeating is not invited."""
     if response.status != 429 and response.status < 500:
         return None
     value = response.headers.get("retry-after", "")
     return float(value) if value.isdigit() else None
-
-
-def _impersonation_headers(config: ClientConfig) -> list[tuple[str, str]]:
-    who = config.impersonate
-    if who is None:
-        return []
-    headers = [("Impersonate-User", who.user)]
-    headers += [("Impersonate-Group", group) for group in who.groups]
-    if who.uid:
-        headers.append(("Impersonate-Uid", who.uid))
-    for key, values in who.extra.items():
-        # Header names hold few characters: the rest of the key travels percent-encoded.
-        headers += [(f"Impersonate-Extra-{quote(key, safe='')}", value) for value in values]
-    return headers

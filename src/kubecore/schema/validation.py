@@ -8,21 +8,15 @@ filed (which starts at the document); they differ only for defaults inside schem
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long, too_many, type_invalid
+from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_many, type_invalid
 from kubecore.objects.fields import not_supported as unsupported
 
-from .formats import INTEGER_RANGES, STRING_FORMATS
+from .formats import STRING_FORMATS
 from .model import Schema
-from .regexes import Pattern, PatternError
-
-_Check = Callable[[Any, str, list[FieldError]], None]
-"""(value, name, errors). The name is relative to the validated value: ``spec.list[0]``."""
-
-_NO_PATH = "<nil>"
-"""Where errors of combined schemas are filed: they name the value in their text only."""
+from .scalars import NO_PATH, Check, number_checks, string_checks
 
 
 def validate(document: Any, schema: Schema, path: FieldPath | None = None) -> list[FieldError]:
@@ -36,7 +30,7 @@ def validate(document: Any, schema: Schema, path: FieldPath | None = None) -> li
         return errors
     return [
         error
-        if error.field == _NO_PATH
+        if error.field == NO_PATH
         else FieldError(error.type, _under(path, error.field), error.bad_value, error.detail)
         for error in errors
     ]
@@ -74,11 +68,11 @@ def equal_json(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def _validator(schema: Schema) -> _Check:
+def _validator(schema: Schema) -> Check:
     """All checks of a node, in the order in which their errors are reported."""
     type_check = _type_check(schema)
     enum_check = _enum_check(schema)
-    by_kind: dict[type, tuple[_Check, ...]] = {}
+    by_kind: dict[type, tuple[Check, ...]] = {}
 
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
         if value is None:
@@ -94,7 +88,7 @@ def _validator(schema: Schema) -> _Check:
     return check
 
 
-def _checks_for(schema: Schema, kind: type, type_check: _Check, enum_check: _Check) -> Iterator[_Check]:
+def _checks_for(schema: Schema, kind: type, type_check: Check, enum_check: Check) -> Iterator[Check]:
     """The checks which say anything about values of this Python type."""
     raw = schema.raw
     if not _type_accepts_always(schema, kind):
@@ -102,9 +96,9 @@ def _checks_for(schema: Schema, kind: type, type_check: _Check, enum_check: _Che
     if any(raw.get(key) for key in ("allOf", "anyOf", "oneOf", "not")):
         yield from _combination_checks(schema)
     if kind is str:
-        yield from _string_checks(schema)
+        yield from string_checks(schema)
     elif kind in (int, float):
-        yield from _number_checks(schema)
+        yield from number_checks(schema)
     elif kind is list:
         yield from _list_checks(schema)
     if raw.get("enum") is not None:
@@ -132,7 +126,7 @@ def _type_accepts_always(schema: Schema, kind: type) -> bool:
     return _PYTHON_TYPES.get(schema.type) is kind or (schema.type == "number" and kind in (int, float))
 
 
-def _type_check(schema: Schema) -> _Check:
+def _type_check(schema: Schema) -> Check:
     """The declared type, null, and the string formats."""
     expected = "integer,string" if schema.int_or_string else schema.type
     format_ok = STRING_FORMATS.get(schema.format) if schema.type == "string" else None
@@ -157,7 +151,7 @@ def _wrong_type(name: str, expected: str, value: Any, shown: str) -> FieldError:
     return type_invalid(name, value, f'{name} in body must be of type {expected}: "{shown}"')
 
 
-def _enum_check(schema: Schema) -> _Check:
+def _enum_check(schema: Schema) -> Check:
     allowed = schema.raw.get("enum")
 
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
@@ -178,97 +172,7 @@ def _plain(value: Any) -> str:
     return str(value)
 
 
-def _string_checks(schema: Schema) -> Iterator[_Check]:
-    raw = schema.raw
-    longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
-    if longest is not None:
-
-        def check_longest(value: str, name: str, errors: list[FieldError]) -> None:
-            if len(value) > longest:
-                errors.append(too_long(name, longest))
-
-        yield check_longest
-    if shortest:
-
-        def check_shortest(value: str, name: str, errors: list[FieldError]) -> None:
-            if len(value) < shortest:
-                errors.append(
-                    invalid(name, value, f"{name} in body should be at least {shortest} chars long")
-                )
-
-        yield check_shortest
-    if pattern:
-        yield _pattern_check(pattern)
-
-
-def _pattern_check(pattern: str) -> _Check:
-    try:
-        matches = Pattern(pattern).matches
-    except PatternError:
-
-        def matches(text: str) -> bool:
-            return False
-
-    def check(value: str, name: str, errors: list[FieldError]) -> None:
-        if not matches(value):
-            errors.append(invalid(name, value, f"{name} in body should match '{pattern}'"))
-
-    return check
-
-
-def _number_checks(schema: Schema) -> Iterator[_Check]:
-    raw = schema.raw
-    if schema.type == "integer":
-        yield _integer_check(schema.format)
-    multiple = raw.get("multipleOf")
-    if multiple:
-
-        def check_multiple(value: float, name: str, errors: list[FieldError]) -> None:
-            quotient = value / multiple if isinstance(multiple, float) else value % multiple
-            if quotient != (int(quotient) if isinstance(multiple, float) else 0):
-                errors.append(
-                    invalid(name, value, f"{name} in body should be a multiple of {_number(multiple)}")
-                )
-
-        yield check_multiple
-    maximum, minimum = raw.get("maximum"), raw.get("minimum")
-    if maximum is not None:
-        exclusive = bool(raw.get("exclusiveMaximum"))
-
-        def check_maximum(value: float, name: str, errors: list[FieldError]) -> None:
-            if value > maximum or (exclusive and value == maximum):
-                words = "less than" if exclusive else "less than or equal to"
-                errors.append(invalid(name, value, f"{name} in body should be {words} {_number(maximum)}"))
-
-        yield check_maximum
-    if minimum is not None:
-        exclusive_minimum = bool(raw.get("exclusiveMinimum"))
-
-        def check_minimum(value: float, name: str, errors: list[FieldError]) -> None:
-            if value < minimum or (exclusive_minimum and value == minimum):
-                words = "greater than" if exclusive_minimum else "greater than or equal to"
-                errors.append(invalid(name, value, f"{name} in body should be {words} {_number(minimum)}"))
-
-        yield check_minimum
-
-
-def _integer_check(format_name: str) -> _Check:
-    bounds = INTEGER_RANGES.get(format_name)
-    words = f"with format {format_name}" if bounds else "(default format)"
-    low, high = bounds or INTEGER_RANGES["int64"]
-
-    def check(value: float, name: str, errors: list[FieldError]) -> None:
-        if value != int(value) or not low <= value <= high:
-            errors.append(invalid(_NO_PATH, "", f"Checked value must be of type integer {words} in {name}"))
-
-    return check
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _list_checks(schema: Schema) -> Iterator[_Check]:
+def _list_checks(schema: Schema) -> Iterator[Check]:
     items, raw = schema.items, schema.raw
     if items is not None:
 
@@ -292,7 +196,7 @@ def _list_checks(schema: Schema) -> Iterator[_Check]:
         yield check_count
 
 
-def _object_checks(schema: Schema) -> Iterator[_Check]:
+def _object_checks(schema: Schema) -> Iterator[Check]:
     raw = schema.raw
     fewest, most = raw.get("minProperties"), raw.get("maxProperties")
     properties, extra, names = schema.properties, schema.additional_properties, schema.required
@@ -332,7 +236,7 @@ def _narrows_metadata(raw: dict[str, Any]) -> bool:
     return bool(((raw.get("properties") or {}).get("metadata") or {}).get("properties"))
 
 
-def _combination_checks(schema: Schema) -> Iterator[_Check]:
+def _combination_checks(schema: Schema) -> Iterator[Check]:
     def branches(keyword: str) -> list[Schema]:
         return [schema.branch(each) for each in schema.raw.get(keyword) or ()]
 
@@ -354,10 +258,10 @@ def _outcome(branch: Schema, value: Any, name: str) -> list[FieldError]:
 
 
 def _combined(name: str, text: str) -> FieldError:
-    return invalid(_NO_PATH, "", f'"{name}" must {text}')
+    return invalid(NO_PATH, "", f'"{name}" must {text}')
 
 
-def _any_of_check(branches: list[Schema]) -> _Check:
+def _any_of_check(branches: list[Schema]) -> Check:
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
         outcomes: list[list[FieldError]] = []
         for branch in branches:
@@ -371,7 +275,7 @@ def _any_of_check(branches: list[Schema]) -> _Check:
     return check
 
 
-def _one_of_check(branches: list[Schema]) -> _Check:
+def _one_of_check(branches: list[Schema]) -> Check:
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
         outcomes = [_outcome(branch, value, name) for branch in branches]
         valid = sum(1 for found in outcomes if not found)
@@ -385,7 +289,7 @@ def _one_of_check(branches: list[Schema]) -> _Check:
     return check
 
 
-def _all_of_check(branches: list[Schema]) -> _Check:
+def _all_of_check(branches: list[Schema]) -> Check:
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
         outcomes = [_outcome(branch, value, name) for branch in branches]
         for found in outcomes:
@@ -397,7 +301,7 @@ def _all_of_check(branches: list[Schema]) -> _Check:
     return check
 
 
-def _not_check(branch: Schema) -> _Check:
+def _not_check(branch: Schema) -> Check:
     def check(value: Any, name: str, errors: list[FieldError]) -> None:
         if not _outcome(branch, value, name):
             errors.append(_combined(name, "not validate the schema (not)"))

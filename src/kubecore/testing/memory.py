@@ -6,7 +6,7 @@ import itertools
 import random
 import string
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -20,10 +20,8 @@ from kubecore.objects.times import now_rfc3339
 from kubecore.patch.jsonpatch import apply_json_patch
 from kubecore.patch.mergepatch import apply_merge_patch
 from kubecore.resources import ResourceType
-from kubecore.testing import watchers
+from kubecore.testing import discovery, watchers
 from kubecore.testing.transport import MemoryTransport
-
-_VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 ObjectKey = tuple[ResourceType, str, str]
 Reaction = Callable[[Request], Response | StatusError | None]
@@ -181,7 +179,7 @@ class MemoryApi:
             raise StatusError.from_status(answer.json())
 
     def _dispatch(self, request: Request) -> tuple[int, Any]:
-        discovered = self._discovery(request.path)
+        discovered = discovery.answer(request.path, self._types)
         if discovered is not None:
             return 200, discovered
         target = self._target(request.path)
@@ -214,34 +212,6 @@ class MemoryApi:
             if (resource.group, resource.version, resource.plural) == (group, version, rest[0]):
                 return _Target(resource, namespace, rest[1] if len(rest) > 1 else "", "/".join(rest[2:]))
         raise StatusError(404, errors.NOT_FOUND, "the server could not find the requested resource")
-
-    def _discovery(self, path: str) -> JsonObject | None:
-        if path == "/api":
-            return {"kind": "APIVersions", "versions": ["v1"]}
-        if path == "/apis":
-            groups: dict[str, list[str]] = {}
-            for resource in self._types:
-                if resource.group and resource.version not in groups.setdefault(resource.group, []):
-                    groups[resource.group].append(resource.version)
-            return {"kind": "APIGroupList", "groups": [_group(name, found) for name, found in groups.items()]}
-        parts = path.strip("/").split("/")
-        group_version = "/".join(parts[1:])
-        if parts[0] not in ("api", "apis") or len(parts) != (2 if parts[0] == "api" else 3):
-            return None
-        return {
-            "kind": "APIResourceList",
-            "groupVersion": group_version,
-            "resources": [
-                {
-                    "name": resource.plural,
-                    "kind": resource.kind,
-                    "namespaced": resource.namespaced,
-                    "verbs": _VERBS,
-                }
-                for resource in self._types
-                if resource.api_version == group_version
-            ],
-        }
 
     def _existing(self, target: _Target) -> JsonObject:
         obj = self._objects.get((target.resource, target.namespace, target.name))
@@ -394,11 +364,6 @@ class MemoryApi:
 
 def _json(status: int, body: Any) -> Response:
     return Response(status, {"content-type": "application/json"}, orjson.dumps(body))
-
-
-def _group(name: str, versions: Sequence[str]) -> JsonObject:
-    entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
 def _without_version(obj: JsonObject) -> JsonObject:
