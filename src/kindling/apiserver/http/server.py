@@ -20,10 +20,11 @@ from ..registry.admission import AuthorizationQuery
 from ..registry.context import UserInfo
 from ..registry.identifiers import new_uuid
 from ..storage.journal import StorageError
-from . import answers, media
+from . import answers, deadlines, media
 from .answers import Answer
 from .call import Call, negotiate
 from .connection import Connection
+from .deadlines import Deadlines
 from .media import JSON, YAML, Media
 from .request_info import RequestInfo, parse, refine_list
 from .resources import ResourceApi
@@ -59,6 +60,7 @@ class RequestServer:
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
+        self._deadlines = Deadlines()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises but for cancellation."""
@@ -118,6 +120,7 @@ class RequestServer:
 
     async def _answer(self, call: Call) -> Answer | web.StreamResponse:
         routes, info, request = self._routes, call.info, call.request
+        limit = deadlines.seconds_of(call)
         user = await routes.authenticator.authenticate(request)
         if info.is_resource:
             selected = _exact_name(call) if info.verb == "list" or info.watch_prefix else None
@@ -132,6 +135,8 @@ class RequestServer:
             if not info.subresource or info.subresource in ("status", "scale"):
                 routed = not routes.resources.is_custom(info)
                 call.media = negotiate(request, pretty=pretty, transforms=True, routed=routed)
+            if limit is not None:
+                return await self._deadlines.within(limit, routes.resources.handle(call))
             return await routes.resources.handle(call)
         page = routes.pages(info.path)
         if page is None:

@@ -1,0 +1,90 @@
+"""The time that requests give themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.support.apiserver import running_server, sample_definitions
+
+from kindling.apiserver.http.deadlines import Deadlines, duration
+from kindling.apiserver.registry.admission import AdmissionAttributes, AdmitAll
+from kubecore import errors
+from kubecore.resources import CONFIG_MAPS
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("32s", 32), ("1m30s", 90), ("1.5h", 5400), ("-2s", -2), ("+.5s", 0.5), ("250ms", 0.25)],
+)
+def test_durations_are_sums_of_parts_with_units(text: str, seconds: float) -> None:
+    assert duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("soon", 'invalid duration "soon"'),
+        ("-", 'invalid duration "-"'),
+        (".s", 'invalid duration ".s"'),
+        ("5", 'missing unit in duration "5"'),
+        ("5x", 'unknown unit "x" in duration "5x"'),
+        ("1m5", 'missing unit in duration "1m5"'),
+    ],
+)
+def test_what_is_no_duration_is_explained(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"^time: {problem}$"):
+        duration(text)
+
+
+class _Slow(AdmitAll):
+    """Takes its time with writes."""
+
+    async def validate(self, attributes: AdmissionAttributes) -> None:
+        await asyncio.sleep(0.5)
+
+
+async def test_a_request_fails_after_the_time_it_asks_for_and_what_it_began_is_done(tmp_path: Path) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
+        running.server.registry.chain = _Slow()
+        body = {"metadata": {"name": "late"}}
+        with pytest.raises(errors.StatusError, match="request did not complete within") as refused:
+            await client.request("POST", MAPS, query={"timeout": "100ms"}, body=body)
+        assert (refused.value.code, refused.value.reason) == (504, "Timeout")
+        await asyncio.sleep(1)
+        assert len((await client.list(CONFIG_MAPS, "default"))["items"]) == 1
+        await client.request("POST", MAPS, query={"timeout": "30s"}, body={"metadata": {"name": "soon"}})
+
+
+async def test_a_time_that_cannot_be_understood_is_a_bad_request(tmp_path: Path) -> None:
+    async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
+        with pytest.raises(errors.StatusError) as refused:
+            await client.request("GET", MAPS, query={"timeout": "soon"})
+        assert refused.value.code == 400
+        assert refused.value.message == (
+            'invalid timeout specified in the request URL - time: invalid duration "soon"'
+        )
+        # A watch lasts as long as its timeoutSeconds say.
+        query = {"timeout": "soon", "watch": "1", "timeoutSeconds": "1"}
+        assert (await client.request("GET", MAPS, query=query)).status == 200
+
+
+async def test_a_cancelled_request_takes_its_work_along() -> None:
+    ended = asyncio.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    request = asyncio.create_task(Deadlines().within(30, work()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await asyncio.wait_for(ended.wait(), 1)
