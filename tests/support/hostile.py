@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import datetime
 import json
+import socket
 import ssl
 import sys
 import time
@@ -114,9 +115,17 @@ class Target:
         """Let VmHWM begin again at what is resident now."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
-    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """One more TLS connection."""
-        return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, limit=1 << 26)
+    async def open(self, *, reads: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """One more TLS connection; `reads` turned off: nothing is taken from it until it is resumed."""
+        if reads:
+            return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context, limit=1 << 26)
+        plain = socket.socket()
+        plain.setblocking(False)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
+        await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", self.port))
+        made = await asyncio.open_connection(sock=plain, ssl=self.context, server_hostname="127.0.0.1")
+        made[1].transport.pause_reading()
+        return made
 
     async def raw(self, data: bytes, patience: float = 30.0) -> Reply:
         """Send bytes on a connection of their own; the first answer. Status 0: the server hung up."""

@@ -204,7 +204,7 @@ class ApiServer:
         self.spawn(expiry.run(), "expiry of events")
         self.ready = True
         if self._listener is not None:
-            self._listener.start(self._tls)
+            self._listener.start(self._tls, self.settings.request_timeout_seconds)
         _LOG.info("Serving", extra={"address": self.settings.bind, "port": self.port})
 
     def _environment(self) -> AdmissionEnvironment:

@@ -53,6 +53,6 @@ class Settings:
     event_ttl_seconds: float = 3600.0
     """How long events are kept after they were last written."""
     request_timeout_seconds: float = 60.0
-    """How long the body of a request may take to arrive."""
+    """How long the body of a request may take to arrive (heads and handshakes have less at most)."""
     shutdown_grace_seconds: float = 5.0
     """How long open requests may take to finish after the server was asked to stop."""

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 _LOG = logging.getLogger(__name__)
 _BACKLOG = 1024
 _HANDSHAKE_SECONDS = 10.0
+_SEND_BUFFER_BYTES = 256 * 1024
+"""What the kernel holds for a client who does not read; by itself it would grow to megabytes for each."""
 _PAUSE_SECONDS = 1.0
 """How long nothing is accepted after the process ran out of file descriptors."""
 
@@ -28,6 +30,7 @@ class Listener:
         """Bind to `addresses`, without accepting yet. Port 0 chooses one. Raises OSError."""
         self._protocol = protocol
         self._context: ssl.SSLContext | None = None
+        self._handshake_seconds = _HANDSHAKE_SECONDS
         self._sockets: list[socket.socket] = []
         self._handshakes: set[asyncio.Task[None]] = set()
         self._resumption: asyncio.TimerHandle | None = None
@@ -39,9 +42,10 @@ class Listener:
             raise
         self.port: int = self._sockets[0].getsockname()[1]
 
-    def start(self, context: ssl.SSLContext | None) -> None:
-        """Accept connections from now on; plain ones without a `context`."""
+    def start(self, context: ssl.SSLContext | None, patience: float) -> None:
+        """Accept connections from now on; plain ones without a `context`. `patience`: see Settings."""
         self._context = context
+        self._handshake_seconds = min(_HANDSHAKE_SECONDS, patience)
         for each in self._sockets:
             each.listen(_BACKLOG)
         self._watch()
@@ -74,7 +78,7 @@ class Listener:
     async def _welcome(self, connection: socket.socket) -> None:
         """Hand a connection over to its protocol, after the handshake if there is one."""
         context = self._context
-        patience = _HANDSHAKE_SECONDS if context is not None else None
+        patience = self._handshake_seconds if context is not None else None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._protocol, connection, ssl=context, ssl_handshake_timeout=patience
@@ -104,6 +108,7 @@ def _bound(address: str, port: int) -> socket.socket:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         made.bind((address, port))
     except OSError:
         made.close()
