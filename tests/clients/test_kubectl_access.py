@@ -188,3 +188,19 @@ def test_logs_of_a_pod_without_a_real_node_fail_clearly(kubectl: Kubectl) -> Non
     kubectl("run", "mute", f"--image={IMAGE}")
     kubectl("wait", "--for=condition=Ready", "pod/mute", "--timeout=20s")
     assert kubectl.refused("logs", "mute").startswith("Error from server")
+
+
+def test_reviews_may_say_that_they_were_never_created(cluster: LiveCluster) -> None:
+    """Older kubectls send the time of creation as null."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "metadata": {"creationTimestamp": None},
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
+    }
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    status, answer = cluster.request("POST", path, review)
+    assert (status, answer["status"]["allowed"]) == (201, True)
+    assert "creationTimestamp" not in answer["metadata"]
+    named = {**review, "metadata": {"name": "x"}}
+    assert cluster.request("POST", path, named)[0] == 422

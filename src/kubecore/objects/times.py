@@ -22,12 +22,17 @@ def now_micro() -> str:
 
 def format_time(moment: datetime) -> str:
     """A moment as a ``Time``; fractions of the second are cut off."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _in_utc(moment, "seconds")
 
 
 def format_micro_time(moment: datetime) -> str:
     """A moment as a ``MicroTime``, always with six digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return _in_utc(moment, "microseconds")
+
+
+def _in_utc(moment: datetime, precision: str) -> str:
+    # Not strftime, which writes years before 1000 with fewer than four digits.
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
 def parse_time(text: str) -> datetime:
@@ -38,7 +43,10 @@ def parse_time(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or len(text) < 20 or text[10] not in "Tt":
         raise ValueError(f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse')
-    return moment.astimezone(UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f'time "{text}" lies outside of the years 1 to 9999') from error
 
 
 def seconds_between(earlier: str, later: str) -> float:

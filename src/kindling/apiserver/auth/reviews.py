@@ -87,6 +87,8 @@ class Reviews:
         return found
 
     def _answer(self, ctx: RequestContext, review: JsonObject, status: JsonObject) -> JsonObject:
+        metadata = review["metadata"]
+        review["metadata"] = {key: value for key, value in metadata.items() if value is not None}
         managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
         review["status"] = status
         return review
@@ -157,7 +159,7 @@ class Reviews:
 
     def _metadata_errors(self, ctx: RequestContext, review: JsonObject) -> list[FieldError]:
         """A review names nothing and carries no metadata of its own."""
-        if not review.get("metadata"):
+        if all(value is None for value in review.get("metadata", {}).values()):
             return []
         managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
         shown = {key: value for key, value in review["metadata"].items() if key != "managedFields"}

@@ -27,6 +27,7 @@ import orjson
 
 from kubecore import errors
 from kubecore.json import JsonObject
+from kubecore.objects import times
 from kubecore.schema.model import Schema
 
 from . import wire
@@ -256,12 +257,12 @@ def _moment(data: bytes) -> datetime | None:
 
 def _time(data: bytes) -> str | None:
     moment = _moment(data)
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else None
+    return times.format_time(moment) if moment else None
 
 
 def _micro_time(data: bytes) -> str | None:
     moment = _moment(data)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ") if moment else None
+    return times.format_micro_time(moment) if moment else None
 
 
 def _nested_json(data: bytes) -> Any:

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from kubecore.json import JsonObject
+from kubecore.objects import times
 from kubecore.objects.quantity import Quantity
 from kubecore.schema.model import Schema
 
@@ -177,22 +178,22 @@ def canonical_time(value: Any) -> Any:
     """A time in UTC with whole seconds; what is no RFC 3339 time stays as it is."""
     if not isinstance(value, str) or _CANONICAL_TIME.fullmatch(value):
         return value
-    return _reformat(value, "%Y-%m-%dT%H:%M:%SZ")
+    return _reformat(value, times.format_time)
 
 
 def canonical_micro_time(value: Any) -> Any:
     """A time in UTC with microseconds; what is no RFC 3339 time stays as it is."""
     if not isinstance(value, str) or _CANONICAL_MICRO_TIME.fullmatch(value):
         return value
-    return _reformat(value, "%Y-%m-%dT%H:%M:%S.%fZ")
+    return _reformat(value, times.format_micro_time)
 
 
-def _reformat(value: str, pattern: str) -> str:
+def _reformat(value: str, written: Callable[[datetime], str]) -> str:
     try:
         moment = datetime.fromisoformat(value)
-    except ValueError:
+        return value if moment.tzinfo is None else written(moment)
+    except (ValueError, OverflowError):
         return value
-    return value if moment.tzinfo is None else moment.astimezone(UTC).strftime(pattern)
 
 
 def normalize(document: JsonObject, schema: Schema) -> JsonObject:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import calendar
 import json
 import re
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from kubecore.schema.model import Schema
 
 from .go_json import json_type
 
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
+_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -281,7 +282,12 @@ def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
         return
     if type(value) is not str:
         raise _Mismatch(json_type(value), place, "string", value)
-    if value and not _TIME.fullmatch(value):
+    match = _TIME.fullmatch(value)
+    if match is not None:
+        beyond = _out_of_range(*map(int, match.groups()))
+        if beyond:
+            raise _Other(f"parsing time {go_quote(value)}: {beyond} out of range")
+    elif value:
         rest = value
         expected = "2006"
         if re.match(r"\d{4}-", value):
@@ -292,6 +298,17 @@ def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
             f"parsing time {go_quote(value)} as {go_quote(layout)}: cannot parse {go_quote(rest)} "
             f"as {go_quote(expected)}"
         )
+
+
+def _out_of_range(year: int, month: int, day: int, hour: int, minute: int, second: int) -> str:
+    """Which part of a time is too large or too small, in the order in which they are looked at."""
+    if not 1 <= month <= 12:
+        return "month"
+    for name, value, limit in (("hour", hour, 24), ("minute", minute, 60), ("second", second, 60)):
+        if value >= limit:
+            return name
+    # The year 0 is a leap year, like the year 4, which Python's calendar knows.
+    return "" if 1 <= day <= calendar.monthrange(year or 4, month)[1] else "day"
 
 
 def _go_type(schema: Schema) -> str:

@@ -35,3 +35,14 @@ def test_seconds_between_two_times() -> None:
 def test_the_present_is_a_time() -> None:
     assert abs(times.parse_time(times.now_rfc3339()) - times.now()) < timedelta(seconds=5)
     assert times.now_micro().endswith("Z")
+
+
+def test_years_have_four_digits() -> None:
+    moment = datetime(83, 4, 4, 4, 40, 10, 7, tzinfo=UTC)
+    assert times.format_time(moment) == "0083-04-04T04:40:10Z"
+    assert times.format_micro_time(moment) == "0083-04-04T04:40:10.000007Z"
+
+
+def test_moments_before_the_first_year_are_no_times() -> None:
+    with pytest.raises(ValueError, match="outside of the years"):
+        times.parse_time("0001-01-01T00:00:00+01:00")

@@ -68,3 +68,22 @@ def test_nulls_in_lists_decode_to_what_is_empty() -> None:
     }
     assert second["name"] == ""
     assert validation.validate(crd)
+
+
+@pytest.mark.parametrize(
+    ("time", "part"),
+    [
+        ("2026-13-01T00:00:00Z", "month"),
+        ("2026-02-29T00:00:00Z", "day"),
+        ("2026-02-00T00:00:00+01:00", "day"),
+        ("2026-02-31T24:00:00Z", "hour"),
+        ("2026-01-01T00:60:00Z", "minute"),
+        ("2026-01-01T00:00:60Z", "second"),
+        ("2024-02-29T23:59:59Z", ""),
+        ("0000-02-29T00:00:00Z", ""),
+    ],
+)
+def test_times_that_never_are_are_refused(time: str, part: str) -> None:
+    kind = builtin_schemas().kind("", "v1", "ConfigMap")
+    said = go_types.type_error({"metadata": {"name": "x", "creationTimestamp": time}}, kind)
+    assert said == (f'parsing time "{time}": {part} out of range' if part else "")
