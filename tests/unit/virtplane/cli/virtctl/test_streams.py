@@ -198,23 +198,25 @@ async def test_datagrams_of_each_client_have_a_stream_of_their_own(api: FakeServ
     api.stream = _echo
     process = _start(api, "port-forward", "vmi/web", "udp/0:53")
     assert process.stderr
-    line = await asyncio.to_thread(process.stderr.readline)
-    port = int(line.split(b"127.0.0.1:")[1].split()[0])
-    assert line == b"forwarding udp 127.0.0.1:%d to 53\n" % port
+    try:
+        line = await asyncio.to_thread(process.stderr.readline)
+        port = int(line.split(b"127.0.0.1:")[1].split()[0])
+        assert line == b"forwarding udp 127.0.0.1:%d to 53\n" % port
 
-    def ask() -> list[bytes]:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
-            own.settimeout(10)
-            own.connect(("127.0.0.1", port))
-            answers = []
-            for question in (b"one", b"two"):
-                own.send(question)
-                answers.append(own.recv(100))
-            return answers
+        def ask() -> list[bytes]:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
+                own.settimeout(10)
+                own.connect(("127.0.0.1", port))
+                answers = []
+                for question in (b"one", b"two"):
+                    own.send(question)
+                    answers.append(own.recv(100))
+                return answers
 
-    assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2))) == [[b"<one>", b"<two>"]] * 2
-    process.kill()
-    await asyncio.to_thread(process.communicate, timeout=10)
+        assert await asyncio.gather(*(asyncio.to_thread(ask) for _ in range(2))) == [[b"<one>", b"<two>"]] * 2
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.communicate, timeout=10)
     path = f"{SUB}/default/virtualmachineinstances/web/portforward/53/udp"
     assert [found for _, found, _ in api.requests] == [path] * 2
 
