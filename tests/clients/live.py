@@ -244,6 +244,8 @@ class HollowNode:
         self._task = self._loop.create_task(self._work())
         with contextlib.suppress(asyncio.CancelledError):
             self._loop.run_until_complete(self._task)
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.run_until_complete(asyncio.sleep(0.2))  # closing connections takes turns of the loop
 
     async def _work(self) -> None:
         async with Client(self._config) as client:
