@@ -63,8 +63,9 @@ def connect_options(call: Call, kind: str) -> JsonObject:
     options |= {name: True for name in _FLAGS if call.flag(name)}
     if query.get("container"):
         options["container"] = query["container"]
-    if kind == "PodExecOptions" and query.getall("command", []):
-        options["command"] = list(query.getall("command"))
+    command: list[str] = query.getall("command", [])
+    if kind == "PodExecOptions" and command:
+        options["command"] = list(command)
     return options
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kubecore import errors
 from kubecore.objects.fields import go_quote
@@ -61,7 +61,7 @@ class Deadlines:
     """Answers in time. A write that has begun is finished all the same: nobody can take it back."""
 
     def __init__(self) -> None:
-        self._late: set[asyncio.Future[object]] = set()
+        self._late: set[asyncio.Future[Any]] = set()
 
     async def within(self, seconds: float, answering: Awaitable[Answer]) -> Answer:
         """The answer. Raises StatusError (504) when it takes longer."""
@@ -77,7 +77,7 @@ class Deadlines:
         task.add_done_callback(self._forget)
         raise errors.timeout("request did not complete within requested timeout - context deadline exceeded")
 
-    def _forget(self, task: asyncio.Future[object]) -> None:
+    def _forget(self, task: asyncio.Future[Any]) -> None:
         self._late.discard(task)
         if not task.cancelled():
             task.exception()  # its client is gone
