@@ -65,7 +65,8 @@ def new_revision(
 async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObject]) -> JsonObject:
     """The revision like `wanted` among `revisions`, made the newest; created where there is none.
 
-    Raises StatusError 409 when the name belongs to another template: the hash must be made anew.
+    Raises StatusError 409 when the name belongs to another template or another owner (a DaemonSet and a
+    StatefulSet may have name and template in common): the hash must be made anew.
     """
     ordered = by_number(revisions)
     equal = [item for item in ordered if same(item, wanted)]
@@ -81,9 +82,15 @@ async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObj
         if error.reason != "AlreadyExists":
             raise
         found = await client.get(CONTROLLER_REVISIONS, meta.name(wanted), meta.namespace(wanted))
-        if not same(found, wanted):
+        if not same(found, wanted) or _is_foreign(found, wanted):
             raise
         return found
+
+
+def _is_foreign(found: JsonObject, wanted: JsonObject) -> bool:
+    """Whether a revision has a controller, and another than the wanted one."""
+    theirs, ours = meta.controller_of(found), meta.controller_of(wanted)
+    return theirs is not None and ours is not None and theirs.get("uid") != ours.get("uid")
 
 
 def informer(manager: Manager) -> Informer:

@@ -294,8 +294,9 @@ def validate_stateful_counts(obj: JsonObject) -> list[FieldError]:
     found = counts(status, path, *fields, "observedGeneration", "collisionCount")
     total = status.get("replicas", 0)
     for field in fields[1:]:
-        if status.get(field, 0) > total:
-            found.append(invalid(path.child(field), status[field], "cannot be greater than status.replicas"))
+        value = status.get(field, 0)
+        if value > total:
+            found.append(invalid(path.child(field), value, "cannot be greater than status.replicas"))
     return found
 
 

@@ -250,6 +250,23 @@ async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Any) -> Non
     assert cluster.pods() == []
 
 
+async def test_sets_of_both_kinds_may_share_name_and_template(cluster: Any) -> None:
+    cluster.api.put(NODES, node("n1"))
+    rolling = {"updateStrategy": {"type": "RollingUpdate"}}
+    for kind in (STATEFUL_SETS, DAEMON_SETS):
+        cluster.api.put(kind, workload("same", 1, **rolling))
+    async with cluster.running(stateful_sets.set_up, daemon_sets.set_up):
+        await asyncio.sleep(5)
+        owners = [
+            pod["metadata"]["ownerReferences"][0]["kind"]
+            for pod in cluster.pods()
+            if "ownerReferences" in pod["metadata"]
+        ]
+        assert sorted(owners) == ["DaemonSet", "StatefulSet"]
+        revisions = cluster.api.list(CONTROLLER_REVISIONS)
+        assert len({revision["metadata"]["name"] for revision in revisions}) == 2
+
+
 async def test_a_daemon_set_is_updated_node_by_node(cluster: Any) -> None:
     for name in ("n1", "n2"):
         cluster.api.put(NODES, node(name))

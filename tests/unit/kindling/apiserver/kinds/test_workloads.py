@@ -159,6 +159,14 @@ def test_counts_in_a_status_fit_together(kinds: Any) -> None:
     )
 
 
+def test_counts_that_are_not_set_are_none(kinds: Any) -> None:
+    strategy = kinds.definition("statefulsets").subresources["status"].strategy
+    obj = {"metadata": {}, "status": {"replicas": -1}}
+    found = [error.message() for error in strategy.validate_update(kinds.context("statefulsets"), obj, obj)]
+    assert found[0] == "status.replicas: Invalid value: -1: must be greater than or equal to 0"
+    assert found[1] == "status.readyReplicas: Invalid value: 0: cannot be greater than status.replicas"
+
+
 def test_revisions_never_change_their_data(kinds: Any) -> None:
     made = make(kinds, "controllerrevisions", {"revision": 1, "data": {"a": 1}})
     assert kinds.update("controllerrevisions", made, {"data": {"a": 2}})[1] == [
