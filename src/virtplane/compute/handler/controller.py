@@ -9,6 +9,7 @@ from typing import Literal
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result
 from virtplane.api.config import ClusterConfig
@@ -144,7 +145,7 @@ class InstanceController:
                 await machine.release(0 if get_str(vmi, "status", "phase") == "Succeeded" else 1)
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
-                machine.refresh_facts()
+                machine.refresh_facts(vmi)
         except VolumeNotReady as error:
             return "VolumeNotReady", str(error)
         except _CRITICAL as error:
@@ -178,12 +179,14 @@ class InstanceController:
             pod_addresses=machine.pod_addresses,
             machine=machine.machine_type,
             sync_error=error,
+            credentials=machine.credentials.outcome,
             now=now_rfc3339(),
         )
         fresh = status.render(vmi, report)
         if fresh != vmi.get("status"):
             await self._write(vmi, fresh)
             self._announce(vmi, phase)
+            self._announce_credentials(vmi, fresh)
         return self._again(vmi, phase, error, seen)
 
     async def _write(self, vmi: JsonObject, fresh: JsonObject) -> None:
@@ -207,6 +210,20 @@ class InstanceController:
             self._event(vmi, "Normal", "Stopped", "The VirtualMachineInstance was shut down.")
         elif phase == "Failed":
             self._event(vmi, "Warning", "Stopped", "The VirtualMachineInstance crashed.")
+
+    def _announce_credentials(self, vmi: JsonObject, fresh: JsonObject) -> None:
+        before, after = (
+            meta.get_condition({"status": each}, status.CREDENTIALS) or {}
+            for each in (get_object(vmi, "status"), fresh)
+        )
+        if not after or all(before.get(key) == after.get(key) for key in ("status", "message")):
+            return
+        if after["status"] == "True":
+            text = "Access credentials sync successful."
+            self._event(vmi, "Normal", "AccessCredentialsSyncSuccess", text)
+        else:
+            text = f"Access credentials sync failed: {after.get('message', '')}"
+            self._event(vmi, "Warning", "AccessCredentialsSyncFailed", text)
 
     def _again(self, vmi: JsonObject, phase: str, error: tuple[str, str] | None, seen: Observation) -> Result:
         if phase in decisions.FINAL_PHASES:

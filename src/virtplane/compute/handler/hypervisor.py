@@ -7,7 +7,7 @@ holds up neither other guests nor what is done to itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -203,6 +203,14 @@ class Hypervisor:
             name, "interfaces", lambda domain: domain.interfaceAddresses(source)
         )
         return found
+
+    async def set_authorized_keys(self, name: str, user: str, keys: Sequence[str]) -> None:
+        """Have the agent make `keys` all that `user` accepts. Raises HypervisorError."""
+        await self._ask(name, "keys", lambda domain: domain.authorizedSSHKeysSet(user, list(keys), 0))
+
+    async def set_password(self, name: str, user: str, password: str) -> None:
+        """Have the agent set a user's password. Raises HypervisorError."""
+        await self._ask(name, "password", lambda domain: domain.setUserPassword(user, password, 0))
 
     async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
         """A raw guest agent command."""

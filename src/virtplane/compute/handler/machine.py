@@ -14,6 +14,7 @@ from kubecore.json import JsonObject, get_str
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 from virtplane.compute.domain.document import domain_name, render
 from virtplane.compute.handler import guestagent
+from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hypervisor import DomainState, Hypervisor, HypervisorError
 from virtplane.compute.handler.launcher import LauncherGone, LauncherLink, LauncherNotReady, connect
@@ -50,6 +51,7 @@ class Machine:
         self.paths: PodPaths = pod_paths(settings, pod_uid)
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
+        self.credentials = CredentialKeeper()
         self.macs: dict[str, str] = {}
         self.machine_type = ""
         self.shutdown_started: datetime | None = None
@@ -127,22 +129,26 @@ class Machine:
             self.machine_type = machine_type(await self.hypervisor.description(self.name))
             self.hypervisor.agent_connected = self.hypervisor.agent_connected or await self._agent_answers()
 
-    def refresh_facts(self) -> None:
-        """Begin to ask the guest agent, when there is one; `on_change` is called when it told something new.
+    def refresh_facts(self, vmi: JsonObject) -> None:
+        """Begin to ask the guest agent, when there is one; `on_change` is called when there is something new.
 
         Nothing waits for its answer: an agent may hang, and one whose guest is paused does.
         """
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
             self.facts = GuestFacts()
+            self.credentials.agent_is_offline(vmi)
             return
         if self.facts == GuestFacts():
             self.facts = GuestFacts(True)
         is_asking = self._asking is not None and not self._asking.done()
         if not is_asking and self.domain is not None and self.domain.status == "Running":
-            self._asking = asyncio.create_task(self._ask_agent(hypervisor), name=f"agent-{self.name}")
+            self._asking = asyncio.create_task(self._ask_agent(vmi, hypervisor), name=f"agent-{self.name}")
 
-    async def _ask_agent(self, hypervisor: Hypervisor) -> None:
+    async def _ask_agent(self, vmi: JsonObject, hypervisor: Hypervisor) -> None:
+        before = self.credentials.outcome
+        if self.link is not None:
+            await self.credentials.keep(vmi, self.link.root, hypervisor, self.name)
         try:
             info = await hypervisor.guest_info(self.name)
             found = await hypervisor.guest_interfaces(self.name)
@@ -150,7 +156,8 @@ class Machine:
             logger.info("The guest agent did not answer", extra={"domain": self.name, "err": str(error)})
             return
         facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
-        if facts != self.facts and self.hypervisor is hypervisor:
+        is_news = facts != self.facts or before != self.credentials.outcome
+        if is_news and self.hypervisor is hypervisor:
             self.facts = facts
             self._on_change()
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
+from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import Migratability, migratability
 from virtplane.compute.handler.hypervisor import DomainState
 
+CREDENTIALS = "AccessCredentialsSynchronized"
 _PAUSE_REASONS = {
     "Paused": ("PausedByUser", "VMI was paused by user"),
     "IOError": ("PausedIOError", "VMI was paused, IO error"),
@@ -42,6 +44,8 @@ class Report:
     machine: str
     sync_error: tuple[str, str] | None
     """Reason and message of what went wrong, or None."""
+    credentials: Outcome | None
+    """How setting access credentials went; None where the agent has none to set."""
     now: str
 
 
@@ -77,6 +81,9 @@ def _conditions(vmi: JsonObject, report: Report, conditions: list[JsonObject]) -
         _set(conditions, "AgentConnected", "True", "", "", report.now)
     else:
         _remove(conditions, "AgentConnected")
+    if report.credentials is not None:
+        verdict = "True" if report.credentials.succeeded else "False"
+        _set(conditions, CREDENTIALS, verdict, "", report.credentials.message, report.now)
     paused = _PAUSE_REASONS.get(report.domain.reason) if report.domain.status == "Paused" else None
     if paused is not None:
         _set(conditions, "Paused", "True", *paused, report.now)

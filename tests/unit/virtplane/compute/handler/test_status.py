@@ -43,6 +43,7 @@ def report(**changes: Any) -> Report:
         "pod_addresses": ("10.1.0.5",),
         "machine": "pc-q35-7.2",
         "sync_error": None,
+        "credentials": None,
         "now": "2026-11-21T00:00:00Z",
     }
     return Report(**values | changes)

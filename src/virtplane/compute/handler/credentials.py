@@ -1,0 +1,107 @@
+"""Access credentials that the agent of a running guest sets: SSH keys and passwords of its users.
+
+The pod has the secrets mounted, so what the cluster changes in them reaches the guest without a restart. What
+cloud-init hands over instead is no business of this module (``storage.cloudinit``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.compute.domain.context import PRIVATE_DIRECTORY
+from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
+from virtplane.compute.handler.storage.rooted import Root
+
+OFFLINE = "Guest agent is offline"
+_RESYNC_SECONDS = 300.0
+"""Set again after this time, in case somebody changed it inside the guest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may enter the guest, and how."""
+
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """All authorized SSH keys by user."""
+    passwords: Mapping[str, str] = field(default_factory=dict)
+    """Passwords by user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How setting the credentials went; `message` is empty where it went well."""
+
+    succeeded: bool
+    message: str = ""
+
+
+def concern(vmi: JsonObject) -> bool:
+    """Whether the instance has credentials that its agent must set."""
+    return any(True for _ in _by_agent(vmi))
+
+
+def wanted(vmi: JsonObject, root: Root) -> Access:
+    """What the secrets in the pod whose file system is `root` say. Raises OSError where one is not there."""
+    keys: dict[str, list[str]] = {}
+    passwords: dict[str, str] = {}
+    for kind, credential in _by_agent(vmi):
+        texts = _texts(root, get_str(credential, "source", "secret", "secretName"))
+        if kind == "userPassword":
+            passwords |= {user: text.strip("\n") for user, text in texts.items()}
+            continue
+        lines = [line.strip() for text in texts.values() for line in text.splitlines() if line.strip()]
+        for user in get_list(credential, "propagationMethod", "qemuGuestAgent", "users"):
+            found = keys.setdefault(str(user), [])
+            found += [line for line in lines if line not in found]
+    return Access({user: tuple(lines) for user, lines in keys.items()}, passwords)
+
+
+def _by_agent(vmi: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for credential in get_list(vmi, "spec", "accessCredentials"):
+        for kind in ("sshPublicKey", "userPassword"):
+            if "qemuGuestAgent" in get_object(credential, kind, "propagationMethod"):
+                yield kind, get_object(credential, kind)
+
+
+def _texts(root: Root, secret: str) -> dict[str, str]:
+    folder = f"{PRIVATE_DIRECTORY}/secret/{secret}-access-cred"
+    names = [name for name in root.names(folder) if not name.startswith(".")]
+    return {name: root.read(f"{folder}/{name}").decode() for name in names}
+
+
+class CredentialKeeper:
+    """Sets the credentials of one guest when they change."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        """The last one; None for instances without such credentials."""
+        self._set: Access | None = None
+        self._set_at = 0.0
+
+    def agent_is_offline(self, vmi: JsonObject) -> None:
+        """There is nobody who could set them now; they are set when there is."""
+        self._set = None
+        self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
+
+    async def keep(self, vmi: JsonObject, launcher: Path, hypervisor: Hypervisor, domain: str) -> None:
+        """Set what is not set yet."""
+        if not concern(vmi):
+            self.outcome = None
+            return
+        try:
+            with Root(launcher) as root:
+                access = wanted(vmi, root)
+            if access != self._set or time.monotonic() - self._set_at > _RESYNC_SECONDS:
+                for user, keys in access.keys.items():
+                    await hypervisor.set_authorized_keys(domain, user, keys)
+                for user, password in access.passwords.items():
+                    await hypervisor.set_password(domain, user, password)
+                self._set, self._set_at = access, time.monotonic()
+            self.outcome = Outcome(True)
+        except (HypervisorError, OSError, UnicodeDecodeError) as error:
+            self._set = None
+            self.outcome = Outcome(False, str(error))
