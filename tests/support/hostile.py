@@ -103,6 +103,8 @@ class Target:
     context: ssl.SSLContext
     folder: Path
     neighbour: Neighbour
+    measured: list[Measured] = field(default_factory=list)
+    """What each attack did to the others."""
 
     def megabytes(self, what: str = "VmRSS") -> float:
         """Resident MiB now, or at most since `forget_peak` (VmHWM)."""
@@ -110,6 +112,10 @@ class Target:
             if line.startswith(f"{what}:"):
                 return int(line.split()[1]) / 1024
         raise AssertionError("the server is gone")
+
+    def descriptors(self) -> int:
+        """Open files and connections of the server."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def forget_peak(self) -> None:
         """Let VmHWM begin again at what is resident now."""
@@ -287,6 +293,7 @@ def starvation() -> float:
 async def bystander_unharmed(target: Target, growth_mib: float) -> AsyncIterator[Measured]:
     """Whatever happens inside must leave the neighbour's P99, the memory and the readiness in bounds."""
     measured = Measured()
+    target.measured.append(measured)
     target.forget_peak()
     measured.before_mib = target.megabytes()
     measured.starvation = await asyncio.to_thread(starvation)

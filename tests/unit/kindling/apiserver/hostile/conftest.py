@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,15 @@ from tests.support.hostile import Target, under_attack
 
 REQUEST_SECONDS = 3.0
 """The server's patience with slow senders, shortened."""
+
+
+@pytest.fixture(autouse=True)
+def _figures(target: Target, record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """Record what an attack did to the neighbour and to the server's memory."""
+    already = len(target.measured)
+    yield
+    for measured in target.measured[already:]:
+        record_property("attack", str(measured))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
