@@ -81,6 +81,11 @@ def cogs(typeless: Any) -> Iterator[Any]:
     yield typeless.resources.get(api_version=f"{GROUP}/v1", kind="Cog")
     definitions.delete(name=f"cogs.{GROUP}")
 
+    def gone() -> bool:
+        return not definitions.get(field_selector=f"metadata.name=cogs.{GROUP}").items
+
+    wait_for("the definition is gone", gone)
+
 
 def test_custom_resources_without_classes(cogs: Any, namespace: str) -> None:
     body = {"apiVersion": f"{GROUP}/v1", "kind": "Cog", "metadata": {"name": "c"}, "spec": {"size": 1}}
