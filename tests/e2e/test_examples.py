@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 _PATHS = {
+    "ConfigMap": f"{CORE}/namespaces/{NAMESPACE}/configmaps",
+    "Secret": f"{CORE}/namespaces/{NAMESPACE}/secrets",
     "Service": f"{CORE}/namespaces/{NAMESPACE}/services",
     "VirtualMachine": f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachines",
     "VirtualMachineInstance": f"{KUBEVIRT}/namespaces/{NAMESPACE}/virtualmachineinstances",
@@ -52,7 +54,7 @@ def host_disks(cluster: Cluster) -> Iterator[None]:
 @pytest.fixture
 def create(cluster: Cluster) -> Iterator[Callable[[Document], Machine]]:
     """Creates objects that are gone after the test."""
-    services: list[str] = []
+    others: list[str] = []
     machines: list[Machine] = []
     instances: list[Machine] = []
 
@@ -60,15 +62,15 @@ def create(cluster: Cluster) -> Iterator[Callable[[Document], Machine]]:
         kind, name = document["kind"], document["metadata"]["name"]
         cluster.request("POST", _PATHS[kind], document)
         machine = Machine(cluster, name)
-        if kind == "Service":
-            services.append(name)
-        else:
+        if kind.startswith("VirtualMachine"):
             (machines if kind == "VirtualMachine" else instances).append(machine)
+        else:
+            others.append(f"{_PATHS[kind]}/{name}")
         return machine
 
     yield make
-    for name in services:
-        cluster.request("DELETE", f"{_PATHS['Service']}/{name}")
+    for path in others:
+        cluster.request("DELETE", path)
     for machine in instances:
         cluster.request("DELETE", f"{_PATHS['VirtualMachineInstance']}/{machine.name}")
     clean_up(machines + instances)
@@ -92,6 +94,20 @@ def test_an_empty_disk_has_its_size_and_serial_in_the_guest(create: Callable[[Do
         assert console.run("hostname") == "data-disk"
         assert console.run("cat /sys/block/vdc/size") == str((256 << 20) // 512)
         assert console.run("cat /sys/block/vdc/serial") == "DATA0001"
+
+
+@pytest.mark.guest
+@pytest.mark.feature("VMC-55")
+def test_a_config_map_and_a_secret_are_disks_in_the_guest(create: Callable[[Document], Machine]) -> None:
+    *configuration, wanted = documents("vm-config-disks.yaml")
+    for document in configuration:
+        create(document)
+    machine = create(wanted)
+    machine.wait_running()
+    with machine.console() as console:
+        assert console.run("mount -t iso9660 -o ro /dev/vdb /mnt && cat /mnt/app.conf") == "colour = blue"
+        console.run("umount /mnt")
+        assert console.run("mount -t iso9660 -o ro /dev/vdc /mnt && cat /mnt/password") == "not-told"
 
 
 @pytest.mark.guest

@@ -159,8 +159,12 @@ def test_killing_qemu_fails_the_instance_with_a_reason_and_always_brings_it_back
     first = machine.uid()
     seconds = _seconds_to_failure(machine, machine.qemu())
     assert seconds < _DETECTION_SECONDS
-    reasons = {(event["type"], event["reason"], event["message"]) for event in machine.events()}
-    assert ("Warning", "Stopped", "The VirtualMachineInstance crashed.") in reasons
+    told = ("Warning", "Stopped", "The VirtualMachineInstance crashed.")
+    wait_for(
+        "the event tells why",
+        lambda: told in {(event["type"], event["reason"], event["message"]) for event in machine.events()},
+        10,
+    )
     machine.wait_restarted(first)
     # It ran before it failed, so nothing is waited for; the failure is remembered until the next one runs.
     assert machine.vm()["status"].get("startFailure", {}).get("consecutiveFailCount", 0) <= 1

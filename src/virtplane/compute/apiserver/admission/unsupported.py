@@ -44,14 +44,9 @@ NOT_ACTED_UPON: tuple[str, ...] = (
     "networks[].multus",
     "networks[].pod.vmIPv6NetworkCIDR",
     "networks[].resourceClaim",
-    "volumes[].configMap",
     "volumes[].containerPath",
-    "volumes[].downwardAPI",
     "volumes[].downwardMetrics",
     "volumes[].memoryDump",
-    "volumes[].secret",
-    "volumes[].serviceAccount",
-    "volumes[].sysprep",
 )
 """Paths within the spec of an instance."""
 

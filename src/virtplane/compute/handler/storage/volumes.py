@@ -9,7 +9,7 @@ from pathlib import Path
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
-from virtplane.compute.handler.storage import cloudinit, images
+from virtplane.compute.handler.storage import cloudinit, configuration, images
 from virtplane.compute.handler.storage.rooted import Root
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
@@ -63,6 +63,8 @@ class VolumePreparer:
             return self._container_disk(index, name, get_object(volume, "containerDisk"))
         if "cloudInitNoCloud" in volume or "cloudInitConfigDrive" in volume:
             return self._cloud_init(name, volume)
+        if configuration.is_configuration(volume):
+            return DiskSource(configuration.create_disk(self.root, volume), "raw")
         if "emptyDisk" in volume:
             return self._empty_disk(name, get_object(volume, "emptyDisk"))
         if "hostDisk" in volume:

@@ -1,0 +1,80 @@
+"""Config maps, secrets, fields of the pod, its account's token as disks: ISO images of mounted files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pycdlib.pycdlibexception
+
+from kubecore.json import JsonObject, get_object, get_str
+from virtplane.compute.domain.context import PRIVATE_DIRECTORY
+from virtplane.compute.handler.storage.cloudinit import write_iso
+from virtplane.compute.handler.storage.images import BadImage
+from virtplane.compute.handler.storage.rooted import Root
+
+_FOLDERS = {
+    "configMap": "config-map",
+    "secret": "secret",
+    "downwardAPI": "downwardapi",
+    "sysprep": "sysprep",
+}
+KINDS = (*_FOLDERS, "serviceAccount")
+"""The kinds of volumes that this module makes disks of."""
+
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_LABEL = "cfgdata"
+_SYSPREP_LABEL = "unattendCD"
+_ANSWER_FILES = ("autounattend.xml", "unattend.xml")
+
+
+def create_disk(root: Root, volume: JsonObject) -> str:
+    """Make the volume's disk unless it is there; its path in the launcher's file system `root`.
+
+    Raises BadImage where the files cannot be a disk, and OSError where they are not mounted.
+    """
+    name = get_str(volume, "name")
+    kind = next(kind for kind in KINDS if kind in volume)
+    if kind == "serviceAccount":
+        folder, path = _ACCOUNT, f"{PRIVATE_DIRECTORY}/service-account-disk/service-account.iso"
+    else:
+        folder = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}/{name}"
+        path = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}-disks/{name}.iso"
+    if not root.is_file(path):
+        files = dict(_files(root, folder, ""))
+        label = get_str(volume, kind, "volumeLabel") or _LABEL
+        if kind == "sysprep":
+            label = _SYSPREP_LABEL
+            _check_answers(name, files)
+        root.create(path, lambda descriptor: _write(descriptor, name, label, files))
+    return path
+
+
+def is_configuration(volume: JsonObject) -> bool:
+    """Whether a volume is one of these."""
+    return any(get_object(volume, kind) for kind in KINDS)
+
+
+def _files(root: Root, folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """The files below a mounted volume by their paths in it, without the kubelet's own."""
+    for name in root.names(folder):
+        if name.startswith(".."):
+            continue
+        if root.is_folder(f"{folder}/{name}"):
+            yield from _files(root, f"{folder}/{name}", f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", root.read(f"{folder}/{name}")
+
+
+def _check_answers(name: str, files: dict[str, bytes]) -> None:
+    if not any(file.lower() in _ANSWER_FILES for file in files):
+        wanted = " or ".join(_ANSWER_FILES)
+        raise BadImage(f"sysprep volume {name} should have a file named {wanted}")
+
+
+def _write(descriptor: int, name: str, label: str, files: dict[str, bytes]) -> None:
+    try:
+        with os.fdopen(descriptor, "wb", closefd=False) as target:
+            write_iso(target, label, files)
+    except pycdlib.pycdlibexception.PyCdlibException as error:
+        raise BadImage(f"the files of volume {name} cannot be on a CD: {error}") from error
