@@ -21,6 +21,9 @@ _AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
+# So many bytes of a log hold the lines of which the last bytes are taken: containerd breaks lines after 16 KiB,
+# and writes a time and two words before each.
+_FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 
 
 class Observer:
@@ -148,12 +151,21 @@ def termination_message(container: Container) -> str:
 
 
 def _log_tail(path: Path) -> str:
+    """The end of what a container wrote. What it ended within a line comes without a line's end."""
     try:
         with path.open("rb") as stream:
-            stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - 4 * _FALLBACK_BYTES))
-            lines = stream.read().splitlines()[-_FALLBACK_LINES:]
+            start = stream.seek(max(0, stream.seek(0, 2) - _FALLBACK_WINDOW))
+            lines = stream.read().splitlines()
     except OSError:
         return ""
-    texts = [line.split(b" ", 3)[3] for line in lines if line.count(b" ") >= 3]
-    return b"\n".join(texts)[-_FALLBACK_BYTES:].decode("utf-8", "replace") + ("\n" if texts else "")
+    whole = lines[1:] if start else lines
+    texts = [_text_of(line) for line in whole[-_FALLBACK_LINES:]]
+    return b"".join(texts)[-_FALLBACK_BYTES:].decode("utf-8", "replace")
+
+
+def _text_of(line: bytes) -> bytes:
+    """What was written in one line of a log (``TIME stream F|P text``). P: it went on, or had no end."""
+    parts = line.split(b" ", 3)
+    if len(parts) < 4:
+        return b""
+    return parts[3] if parts[2] == b"P" else parts[3] + b"\n"
