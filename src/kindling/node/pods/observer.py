@@ -21,7 +21,7 @@ _AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
-# So many bytes of a log hold the lines of which the last bytes are taken: containerd breaks lines after 16 KiB,
+# So many bytes of a log hold the lines whose last bytes are taken: containerd breaks lines after 16 KiB,
 # and writes a time and two words before each.
 _FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 
