@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-A, PTR, SRV, AAAA, ANY = 1, 12, 33, 28, 255
+A, CNAME, PTR, SRV, AAAA, ANY = 1, 5, 12, 33, 28, 255
 _IN = 1
 NO_ERROR, SERVER_FAILURE, NAME_ERROR = 0, 2, 3
 _TTL_SECONDS = 5
@@ -30,11 +30,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One answer: an address, a name (PTR), or (for SRV) port and name."""
+    """One answer: an address, a name (PTR, CNAME), or (for SRV) port and name."""
 
     kind: int
     value: str
     port: int = 0
+    owner: str = ""
+    """Whose record this is; empty for the name that was asked for."""
 
 
 def parse_query(message: bytes) -> Question:
@@ -75,11 +77,61 @@ def _encode(record: Record) -> bytes:
         data = struct.pack(">HHH", 0, 100, record.port) + encode_name(record.value)
     else:
         data = encode_name(record.value)
-    # The owner is the question's name, which stands at offset 12.
-    return struct.pack(">HHHIH", 0xC00C, record.kind, _IN, _TTL_SECONDS, len(data)) + data
+    # The question's name stands at offset 12.
+    owner = encode_name(record.owner) if record.owner else struct.pack(">H", 0xC00C)
+    return owner + struct.pack(">HHIH", record.kind, _IN, _TTL_SECONDS, len(data)) + data
 
 
 def encode_name(name: str) -> bytes:
     """A name as length-prefixed labels."""
     labels = [label.encode("latin-1") for label in name.rstrip(".").split(".") if label]
     return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+
+
+def query(identifier: int, name: str, kind: int) -> bytes:
+    """A question to another server."""
+    return (
+        struct.pack(">HHHHHH", identifier, 0x0100, 1, 0, 0, 0)
+        + encode_name(name)
+        + struct.pack(">HH", kind, _IN)
+    )
+
+
+def parse_response(message: bytes) -> list[Record]:
+    """The addresses and aliases that a server answered with. Raises MalformedMessage."""
+    records: list[Record] = []
+    try:
+        _, _, questions, answers = struct.unpack_from(">HHHH", message)
+        position = 12
+        for _ in range(questions):
+            position = _decode_name(message, position)[1] + 4
+        for _ in range(answers):
+            owner, position = _decode_name(message, position)
+            kind, _, _, size = struct.unpack_from(">HHIH", message, position)
+            position += 10
+            if kind == CNAME:
+                records.append(Record(kind, _decode_name(message, position)[0], owner=owner))
+            elif kind in (A, AAAA):
+                packed = message[position : position + size]
+                records.append(Record(kind, str(ipaddress.ip_address(packed)), owner=owner))
+            position += size
+    except (IndexError, struct.error, ValueError) as error:
+        raise MalformedMessage(f"truncated response: {error}") from error
+    return records
+
+
+def _decode_name(message: bytes, position: int) -> tuple[str, int]:
+    """The name at `position`, and where it ends. Raises IndexError, ValueError."""
+    labels: list[str] = []
+    end = 0
+    while size := message[position]:
+        if size & 0xC0:
+            target = (size & 0x3F) << 8 | message[position + 1]
+            end = end or position + 2
+            if target >= position:
+                raise ValueError("a pointer that does not point back")
+            position = target
+            continue
+        labels.append(message[position + 1 : position + 1 + size].decode("latin-1"))
+        position += 1 + size
+    return ".".join(labels), end or position + 1

@@ -17,6 +17,8 @@ _log = logging.getLogger(__name__)
 
 DOMAIN = "cluster.local"
 _FORWARD_SECONDS = 3.0
+_ALIASED = (dns.A, dns.AAAA, dns.CNAME, dns.ANY)
+_MAX_ALIASES = 8
 
 
 @dataclass(frozen=True)
@@ -63,19 +65,39 @@ class Names:
             address = ".".join(reversed(name.removesuffix(".in-addr.arpa").split(".")))
             known = self.reverse.get(address)
             return (dns.NO_ERROR, [dns.Record(dns.PTR, known)]) if known else None
-        if name != DOMAIN and not name.endswith(f".{DOMAIN}"):
+        if not _in_cluster(name):
             return None
-        records: list[dns.Record] = []
+        aliases, name = self._follow(name, question.kind)
+        if aliases and (question.kind == dns.CNAME or not _in_cluster(name)):
+            return dns.NO_ERROR, aliases
+        owner = name if aliases else ""
+        records = list(aliases)
         addresses = self.addresses.get(name) or _pod_address(name)
         if addresses and question.kind in (dns.A, dns.ANY):
-            records += [dns.Record(dns.A, address) for address in addresses]
+            records += [dns.Record(dns.A, address, owner=owner) for address in addresses]
         if question.kind in (dns.SRV, dns.ANY):
-            records += [dns.Record(dns.SRV, target, port) for port, target in self.services.get(name, ())]
-        known_name = bool(addresses) or name in self.services or self._is_parent(name)
+            found = self.services.get(name, ())
+            records += [dns.Record(dns.SRV, target, port, owner=owner) for port, target in found]
+        known_name = bool(addresses) or name in self.services or name in self.aliases or self._is_parent(name)
         return (dns.NO_ERROR if records or known_name else dns.NAME_ERROR), records
 
+    def _follow(self, name: str, kind: int) -> tuple[list[dns.Record], str]:
+        """The aliases that lead from `name` to another name, and that name."""
+        followed: list[dns.Record] = []
+        while kind in _ALIASED and name in self.aliases and len(followed) < _MAX_ALIASES:
+            target = self.aliases[name].rstrip(".").lower()
+            followed.append(dns.Record(dns.CNAME, target, owner=name))
+            name = target
+            if kind == dns.CNAME:
+                break
+        return followed, name
+
     def _is_parent(self, name: str) -> bool:
-        return any(known.endswith(f".{name}") for known in self.addresses)
+        return any(known.endswith(f".{name}") for known in (*self.addresses, *self.aliases))
+
+
+def _in_cluster(name: str) -> bool:
+    return name == DOMAIN or name.endswith(f".{DOMAIN}")
 
 
 def _headless(
@@ -190,9 +212,25 @@ class Resolver:
             _log.debug("ignored a message: %s", error)
             return None
         found = self.names.lookup(question)
-        if found is not None:
-            return dns.answer(question, *found)
-        return await self._forward(message) or dns.answer(question, dns.SERVER_FAILURE)
+        if found is None:
+            return await self._forward(message) or dns.answer(question, dns.SERVER_FAILURE)
+        code, records = found
+        if records and records[-1].kind == dns.CNAME and not _in_cluster(records[-1].value):
+            records += await self._resolve_elsewhere(question, records[-1].value)
+        return dns.answer(question, code, records)
+
+    async def _resolve_elsewhere(self, question: dns.Question, name: str) -> list[dns.Record]:
+        """What other servers know of the name to which an ExternalName service leads; nothing if silent."""
+        if question.kind not in (dns.A, dns.AAAA):
+            return []
+        response = await self._forward(dns.query(question.identifier, name, question.kind))
+        if response is None:
+            return []
+        try:
+            return dns.parse_response(response)
+        except dns.MalformedMessage as error:
+            _log.warning("about %s: %s", name, error)
+            return []
 
     async def _forward(self, message: bytes) -> bytes | None:
         loop = asyncio.get_running_loop()
