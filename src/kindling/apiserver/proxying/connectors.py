@@ -17,8 +17,10 @@ from ..registry.definition import ResourceDefinition, Subresource
 from ..services import ServiceResolver
 from ..settings import Settings
 from .forward import Forwarder
+from .rewriting import ProxyPlace
 from .target import Target
 from .tunnel import is_upgrade, tunnel
+from .websocket_logs import is_websocket, send_as_messages
 
 _DEFAULT_KUBELET_PORT = 10250
 _STREAM_FLAGS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
@@ -134,7 +136,14 @@ class Connectors:
             # Not scheduled yet: there is nothing to read.
             return web.Response(status=200, body=b"", content_type="text/plain")
         target = self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
-        return await self._forwarder.forward(call.request, target)
+        if not is_websocket(call.request):
+            return await self._forwarder.forward(call.request, target)
+        async with self._forwarder.open(target) as upstream:
+            if upstream.status == 200:
+                return await send_as_messages(call.request, upstream)
+            kind = upstream.headers.get("Content-Type", "text/plain")
+            body = await upstream.read()
+            return web.Response(status=upstream.status, body=body, headers={"Content-Type": kind})
 
     async def _stream(self, call: Call, pod: JsonObject, name: str) -> web.StreamResponse:
         query = call.query
@@ -156,7 +165,8 @@ class Connectors:
         if call.request.method not in _SHARED_METHODS:
             raise errors.method_not_allowed()
         scheme, name, port = _split_name(call.info.name)
-        path = _rest_of_path(call)
+        prefix, rest, query = _split_path(call)
+        path = (rest or "/") + query
         if plural == "nodes":
             target = self._node_target(name, path)
             if port:
@@ -169,7 +179,11 @@ class Connectors:
             target.tls = self._insecure_tls
         if is_upgrade(call.request):
             return await tunnel(call.request, target)
-        return await self._forwarder.forward(call.request, target)
+        if not rest and call.request.method in ("GET", "HEAD"):
+            # Relative links of the page would lose the last part of the path.
+            return web.Response(status=301, headers={"Location": f"{prefix}/{query}"})
+        place = ProxyPlace(prefix, f"{target.host}:{target.port}")
+        return await self._forwarder.forward(call.request, target, place=place)
 
     def _proxied_pod(self, call: Call, name: str, port: str, path: str) -> Target:
         pod = self._objects.get(PODS, call.info.namespace, name)
@@ -217,9 +231,10 @@ def _number(port: str) -> int:
     return int(port)
 
 
-def _rest_of_path(call: Call) -> str:
-    """What follows ``/proxy`` in the raw path, with the query."""
+def _split_path(call: Call) -> tuple[str, str, str]:
+    """(path up to ``/proxy``, what follows, query with its mark) of the raw path."""
     raw = call.request.rel_url.raw_path
-    _, _, rest = raw.partition(f"/{quote(call.info.name, safe=':')}/proxy")
+    name = f"/{quote(call.info.name, safe=':')}/proxy"
+    before, _, rest = raw.partition(name)
     query = call.request.rel_url.raw_query_string
-    return (rest or "/") + (f"?{query}" if query else "")
+    return before + name, rest, f"?{query}" if query else ""

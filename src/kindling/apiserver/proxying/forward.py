@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 from aiohttp import web
@@ -10,6 +13,7 @@ from multidict import CIMultiDict
 
 from kubecore import errors
 
+from .rewriting import ProxyPlace, recoder
 from .target import Target, forwarded_headers
 
 _CHUNK_BYTES = 64 * 1024
@@ -40,16 +44,19 @@ class Forwarder:
         return self._session
 
     async def forward(
-        self, request: web.BaseRequest, target: Target, *, method: str = ""
+        self, request: web.BaseRequest, target: Target, *, place: ProxyPlace | None = None
     ) -> web.StreamResponse:
-        """The upstream server's answer, passed on as it comes. Raises StatusError (503)."""
+        """The upstream server's answer, passed on as it comes. Raises StatusError (503).
+
+        Where the server appears at a `place` of its own, its links and redirects are made to lead there.
+        """
         headers = forwarded_headers(request.headers.items(), target.headers, upgrade=False)
         data = request.content if request.body_exists else None
         if data is not None and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)
         try:
             upstream = await self._open().request(
-                method or request.method,
+                request.method,
                 target.url,
                 headers=headers,
                 data=data,
@@ -60,7 +67,22 @@ class Forwarder:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise errors.service_unavailable(f"error trying to reach service: {error}") from error
         async with upstream:
-            return await self._stream(request, upstream)
+            return await self._stream(request, upstream, place)
+
+    @asynccontextmanager
+    async def open(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a GET made by the server itself, its body to be read. Raises StatusError (503)."""
+        try:
+            upstream = await self._open().get(
+                target.url,
+                ssl=target.tls if target.tls is not None else True,
+                server_hostname=target.server_name or None if target.tls is not None else None,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise errors.service_unavailable(f"error trying to reach service: {error}") from error
+        async with upstream:
+            yield upstream
 
     async def fetch(
         self, target: Target, *, headers: dict[str, str], timeout_seconds: float
@@ -77,11 +99,20 @@ class Forwarder:
             return answer.status, await answer.read()
 
     @staticmethod
-    async def _stream(request: web.BaseRequest, upstream: aiohttp.ClientResponse) -> web.StreamResponse:
+    async def _stream(
+        request: web.BaseRequest, upstream: aiohttp.ClientResponse, place: ProxyPlace | None
+    ) -> web.StreamResponse:
         kept: CIMultiDict[str] = CIMultiDict()
         for name, value in upstream.headers.items():
             if name.lower() not in _SKIPPED:
                 kept.add(name, value)
+        recode = None
+        if place is not None and "Location" in kept:
+            kept["Location"] = place.rewrite(kept["Location"])
+        elif place is not None and request.method != "HEAD":
+            recode = recoder(place, kept.get("Content-Type", ""), kept.get("Content-Encoding", ""))
+            if recode is not None:
+                kept.popall("Content-Length", None)
         response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=kept)
         if "Content-Length" not in kept and request.method != "HEAD":
             response.enable_chunked_encoding()
@@ -89,11 +120,12 @@ class Forwarder:
         await response.write(b"")
         try:
             async for chunk in upstream.content.iter_chunked(_CHUNK_BYTES):
-                await response.write(chunk)
-        except (aiohttp.ClientError, asyncio.IncompleteReadError):
+                for piece in [chunk] if recode is None else recode.feed(chunk):
+                    await response.write(piece)
+        except (aiohttp.ClientError, asyncio.IncompleteReadError, zlib.error):
             # Half an answer must not look like a whole one.
             if request.transport is not None:
                 request.transport.abort()
             return response
-        await response.write_eof()
+        await response.write_eof(b"" if recode is None else recode.finish())
         return response

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import datetime
 import ssl
 from collections.abc import AsyncIterator
@@ -186,3 +188,126 @@ async def test_paths_outside_resources_answer(tmp_path: Path, path: str, status:
         client.get(running.url + path) as answer,
     ):
         assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("protocol", "as_text"), [((), False), (("binary.k8s.io",), False), (("base64.binary.k8s.io",), True)]
+)
+async def test_logs_are_read_over_a_websocket(
+    tmp_path: Path, protocol: tuple[str, ...], as_text: bool
+) -> None:
+    async def logs(_request: web.Request) -> web.Response:
+        return web.Response(text="line\n" * 3)
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/default/p/main", logs)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        url = f"{running.url}/api/v1/namespaces/default/pods/p/log?container=main"
+        async with session(running) as client, client.ws_connect(url, protocols=protocol) as socket:
+            assert socket.protocol == (protocol[0] if protocol else None)
+            messages = [message.data async for message in socket]
+    received = b"".join(base64.b64decode(data) if as_text else data for data in messages)
+    assert received == b"line\n" * 3
+
+
+async def test_a_followed_log_ends_when_the_websockets_client_leaves(tmp_path: Path) -> None:
+    left = asyncio.Event()
+
+    async def logs(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(b"line\n")
+                await asyncio.sleep(0.01)
+        finally:
+            left.set()
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/default/p/main", logs)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        url = f"{running.url}/api/v1/namespaces/default/pods/p/log?follow=true"
+        async with session(running) as client:
+            async with client.ws_connect(url) as socket:
+                while (await socket.receive_bytes()) != b"line\n":
+                    continue
+            await asyncio.wait_for(left.wait(), 5)
+
+
+async def test_a_node_that_refuses_a_log_refuses_the_websocket(tmp_path: Path) -> None:
+    async def logs(_request: web.Request) -> web.Response:
+        return web.Response(status=400, text="container is waiting")
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/default/p/main", logs)
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+        url = f"{running.url}/api/v1/namespaces/default/pods/p/log"
+        async with session(running) as client:
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(url)
+            assert caught.value.status == 400
+            with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
+                await client.ws_connect(url, protocols=("other.k8s.io",))
+            assert caught.value.status == 400
+
+
+@asynccontextmanager
+async def proxied_pod(
+    tmp_path: Path, app: web.Application
+) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    """A client, and the proxy's address of a pod that serves `app`."""
+    async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
+        await add_pod(running, port)
+
+        def addressed(pod: dict[str, Any]) -> dict[str, Any]:
+            pod["status"] = {"podIP": "127.0.0.1"}
+            return pod
+
+        await running.server.objects.modify(resources.PODS, "default", "p", addressed)
+        async with session(running) as client:
+            yield client, f"{running.url}/api/v1/namespaces/default/pods/https:p:{port}/proxy"
+
+
+async def test_pages_and_redirects_of_a_proxied_pod_lead_through_the_proxy(tmp_path: Path) -> None:
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text=f'<a href="/next">{request.path_qs}</a>', content_type="text/html")
+
+    async def text(_request: web.Request) -> web.Response:
+        return web.Response(text='<a href="/next">')
+
+    async def redirect(_request: web.Request) -> web.Response:
+        return web.Response(status=302, headers={"Location": "/next?a=b"})
+
+    app = web.Application()
+    app.router.add_get("/", page)
+    app.router.add_get("/text", text)
+    app.router.add_get("/redirect", redirect)
+    async with proxied_pod(tmp_path, app) as (client, base):
+        prefix = base[base.index("/api/") :]
+        async with client.get(f"{base}/?q=1") as answer:
+            assert await answer.text() == f'<a href="{prefix}/next">/?q=1</a>'
+        async with client.get(f"{base}/text") as answer:
+            assert await answer.text() == '<a href="/next">'
+        async with client.get(f"{base}/redirect", allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (302, f"{prefix}/next?a=b")
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 301), ("HEAD", 301), ("POST", 200), ("DELETE", 200)])
+async def test_reading_the_proxys_root_without_its_slash_is_redirected(
+    tmp_path: Path, method: str, status: int
+) -> None:
+    async def page(request: web.Request) -> web.Response:
+        return web.Response(text=request.method)
+
+    app = web.Application()
+    app.router.add_route("*", "/", page)
+    async with (
+        proxied_pod(tmp_path, app) as (client, base),
+        client.request(method, f"{base}?a=b", allow_redirects=False) as answer,
+    ):
+        assert answer.status == status
+        expected = f"{base[base.index('/api/') :]}/?a=b" if status == 301 else None
+        assert answer.headers.get("Location") == expected
