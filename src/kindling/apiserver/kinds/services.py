@@ -166,7 +166,7 @@ def _drop_type_dependent(new: JsonObject, old: JsonObject) -> None:
     """Fields that the old type needed and the new one may not have, when the client just changed the type."""
     if old.get("type") != "ExternalName" and new.get("type") == "ExternalName":
         _drop_unchanged(new, old, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
-    if old.get("type") in EXPOSED and new.get("type") == "ClusterIP":
+    if old.get("type") in EXPOSED and new.get("type") not in EXPOSED:
         before = {port.get("nodePort") for port in get_list(old, "ports")}
         for port in get_list(new, "ports"):
             if port.get("nodePort") in before:

@@ -179,6 +179,15 @@ def test_turning_a_load_balancer_into_a_plain_service_drops_what_only_it_had(kin
     assert plain["status"] == {"loadBalancer": {}}
 
 
+def test_turning_an_exposed_service_into_a_name_drops_its_addresses_and_ports(kinds: Any) -> None:
+    made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
+    wanted = {**made["spec"], "type": "ExternalName", "externalName": "a.example.com"}
+    name, problems = kinds.update("services", made, {"spec": wanted})
+    assert problems == []
+    assert not {"clusterIP", "clusterIPs"} & set(name["spec"])
+    assert all("nodePort" not in port for port in name["spec"]["ports"])
+
+
 def test_freed_ports_are_given_back_when_the_change_is_written(kinds: Any) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
     strategy, ctx = kinds.definition("services").strategy, kinds.context("services")
