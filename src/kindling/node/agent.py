@@ -136,6 +136,7 @@ class NodeAgent:
                 recorder=recorder,
                 node=self._facts,
                 release=release,
+                admitted=roster.admitted,
             )
             routes = Routes(
                 RouteServices(

@@ -29,6 +29,10 @@ class Roster:
         if found is not None:
             found.wake()
 
+    def admitted(self) -> list[JsonObject]:
+        """The pods that the node has agreed to run and that have not ended."""
+        return [each.pod for each in self._workers.values() if each.is_admitted]
+
     def adopt(self, uids: set[str], observer: Observer) -> None:
         """Pods that the runtime has but the API does not know any more: they are removed by `run`."""
         for uid in uids:

@@ -15,19 +15,21 @@ from dataclasses import dataclass
 
 from kindling.node.pods import identity, status
 from kindling.node.pods.actions import Plan, SandboxAction, decide
+from kindling.node.pods.admission import refusal
 from kindling.node.pods.fields import NodeFacts
 from kindling.node.pods.observed import Memory, Observation, Waiting
 from kindling.node.pods.observer import Observer
 from kindling.node.pods.publisher import StatusPublisher
+from kindling.node.pods.reported import known_status, probed, says_running
 from kindling.node.pods.starter import ContainerStarter, PodSession, StartFailure
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.handlers import Target
 from kindling.node.probes.manager import Listener, ProbeManager
-from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
+from kindling.node.runtime.interface import ContainerState, Runtime, RuntimeFailure
 from kindling.node.volumes.manager import VolumeManager, VolumeProblem
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_object, get_str
 from kubecore.objects import times
 from kubecore.runtime import EventRecorder
 
@@ -54,6 +56,8 @@ class PodServices:
     node: Callable[[], NodeFacts]
     release: Callable[[str], Awaitable[None]]
     """Frees what a pod held outside its containers (devices, cgroups), by uid."""
+    admitted: Callable[[], list[JsonObject]]
+    """The pods that this node has agreed to run and that have not ended."""
 
 
 class PodWorker:
@@ -72,6 +76,7 @@ class PodWorker:
         self._gone = False
         self._ended = False
         self._eviction = ("", "")
+        self._agreed = False
         self._refreshed = time.monotonic()
 
     def update(self, pod: JsonObject) -> None:
@@ -103,6 +108,25 @@ class PodWorker:
         self._eviction = (reason, message)
         self._interrupt()
         self._wake.set()
+
+    @property
+    def is_admitted(self) -> bool:
+        """Whether the node runs the pod. What was running before an agent was started again stays."""
+        phase = get_str(self.pod, "status", "phase")
+        if self._gone or self._ended or phase in _FINAL:
+            return False
+        return self._agreed or phase == "Running" or self._observed.sandbox is not None
+
+    def _admit(self) -> bool:
+        """Agree to run the pod beside those that run, or end it."""
+        self._agreed = self.is_admitted
+        if not self._agreed:
+            found = refusal(self.pod, self._services.admitted(), self._services.node().allocatable)
+            if found is not None:
+                self._event("Warning", found.reason, found.message)
+                self._eviction = (found.reason, found.status_message)
+            self._agreed = found is None
+        return self._agreed
 
     async def run(self) -> None:
         """Work until nothing is left of the pod."""
@@ -187,6 +211,8 @@ class PodWorker:
 
     async def _sync(self) -> float | None:
         """Bring the pod a step further."""
+        if not self._admit():
+            return 0
         observed = self._observed
         self._watch_probes(observed)
         plan = decide(self.pod, observed, self._memory(observed))
@@ -266,7 +292,7 @@ class PodWorker:
         return _REFRESH_SECONDS - (now - self._refreshed)
 
     def _watch_probes(self, observed: Observation) -> None:
-        for container in _probed(self.pod):
+        for container in probed(self.pod):
             name = get_str(container, "name")
             found = observed.current(name)
             if (
@@ -275,7 +301,7 @@ class PodWorker:
                 or found.id in self._session.starting
             ):
                 continue
-            known = _known_status(self.pod, found)
+            known = known_status(self.pod, found)
             address = (observed.ips or self._services.node().ips or ("",))[0]
             listener = Listener(self.wake, lambda n, text: self._event("Warning", "Unhealthy", text, n))
             self._services.probes.watch(
@@ -345,7 +371,7 @@ class PodWorker:
         for item in self._observed.all_containers():
             self._services.probes.forget(item.id)
         final = get_str(self.pod, "status", "phase") in _FINAL
-        if not final or (not self._ended and _says_running(self.pod)):
+        if not final or (not self._ended and says_running(self.pod)):
             await self._publish(ending=True)
         self._ended = True
         await self._services.volumes.clean_up(self.uid)
@@ -373,24 +399,3 @@ class PodWorker:
         self._services.recorder.event(
             subject, "Warning" if kind == "Warning" else "Normal", reason, message, where
         )
-
-
-def _probed(pod: JsonObject) -> list[JsonObject]:
-    """Containers that may have probes: all but plain init containers."""
-    sidecars = [
-        item for item in get_list(pod, "spec", "initContainers") if get_str(item, "restartPolicy") == "Always"
-    ]
-    return sidecars + get_list(pod, "spec", "containers")
-
-
-def _says_running(pod: JsonObject) -> bool:
-    """Whether the API still believes that some container has not ended."""
-    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
-    return any("terminated" not in get_object(item, "state") for item in listed)
-
-
-def _known_status(pod: JsonObject, container: Container) -> JsonObject:
-    """What the API says of exactly this container."""
-    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
-    wanted = f"containerd://{container.id}"
-    return next((item for item in listed if item.get("containerID") == wanted), {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
@@ -15,7 +16,7 @@ from kubecore.client import ConnectionFailed
 SANDBOX = Sandbox("s1", "p", "ns", "u", 0, True, 1, ips=("10.64.1.2",))
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
-    "spec": {"restartPolicy": "Always", "containers": [{"name": "main"}]},
+    "spec": {"restartPolicy": "Always", "containers": [{"name": "main", "ports": [{"hostPort": 80}]}]},
     "status": {"phase": "Pending"},
 }
 
@@ -30,6 +31,8 @@ class Node:
         self.says_running = asyncio.Event()
         self.api = asyncio.Event()
         self.api_is_away = False
+        self.statuses: list[dict[str, Any]] = []
+        self.has_ended = asyncio.Event()
 
     async def start(self, _session: object, _observed: Observation, name: str) -> None:
         running = Container(name, SANDBOX.id, name, 0, ContainerState.RUNNING, 1, started_at=2)
@@ -40,17 +43,20 @@ class Node:
         if self.api_is_away:
             raise ConnectionFailed("the API server is away")
         await self.api.wait()
+        self.statuses.append(status)
+        if status["phase"] == "Failed":
+            self.has_ended.set()
         self.told.append([next(iter(each["state"])) for each in status["containerStatuses"]])
         if self.told[-1] == ["running"]:
             self.says_running.set()
 
-    def worker(self) -> PodWorker:
+    def worker(self, beside: Sequence[dict[str, Any]] = ()) -> PodWorker:
         observer = Mock(observation=lambda _uid: self.seen, relist=AsyncMock())
         volumes = Mock(prepare=AsyncMock(return_value={}), refresh=AsyncMock())
         services = PodServices(
             runtime=Mock(),
             observer=observer,
-            publisher=Mock(publish=self.publish),
+            publisher=Mock(publish=self.publish, confirm_deletion=AsyncMock()),
             volumes=volumes,
             probes=Mock(verdicts=lambda _id: Verdicts()),
             starter=Mock(start=self.start),
@@ -58,6 +64,7 @@ class Node:
             recorder=Mock(),
             node=lambda: NodeFacts("node01", ("10.64.0.1",), {}),
             release=AsyncMock(),
+            admitted=lambda: list(beside),
         )
         return PodWorker(POD, services)
 
@@ -86,4 +93,29 @@ async def test_containers_start_while_the_api_is_away_and_it_is_told_when_it_is_
     node.api_is_away = False
     node.api.set()
     await asyncio.wait_for(node.says_running.wait(), 3)
+    await _end(running)
+
+
+async def test_a_pod_that_the_node_has_no_room_for_fails_with_the_reason_and_starts_nothing() -> None:
+    node = Node()
+    node.seen = Observation()
+    node.api.set()
+    worker = node.worker(beside=[{"spec": {"containers": [{"ports": [{"hostPort": 80}]}]}}])
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(node.has_ended.wait(), 2)
+    assert node.statuses[-1]["phase"] == "Failed"
+    assert node.statuses[-1]["reason"] == "NodePorts"
+    assert node.statuses[-1]["message"].startswith("Pod was rejected: Predicate NodePorts failed: ")
+    assert not node.started.is_set()
+    assert not worker.is_admitted
+    await _end(running)
+
+
+async def test_a_pod_that_ran_before_the_agent_started_again_is_not_refused() -> None:
+    node = Node()
+    node.api.set()
+    worker = node.worker(beside=[{"spec": {"containers": [{"ports": [{"hostPort": 80}]}]}}])
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(node.says_running.wait(), 2)
+    assert worker.is_admitted
     await _end(running)

@@ -1,0 +1,27 @@
+"""What the API's object says of a pod's containers."""
+
+from __future__ import annotations
+
+from kindling.node.runtime.interface import Container
+from kubecore.json import JsonObject, get_list, get_object, get_str
+
+
+def probed(pod: JsonObject) -> list[JsonObject]:
+    """Containers that may have probes: all but plain init containers."""
+    sidecars = [
+        item for item in get_list(pod, "spec", "initContainers") if get_str(item, "restartPolicy") == "Always"
+    ]
+    return sidecars + get_list(pod, "spec", "containers")
+
+
+def says_running(pod: JsonObject) -> bool:
+    """Whether the API still believes that some container has not ended."""
+    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    return any("terminated" not in get_object(item, "state") for item in listed)
+
+
+def known_status(pod: JsonObject, container: Container) -> JsonObject:
+    """What the API says of exactly this container."""
+    listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
+    wanted = f"containerd://{container.id}"
+    return next((item for item in listed if item.get("containerID") == wanted), {})
