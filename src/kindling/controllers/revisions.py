@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kindling.controllers.environment import OWNER_INDEX, controller_uid
 from kindling.controllers.pods import hash_of
@@ -16,9 +17,18 @@ from kubecore.runtime import Informer, Manager
 
 
 def data_of(owner: JsonObject) -> JsonObject:
-    """The patch that a revision stands for: the owner's template, replacing whatever is there."""
-    template = deep_copy(get_object(owner, "spec", "template"))
-    return {"spec": {"template": {**template, "$patch": "replace"}}}
+    """The patch that a revision stands for: the owner's template, replacing whatever is there.
+
+    Clients find the revision of a template by its bytes, which have their keys in order.
+    """
+    template = get_object(owner, "spec", "template")
+    return _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_order(value[key]) for key in sorted(value)}
+    return [_in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def template_of(revision: JsonObject) -> JsonObject:
