@@ -183,11 +183,9 @@ class PodWorker:
         return await self._sync()
 
     def _is_ending(self) -> bool:
-        metadata = get_object(self.pod, "metadata")
+        deleted = bool(get_object(self.pod, "metadata").get("deletionTimestamp"))
         final = get_str(self.pod, "status", "phase") in _FINAL
-        return (
-            bool(metadata.get("deletionTimestamp")) or final or bool(self._eviction[0]) or self._is_overdue()
-        )
+        return deleted or final or bool(self._eviction[0]) or self._is_overdue()
 
     def _is_overdue(self) -> bool:
         deadline = get_object(self.pod, "spec").get("activeDeadlineSeconds")
