@@ -22,7 +22,8 @@ def data_of(owner: JsonObject) -> JsonObject:
     Clients find the revision of a template by its bytes, which have their keys in order.
     """
     template = get_object(owner, "spec", "template")
-    return _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
+    data: JsonObject = _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
+    return data
 
 
 def _in_order(value: Any) -> Any:
