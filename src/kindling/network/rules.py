@@ -50,9 +50,16 @@ def ruleset(
         if item.node_port:
             chain = builder.node_port(item, chain)
             nodes.append([_key(place.address, item.protocol, item.node_port), {"goto": {"target": chain}}])
+    taken: set[tuple[str, str, int]] = {
+        (place.address, item.protocol, item.node_port) for item in ports if item.node_port and item.backends
+    }
     for host in hosts:
-        chain = builder.backend(host.backend, host.protocol)
-        nodes.append([_key(place.address, host.protocol, host.port), {"goto": {"target": chain}}])
+        key = (host.address or place.address, host.protocol, host.port)
+        # Two verdicts for one key would be refused together with all other rules.
+        if key not in taken:
+            taken.add(key)
+            chain = builder.backend(host.backend, host.protocol)
+            nodes.append([_key(*key), {"goto": {"target": chain}}])
     if elements or nodes:
         builder.rule("services", [{"vmap": {"key": _lookup(), "data": {"set": elements + nodes}}}])
     if refused:

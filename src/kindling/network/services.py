@@ -40,6 +40,8 @@ class HostPort:
     protocol: str
     port: int
     backend: Backend
+    address: str = ""
+    """The node's address to which the port is bound; empty for the one that others know."""
 
 
 def service_ports(services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[ServicePort]:
@@ -117,5 +119,8 @@ def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:
                     backend = Backend(address, get_int(port, "containerPort"))
                     protocol = get_str(port, "protocol", default="TCP").lower()
                     node = get_str(pod, "spec", "nodeName")
-                    found.append(HostPort(node, protocol, get_int(port, "hostPort"), backend))
-    return sorted(found, key=lambda item: (item.node, item.protocol, item.port))
+                    bound = get_str(port, "hostIP")
+                    bound = "" if bound in ("0.0.0.0", "::") else bound
+                    if ":" not in bound:
+                        found.append(HostPort(node, protocol, get_int(port, "hostPort"), backend, bound))
+    return sorted(found, key=lambda item: (item.node, item.protocol, item.port, item.address))

@@ -66,6 +66,52 @@ def test_host_ports_come_from_running_pods() -> None:
     ]
 
 
+@pytest.mark.parametrize(("bound", "address"), [("10.64.0.11", "10.64.0.11"), ("0.0.0.0", ""), ("", "")])
+def test_host_ports_keep_the_address_to_which_they_are_bound(bound: str, address: str) -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080, "hostIP": bound}]
+    pod = {
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "ports": ports}]},
+        "status": {"phase": "Running", "podIP": "10.64.1.2"},
+    }
+    assert [item.address for item in services.host_ports([pod])] == [address]
+
+
+def keys_of_verdicts(document: dict[str, Any]) -> list[list[Any]]:
+    rules_made = [
+        command["add"]["rule"] for command in document["nftables"] if "rule" in command.get("add", {})
+    ]
+    maps = [
+        part["vmap"]
+        for rule in rules_made
+        if rule["chain"] == "services"
+        for part in rule["expr"]
+        if "vmap" in part
+    ]
+    return [element[0]["concat"] for found in maps for element in found["data"]["set"]]
+
+
+def test_one_number_on_different_addresses_of_the_node_leads_to_different_pods() -> None:
+    hosts = [
+        services.HostPort("n", "tcp", 8080, services.Backend("10.64.1.2", 80), "127.0.0.1"),
+        services.HostPort("n", "tcp", 8080, services.Backend("10.64.1.3", 80), "10.64.0.11"),
+        services.HostPort("n", "udp", 8080, services.Backend("10.64.1.4", 80)),
+    ]
+    keys = keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16"), [], hosts))
+    assert keys == [["127.0.0.1", "tcp", 8080], ["10.64.0.11", "tcp", 8080], ["10.64.0.11", "udp", 8080]]
+
+
+def test_what_is_taken_twice_does_not_spoil_the_rules() -> None:
+    backend = services.Backend("10.64.1.2", 80)
+    port = services.ServicePort("a", "tcp", ("10.64.240.9",), 80, 30080, (backend,), sticky=False)
+    hosts = [
+        services.HostPort("n", "tcp", number, services.Backend(address, 80))
+        for number in (8080, 30080)
+        for address in ("10.64.1.2", "10.64.1.3")
+    ]
+    keys = keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16"), [port], hosts))
+    assert len(keys) == len({tuple(key) for key in keys}) == 3
+
+
 @pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed")
 @pytest.mark.host
 def test_the_kernel_accepts_the_rules() -> None:
@@ -75,7 +121,11 @@ def test_the_kernel_accepts_the_rules() -> None:
         services.ServicePort("b", "udp", ("10.64.240.9",), 53, 0, backends, sticky=False),
         services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, (), sticky=False),
     ]
-    hosts = [services.HostPort("n", "tcp", 8080, backends[0])]
+    hosts = [
+        services.HostPort("n", "tcp", 8080, backends[0]),
+        services.HostPort("n", "tcp", 8080, backends[1], "127.0.0.1"),
+        services.HostPort("n", "tcp", 30080, backends[1]),
+    ]
     document = rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16", "10.64.1.0/24"), ports, hosts)
     for extra in (["--check"], []):
         done = subprocess.run(
