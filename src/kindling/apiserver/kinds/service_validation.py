@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_int, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
     FieldError,
@@ -36,6 +36,7 @@ EXPOSED = ("NodePort", "LoadBalancer")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 MAX_AFFINITY_SECONDS = 86400
 _SPEC = FieldPath("spec")
+_DEFAULT_AFFINITY_SECONDS = 10800
 
 
 def validate_service(service: JsonObject) -> list[FieldError]:
@@ -348,4 +349,15 @@ def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:
         and before.get("trafficDistribution") != "PreferClose"
     ):
         found.append("spec.trafficDistribution: PreferClose is deprecated; use PreferSameZone")
+    if _affinity_seconds(spec) not in (_DEFAULT_AFFINITY_SECONDS, _affinity_seconds(before)):
+        found.append(
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds: affinity does not end with time here; "
+            "clients stay with their endpoint until the service's endpoints change"
+        )
     return found
+
+
+def _affinity_seconds(spec: JsonObject) -> int:
+    return get_int(
+        spec, "sessionAffinityConfig", "clientIP", "timeoutSeconds", default=_DEFAULT_AFFINITY_SECONDS
+    )
