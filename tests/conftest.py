@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker in item.iter_markers("feature"):
             for feature_id in marker.args:
                 item.user_properties.append(("feature", feature_id))
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Programs and libraries set up logging for their process; here all later tests would be in it."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    # pytest's own are of subclasses; a plain one would go on writing to what this test's output was caught in.
+    root.handlers[:] = [each for each in root.handlers if type(each) is not logging.StreamHandler]
 
 
 @pytest.fixture(scope="session", autouse=True)

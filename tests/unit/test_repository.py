@@ -116,7 +116,8 @@ def test_examples_are_complete_objects(path: Path) -> None:
     documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     assert documents
     for document in documents:
-        assert {"apiVersion", "kind", "metadata", "spec"} <= set(document)
+        content = {"ConfigMap": "data", "Secret": "stringData"}.get(document["kind"], "spec")
+        assert {"apiVersion", "kind", "metadata", content} <= set(document)
         assert document["metadata"]["name"]
 
 
