@@ -24,7 +24,7 @@ def _logging_as_before() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
-    # pytest's own are of subclasses; a plain one would go on writing to what this test's output was caught in.
+    # pytest's own are of subclasses; a plain one goes on writing to where this test's output was caught.
     root.handlers[:] = [each for each in root.handlers if type(each) is not logging.StreamHandler]
 
 
