@@ -60,7 +60,8 @@ def group_list(groups: Mapping[str, Sequence[str]]) -> JsonObject:
 
 
 def _storage_version_hash(definition: ResourceDefinition) -> str:
-    text = f"{definition.storage_prefix}/{definition.storage_version}/{definition.resource.kind}"
+    stored = definition.storage_version
+    text = f"{stored if '/' in stored else '/' + stored}/{definition.resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
