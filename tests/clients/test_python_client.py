@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes import client, config, utils, watch
-from kubernetes.client.exceptions import ApiException
+from kubernetes.client.exceptions import ApiException, ConflictException
 from kubernetes.informer import SharedInformer
 from kubernetes.leaderelection import electionconfig, leaderelection
 from kubernetes.leaderelection.resourcelock.configmaplock import ConfigMapLock
@@ -112,9 +112,18 @@ def test_pages_continue_to_the_end(core: Any, namespace: str) -> None:
 def test_workloads_scale_and_status(api: Any, core: Any, namespace: str) -> None:
     apps = client.AppsV1Api(api)
     apps.create_namespaced_deployment(namespace, deployment())
-    scale = apps.read_namespaced_deployment_scale("web", namespace)
-    scale.spec.replicas = 2
-    assert apps.replace_namespaced_deployment_scale("web", namespace, scale).spec.replicas == 2
+
+    def scaled() -> bool:
+        """Read, change, write: again when a controller wrote in between, as every client must."""
+        scale = apps.read_namespaced_deployment_scale("web", namespace)
+        scale.spec.replicas = 2
+        try:
+            answer = apps.replace_namespaced_deployment_scale("web", namespace, scale)
+        except ConflictException:
+            return False
+        return bool(answer.spec.replicas == 2)
+
+    wait_for("it is scaled", scaled)
     wait_for(
         "two replicas are ready",
         lambda: apps.read_namespaced_deployment_status("web", namespace).status.ready_replicas == 2,

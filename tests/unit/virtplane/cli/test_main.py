@@ -156,11 +156,14 @@ def test_a_check_that_fails_is_reported_with_its_words(
     assert "The check of style failed." in shown and "line 3: too long" in shown
 
 
-@pytest.mark.parametrize(("failed", "again"), [("tests.e2e.test_scale", True), ("tests.unit.test_x", False)])
-def test_only_whole_clusters_are_tried_again(tmp_path: Path, failed: str, again: bool) -> None:
+@pytest.mark.parametrize(
+    ("failed", "again"),
+    [("tests.e2e.test_scale", True), ("tests.clients.test_kopf", True), ("tests.unit.test_x", False)],
+)
+def test_only_whole_servers_and_clusters_are_tried_again(tmp_path: Path, failed: str, again: bool) -> None:
     junit = tmp_path / "report.xml"
     junit.write_text(
         '<testsuites><testsuite><testcase classname="tests.unit.test_fine" name="a"/>'
         f'<testcase classname="{failed}" name="b"><failure/></testcase></testsuite></testsuites>'
     )
-    assert checks.only_whole_clusters_failed(junit) is again
+    assert checks.only_whole_servers_failed(junit) is again
