@@ -8,7 +8,7 @@ from typing import Any
 from cel_expr_python import cel
 from google.protobuf import descriptor_pool
 
-from .library import extensions
+from .functions import extensions
 from .opaque import pool
 
 TYPES: Mapping[str, Any] = {
