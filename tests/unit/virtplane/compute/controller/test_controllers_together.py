@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
 from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
-from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DomainContext
@@ -27,23 +24,8 @@ _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kind
 @pytest.fixture
 async def api() -> AsyncIterator[MemoryApi]:
     server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
-    client = server.client()
-    async with EventRecorder(client, "virtualmachine-controller") as recorder:
-        manager = Manager(client)
-        add_controllers(Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1")))
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
         yield server
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    await client.close()
-
-
-async def _until(check: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(5):
-        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
-            await asyncio.sleep(0.01)
-    return found
 
 
 def _vm(**spec: Any) -> JsonObject:
@@ -74,11 +56,11 @@ def _set_pod(api: MemoryApi, status: JsonObject) -> None:
 @pytest.mark.feature("INS-42")
 async def test_a_running_vm_gets_an_instance_and_a_pod_and_is_scheduled(api: MemoryApi) -> None:
     api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Always"))
-    await _until(lambda: api.list(resources.PODS, "ns"))
-    await _until(lambda: _status(api) == "Starting")
+    await until(lambda: api.list(resources.PODS, "ns"))
+    await until(lambda: _status(api) == "Starting")
     running = {"name": "compute", "ready": False, "state": {"running": {}}}
     _set_pod(api, {"phase": "Running", "containerStatuses": [running]})
-    scheduled = await _until(
+    scheduled = await until(
         lambda: get_str(_instance(api), "status", "phase") == "Scheduled" and _instance(api)
     )
     assert meta.labels(scheduled)["kubevirt.io/nodeName"] == "node"
@@ -88,17 +70,17 @@ async def test_a_running_vm_gets_an_instance_and_a_pod_and_is_scheduled(api: Mem
 
 async def test_a_halted_vm_is_stopped_and_a_deleted_one_disappears(api: MemoryApi) -> None:
     api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Halted"))
-    await _until(lambda: _status(api) == "Stopped")
+    await until(lambda: _status(api) == "Stopped")
     await api.client().delete(kinds.VIRTUAL_MACHINES, "vm", "ns")
-    await _until(lambda: api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") is None)
+    await until(lambda: api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") is None)
 
 
 async def test_a_launcher_lost_before_the_guest_ran_leads_to_back_off(api: MemoryApi) -> None:
     api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Always"))
-    pods = await _until(lambda: api.list(resources.PODS, "ns"))
-    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
+    pods = await until(lambda: api.list(resources.PODS, "ns"))
+    await until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
     api.remove(resources.PODS, meta.name(pods[0]), "ns")
-    await _until(lambda: _status(api) == "CrashLoopBackOff")
+    await until(lambda: _status(api) == "CrashLoopBackOff")
     vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
     assert vm["status"]["startFailure"]["consecutiveFailCount"] == 1
 
@@ -115,13 +97,13 @@ def _running(api: MemoryApi) -> JsonObject:
 
 async def _up(api: MemoryApi, **spec: Any) -> None:
     api.put(kinds.VIRTUAL_MACHINES, _vm(runStrategy="Always", **spec))
-    await _until(lambda: api.list(resources.PODS, "ns"))
+    await until(lambda: api.list(resources.PODS, "ns"))
     running = {"name": "compute", "ready": True, "state": {"running": {}}}
-    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
+    await until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
     _set_pod(api, {"phase": "Running", "containerStatuses": [running]})
-    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduled")
+    await until(lambda: get_str(_instance(api), "status", "phase") == "Scheduled")
     _running(api)
-    await _until(lambda: _status(api) == "Running")
+    await until(lambda: _status(api) == "Running")
 
 
 @pytest.mark.feature("INS-16")
@@ -140,7 +122,7 @@ async def test_labels_of_a_template_reach_instance_and_pod(api: MemoryApi) -> No
     vm = _vm(runStrategy="Always")
     vm["spec"]["template"]["metadata"] = {"labels": {"special": "key"}}
     api.put(kinds.VIRTUAL_MACHINES, vm)
-    (pod,) = await _until(lambda: api.list(resources.PODS, "ns"))
+    (pod,) = await until(lambda: api.list(resources.PODS, "ns"))
     assert meta.labels(_instance(api) or {})["special"] == meta.labels(pod)["special"] == "key"
 
 
@@ -150,7 +132,7 @@ async def test_a_deleted_machine_takes_its_instance_along(api: MemoryApi) -> Non
     owner = (_instance(api) or {})["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("VirtualMachine", "vm", True)
     await api.client().delete(kinds.VIRTUAL_MACHINES, "vm", "ns")
-    await _until(lambda: api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") is None)
+    await until(lambda: api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") is None)
     deleted = [request.path.rsplit("/", 2)[1:] for request in api.requests if request.method == "DELETE"]
     assert ["virtualmachineinstances", "vm"] in deleted
     assert _instance(api) is None
@@ -161,8 +143,8 @@ async def test_an_instance_without_machine_gets_its_pod_and_no_machine(api: Memo
     spec = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}}
     vmi = {"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec, "status": {"phase": "Pending"}}
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
-    await _until(lambda: api.list(resources.PODS, "ns"))
-    await _until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
+    await until(lambda: api.list(resources.PODS, "ns"))
+    await until(lambda: get_str(_instance(api), "status", "phase") == "Scheduling")
     assert api.list(kinds.VIRTUAL_MACHINES, "ns") == []
 
 
@@ -175,7 +157,7 @@ async def test_an_always_running_machine_is_started_again_after_the_guest_shut_d
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, ended)
     for pod in api.list(resources.PODS, "ns"):
         api.remove(resources.PODS, meta.name(pod), "ns")
-    again = await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != meta.uid(first))
+    again = await until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != meta.uid(first))
     assert again
 
 
@@ -191,7 +173,7 @@ async def test_a_change_that_needs_a_restart_is_told_until_the_next_boot(api: Me
     vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 4}
     vm["metadata"]["generation"] = 2
     api.put(kinds.VIRTUAL_MACHINES, vm)
-    await _until(lambda: _restart_required(api))
+    await until(lambda: _restart_required(api))
     assert "cpu" not in (_instance(api) or {})["spec"]["domain"]
     first = meta.uid(_instance(api) or {})
     ended = deep_copy(_instance(api) or {})
@@ -199,8 +181,8 @@ async def test_a_change_that_needs_a_restart_is_told_until_the_next_boot(api: Me
     api.put(kinds.VIRTUAL_MACHINE_INSTANCES, ended)
     for pod in api.list(resources.PODS, "ns"):
         api.remove(resources.PODS, meta.name(pod), "ns")
-    await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
-    await _until(lambda: not _restart_required(api))
+    await until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
+    await until(lambda: not _restart_required(api))
     assert (_instance(api) or {})["spec"]["domain"]["cpu"]["cores"] == 4
 
 
@@ -209,7 +191,7 @@ async def test_a_machine_that_is_asked_to_start_paused_does(api: MemoryApi) -> N
     vm = _vm(runStrategy="Manual")
     vm["status"] = {"stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}]}
     api.put(kinds.VIRTUAL_MACHINES, vm)
-    assert (await _until(lambda: _instance(api)))["spec"]["startStrategy"] == "Paused"
+    assert (await until(lambda: _instance(api)))["spec"]["startStrategy"] == "Paused"
 
 
 @pytest.mark.feature("VML-10", "NOD-10")
@@ -221,7 +203,7 @@ async def test_a_guest_of_a_lost_node_fails_and_is_started_again(api: MemoryApi)
     for pod in api.list(resources.PODS, "ns"):
         api.remove(resources.PODS, meta.name(pod), "ns")
     api.put(resources.NODES, {"metadata": {"name": "node", "annotations": silent, "labels": labels}})
-    await _until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
+    await until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
 
 
 @pytest.mark.feature("VML-11")
@@ -234,4 +216,4 @@ async def test_a_node_without_heartbeat_takes_no_guests(api: MemoryApi) -> None:
         node = api.get(resources.NODES, "n2") or {}
         return meta.labels(node).get("kubevirt.io/schedulable") == "false"
 
-    await _until(closed)
+    await until(closed)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
-from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.snapshot import decisions
 
@@ -38,23 +36,8 @@ async def api() -> AsyncIterator[MemoryApi]:
         }
         claim = {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": {"phase": "Bound"}}
         server.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
-    client = server.client()
-    async with EventRecorder(client, "virtualmachine-controller") as recorder:
-        manager = Manager(client)
-        add_controllers(Cluster(client, manager, recorder, Images("launcher:1", "sidecar:1"), _SERVED))
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
+    async with running_controllers(server, Images("launcher:1", "sidecar:1"), _SERVED):
         yield server
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    await client.close()
-
-
-async def _until(check: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(3):
-        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
-            await asyncio.sleep(0.01)
-    return found
 
 
 def _machine(api: MemoryApi) -> None:
@@ -98,13 +81,13 @@ def _condition(obj: JsonObject, kind: str) -> tuple[str, str]:
 async def _take(api: MemoryApi) -> JsonObject:
     """Make the machine and its snapshot, and let the storage take it."""
     _machine(api)
-    await _until(lambda: "volumeSnapshotStatuses" in str(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns")))
+    await until(lambda: "volumeSnapshotStatuses" in str(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns")))
     api.put(_SNAPSHOTS, _snapshot())
-    (volume,) = await _until(lambda: api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
+    (volume,) = await until(lambda: api.list(kinds.VOLUME_SNAPSHOTS, "ns"))
     taken = deep_copy(volume)
     taken["status"] = {"creationTime": "2026-01-01T00:00:00Z", "readyToUse": True, "restoreSize": "2Gi"}
     api.put(kinds.VOLUME_SNAPSHOTS, taken)
-    return await _until(lambda: _found(api).get("status", {}).get("readyToUse") and _found(api))  # type: ignore[no-any-return]
+    return await until(lambda: _found(api).get("status", {}).get("readyToUse") and _found(api))  # type: ignore[no-any-return]
 
 
 @pytest.mark.feature("SNP-01", "SNP-02", "SNP-09", "SNP-10", "SNP-11", "SNP-12")
@@ -157,7 +140,7 @@ async def test_a_content_holds_the_machine_as_it_was(api: MemoryApi) -> None:
 async def test_a_deleted_snapshot_takes_its_content_along(api: MemoryApi) -> None:
     await _take(api)
     await api.client().delete(_SNAPSHOTS, "snap", "ns")
-    await _until(lambda: not api.list(_SNAPSHOTS, "ns") and not api.list(_CONTENTS, "ns"))
+    await until(lambda: not api.list(_SNAPSHOTS, "ns") and not api.list(_CONTENTS, "ns"))
 
 
 @pytest.mark.feature("SNP-08", "SNP-09")
@@ -165,7 +148,7 @@ async def test_a_snapshot_that_takes_too_long_fails_and_stays_so(api: MemoryApi)
     late = _snapshot(failureDeadline="1s")
     late["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
     api.put(_SNAPSHOTS, late)
-    await _until(lambda: _found(api).get("status", {}).get("phase") == "Failed")
+    await until(lambda: _found(api).get("status", {}).get("phase") == "Failed")
     assert _condition(_found(api), "Failure") == ("True", "snapshot deadline exceeded")
     _machine(api)
     await asyncio.sleep(0.1)
@@ -185,7 +168,7 @@ async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_th
     }
     uid = meta.uid(api.put(kinds.VIRTUAL_MACHINE_RESTORES, restore))
     name = f"restore-{uid}-root"
-    made = await _until(lambda: api.get(resources.PERSISTENT_VOLUME_CLAIMS, name, "ns"))
+    made = await until(lambda: api.get(resources.PERSISTENT_VOLUME_CLAIMS, name, "ns"))
     snapshot_name = f"vmsnapshot-{meta.uid(_found(api))}-volume-root"
     assert made["spec"]["dataSource"]["name"] == snapshot_name
     assert "volumeName" not in made["spec"]
@@ -197,7 +180,7 @@ async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_th
         found = api.get(kinds.VIRTUAL_MACHINE_RESTORES, "back", "ns") or {}
         return found if found.get("status", {}).get("complete") else None
 
-    finished = await _until(done)
+    finished = await until(done)
     status = finished["status"]
     assert status["restores"] == [
         {"volumeName": "root", "persistentVolumeClaim": name, "volumeSnapshotName": snapshot_name}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.vm import liveupdate
 
@@ -33,23 +30,8 @@ async def api() -> AsyncIterator[MemoryApi]:
         "status": {"phase": "Deployed"},
     }
     server.put(kinds.KUBEVIRTS, kubevirt)
-    client = server.client()
-    async with EventRecorder(client, "virtualmachine-controller") as recorder:
-        manager = Manager(client)
-        add_controllers(Cluster(client, manager, recorder, Images("launcher:2", "sidecar:2")))
-        task = asyncio.create_task(manager.run())
-        await manager.wait_started()
+    async with running_controllers(server, Images("launcher:2", "sidecar:2")):
         yield server
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    await client.close()
-
-
-async def _until(check: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(3):
-        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
-            await asyncio.sleep(0.01)
-    return found
 
 
 def _guest(
@@ -95,7 +77,7 @@ async def test_only_migratable_guests_of_old_launchers_are_moved(api: MemoryApi)
     _guest(api, "old")
     _guest(api, "stuck", migratable=False)
     _guest(api, "new", image="launcher:2")
-    await _until(lambda: api.list(_MIGRATIONS, "ns"))
+    await until(lambda: api.list(_MIGRATIONS, "ns"))
     await asyncio.sleep(0.1)
     assert [item["spec"]["vmiName"] for item in api.list(_MIGRATIONS, "ns")] == ["old"]
     for name in ("stuck", "new"):
@@ -107,7 +89,7 @@ async def test_guests_of_old_launchers_carry_a_label(api: MemoryApi) -> None:
     _guest(api, "old")
     _guest(api, "new", image="launcher:2")
     label = "kubevirt.io/outdatedLauncherImage"
-    await _until(lambda: label in meta.labels(_instance(api, "old")))
+    await until(lambda: label in meta.labels(_instance(api, "old")))
     assert label not in meta.labels(_instance(api, "new"))
 
 
@@ -123,7 +105,7 @@ async def test_the_five_newest_ended_migrations_are_kept(api: MemoryApi) -> None
         }
         ended = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Succeeded"}}
         api.put(_MIGRATIONS, ended)
-    await _until(lambda: len(api.list(_MIGRATIONS, "ns")) == 5)
+    await until(lambda: len(api.list(_MIGRATIONS, "ns")) == 5)
     assert [meta.name(item) for item in api.list(_MIGRATIONS, "ns")] == [f"m{n}" for n in range(3, 8)]
 
 
@@ -164,8 +146,8 @@ async def test_a_target_that_no_node_takes_is_given_up_in_time(
     migration = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Scheduling"}}
     api.put(_MIGRATIONS, migration)
     if is_late:
-        await _until(lambda: api.get(resources.PODS, "target", "ns") is None)
-        await _until(lambda: (api.get(_MIGRATIONS, "m", "ns") or {})["status"]["phase"] == "Failed")
+        await until(lambda: api.get(resources.PODS, "target", "ns") is None)
+        await until(lambda: (api.get(_MIGRATIONS, "m", "ns") or {})["status"]["phase"] == "Failed")
     else:
         await asyncio.sleep(0.1)
         assert api.get(resources.PODS, "target", "ns") is not None
@@ -189,7 +171,7 @@ async def test_only_so_many_guests_move_at_once(api: MemoryApi, nodes: int, most
         found = (meta.labels(pod) for pod in api.list(resources.PODS, "ns"))
         return sum("kubevirt.io/migrationJobUID" in labels for labels in found)
 
-    await _until(lambda: targets() == most)
+    await until(lambda: targets() == most)
     await asyncio.sleep(0.2)
     assert targets() == most
 
