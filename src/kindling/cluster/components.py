@@ -46,6 +46,7 @@ def run_node(instance: Instance, name: str) -> None:
 
 def run_controllers(instance: Instance) -> None:
     """Controllers, scheduler, services' proxy and resolver. Returns when told to stop."""
+    # Nodes are started from this module, too, and must not pay for what only the controllers need.
     import uvloop  # noqa: PLC0415
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
