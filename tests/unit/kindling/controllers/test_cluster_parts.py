@@ -1,4 +1,4 @@
-"""Nodes, pod garbage, endpoints, volumes, quotas, budgets, tokens and roles."""
+"""Nodes, pod garbage, endpoints, quotas, budgets, tokens and roles."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.objects import node, pod
 
 from kindling.controllers import (
     cluster_roles,
@@ -15,14 +16,11 @@ from kindling.controllers import (
     endpoint_mirroring,
     endpoint_slices,
     endpoints,
-    ephemeral_volumes,
     node_lifecycle,
     node_ttl,
     pod_garbage,
     resource_quotas,
     token_secrets,
-    volume_protection,
-    volumes,
 )
 from kindling.controllers.main import CONTROLLERS
 from kindling.controllers.node_lifecycle import eviction_delay, taints
@@ -33,11 +31,8 @@ from kubecore.resources import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     ENDPOINTS,
-    EVENTS,
     LEASES,
     NODES,
-    PERSISTENT_VOLUME_CLAIMS,
-    PERSISTENT_VOLUMES,
     POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
@@ -45,7 +40,6 @@ from kubecore.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    STORAGE_CLASSES,
 )
 
 pytestmark = pytest.mark.looptime
@@ -56,27 +50,6 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def test_the_list_of_controllers_is_sorted() -> None:
     modules = [set_up.__module__ for set_up in CONTROLLERS]
     assert modules == sorted(modules)
-
-
-def node(name: str = "n1", ready: str = "True", **spec: Any) -> JsonObject:
-    return {
-        "metadata": {"name": name},
-        "spec": spec,
-        "status": {"conditions": [{"type": "Ready", "status": ready, "lastHeartbeatTime": "x"}]},
-    }
-
-
-def pod(name: str = "p", on: str = "n1", ready: bool = True, ip: str = "10.0.0.1", **more: Any) -> JsonObject:
-    return {
-        "metadata": {"name": name, "namespace": "lab", "labels": more.pop("labels", {"a": "b"})},
-        "spec": {"nodeName": on, "containers": [{"name": "c", **more.pop("container", {})}], **more},
-        "status": {
-            "phase": "Running",
-            "podIP": ip,
-            "podIPs": [{"ip": ip}],
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-        },
-    }
 
 
 async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_over(cluster: Any) -> None:
@@ -168,6 +141,14 @@ def test_too_many_ended_pods_are_removed_oldest_first() -> None:
     assert pod_garbage.excess_finished(pods, maximum=2) == pods[:1]
 
 
+async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Any) -> None:
+    cluster.api.put(NODES, node())
+    async with cluster.running(node_ttl.set_up):
+        await asyncio.sleep(1)
+    assert cluster.api.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
+    assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
+
+
 def service(name: str = "svc", **spec: Any) -> JsonObject:
     return {
         "metadata": {"name": name, "namespace": "lab", "labels": {"l": "m"}},
@@ -250,149 +231,6 @@ async def test_endpoints_written_by_hand_are_mirrored(cluster: Any) -> None:
         cluster.api.remove(ENDPOINTS, "svc", "lab")
         await asyncio.sleep(1)
         assert cluster.api.list(ENDPOINT_SLICES) == []
-
-
-def claim(name: str = "c", **spec: Any) -> JsonObject:
-    return {
-        "metadata": {"name": name, "namespace": "lab"},
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "local",
-            "volumeMode": "Filesystem",
-            "resources": {"requests": {"storage": "1Gi"}},
-            **spec,
-        },
-    }
-
-
-def volume(name: str = "pv", size: str = "2Gi", **spec: Any) -> JsonObject:
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "capacity": {"storage": size},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": "local",
-            "volumeMode": "Filesystem",
-            "persistentVolumeReclaimPolicy": "Retain",
-            **spec,
-        },
-        "status": {"phase": "Pending"},
-    }
-
-
-async def test_a_claim_gets_the_smallest_volume_that_fits(cluster: Any) -> None:
-    for name, size in (("small", "500Mi"), ("right", "2Gi"), ("big", "9Gi")):
-        cluster.api.put(PERSISTENT_VOLUMES, volume(name, size))
-    async with cluster.running(volumes.set_up):
-        assert cluster.api.get(PERSISTENT_VOLUMES, "big")["status"]["phase"] == "Available"
-        cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-        await asyncio.sleep(2)
-        bound = cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
-        assert bound["spec"]["volumeName"] == "right"
-        assert bound["metadata"]["annotations"] == {
-            "pv.kubernetes.io/bound-by-controller": "yes",
-            "pv.kubernetes.io/bind-completed": "yes",
-        }
-        assert bound["status"] == {
-            "phase": "Bound",
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "2Gi"},
-        }
-        right = cluster.api.get(PERSISTENT_VOLUMES, "right")
-        assert right["status"]["phase"] == "Bound"
-        assert right["spec"]["claimRef"]["uid"] == bound["metadata"]["uid"]
-
-
-async def test_a_claim_gets_the_default_class_that_came_later(cluster: Any) -> None:
-    waiting = claim()
-    waiting["spec"].pop("storageClassName", None)
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, waiting)
-    without = claim("without")
-    without["spec"]["storageClassName"] = ""
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, without)
-    async with cluster.running(volumes.set_up):
-        await asyncio.sleep(1)
-        marked = {"storageclass.kubernetes.io/is-default-class": "true"}
-        metadata = {"name": "fast", "annotations": marked}
-        cluster.api.put(STORAGE_CLASSES, {"metadata": metadata, "provisioner": "csi.example.com"})
-        await asyncio.sleep(2)
-    assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["spec"]["storageClassName"] == "fast"
-    assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "without", "lab")["spec"]["storageClassName"] == ""
-
-
-async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Any) -> None:
-    cluster.api.put(NODES, node())
-    async with cluster.running(node_ttl.set_up):
-        await asyncio.sleep(1)
-    assert cluster.api.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
-    assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
-
-
-async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(cluster: Any) -> None:
-    cluster.api.put(PERSISTENT_VOLUMES, volume())
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
-        await asyncio.sleep(1)
-        cluster.api.remove(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
-        await asyncio.sleep(1)
-        assert cluster.api.get(PERSISTENT_VOLUMES, "pv")["status"]["phase"] == "Released"
-        cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim("d"))
-        await asyncio.sleep(1)
-        assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "d", "lab")["status"]["phase"] == "Pending"
-        await cluster.client.patch(PERSISTENT_VOLUMES, "pv", {"spec": {"claimRef": None}}, type="merge")
-        await asyncio.sleep(2)
-        assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "d", "lab")["status"]["phase"] == "Bound"
-
-
-async def test_a_claim_whose_volume_is_gone_is_lost(cluster: Any) -> None:
-    cluster.api.put(PERSISTENT_VOLUMES, volume())
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
-        await asyncio.sleep(1)
-        cluster.api.remove(PERSISTENT_VOLUMES, "pv")
-        await asyncio.sleep(1)
-    assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["status"]["phase"] == "Lost"
-
-
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [("WaitForFirstConsumer", "WaitForFirstConsumer"), ("Immediate", "ExternalProvisioning")],
-)
-async def test_a_pending_claim_says_what_it_waits_for(cluster: Any, mode: str, reason: str) -> None:
-    found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com", "volumeBindingMode": mode}
-    cluster.api.put(STORAGE_CLASSES, found)
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
-        await asyncio.sleep(2)
-    assert {event["reason"] for event in cluster.api.list(EVENTS)} == {reason}
-    annotations = cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"].get("annotations", {})
-    asked = annotations.get("volume.kubernetes.io/storage-provisioner") == "csi.example.com"
-    assert asked == (mode == "Immediate")
-
-
-async def test_an_ephemeral_volume_has_a_claim_that_its_pod_owns(cluster: Any) -> None:
-    template = {"metadata": {"labels": {"l": "m"}}, "spec": claim()["spec"]}
-    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
-    cluster.api.put(PODS, pod(volumes=[scratch]))
-    async with cluster.running(ephemeral_volumes.set_up):
-        (found,) = cluster.api.list(PERSISTENT_VOLUME_CLAIMS)
-    assert (found["metadata"]["name"], found["metadata"]["labels"]) == ("p-scratch", {"l": "m"})
-    assert found["metadata"]["ownerReferences"][0]["kind"] == "Pod"
-
-
-async def test_a_claim_in_use_is_kept_until_its_pod_is_gone(cluster: Any) -> None:
-    cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    using = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
-    cluster.api.put(PODS, pod(volumes=using))
-    async with cluster.running(volume_protection.set_up):
-        found = cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
-        assert found["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
-        await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
-        await asyncio.sleep(1)
-        assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab") is not None
-        cluster.api.remove(PODS, "p", "lab")
-        await asyncio.sleep(1)
-        assert cluster.api.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab") is None
 
 
 async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(cluster: Any) -> None:
