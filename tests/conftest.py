@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+pytest_plugins = ["tests.support.clusters"]
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Record every feature ID that a test carries as a property of its JUnit entry."""

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import (
     NAMESPACE,
     Cluster,
@@ -22,6 +21,7 @@ from tests.e2e.support import (
     program,
     wait_for,
 )
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 

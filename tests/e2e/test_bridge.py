@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import CORE, NAMESPACE, ROOT, Cluster, Document, Machine, NotInTime, kill, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(180)]
 

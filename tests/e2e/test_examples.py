@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import CORE, KUBEVIRT, NAMESPACE, ROOT, Cluster, Document, Machine, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import ROOT, Cluster, Document, Machine, manifest, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [
     pytest.mark.host,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import CORE, Cluster, Document, Machine, kill, manifest, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 

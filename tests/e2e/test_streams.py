@@ -14,8 +14,8 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.e2e.conftest import clean_up
 from tests.e2e.support import Cluster, Document, Machine, attempt, manifest, program, run, wait_for
+from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 

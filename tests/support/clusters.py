@@ -1,4 +1,4 @@
-"""One cluster for all tests of the whole product."""
+"""One cluster for all tests of the whole product (a pytest plugin: `tests/conftest.py` names it)."""
 
 from __future__ import annotations
 
