@@ -22,6 +22,9 @@ from kubecore.resources import LEASES, NODES
 _log = logging.getLogger(__name__)
 
 KUBELET_VERSION = "v1.36.0"
+_DECLARED_FEATURES = ("ImageVolume",)
+"""What this agent does by itself, whatever the version of the container runtime says."""
+
 LEASE_SECONDS = 40
 LEASE_RENEW_SECONDS = 10.0
 STATUS_SECONDS = 300.0
@@ -202,6 +205,7 @@ class NodeRegistration:
             ],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._settings.port}},
             "nodeInfo": _node_info(name, version),
+            "declaredFeatures": list(_DECLARED_FEATURES),
             "images": sorted(images, key=lambda item: -item["sizeBytes"])[:50],
         }
         # Resources of plugins that are gone for good are taken back with explicit nulls.

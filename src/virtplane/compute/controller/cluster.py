@@ -15,6 +15,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs, claim_name
 
 OBSERVED_VERSION = "v1"
@@ -83,6 +84,8 @@ class Cluster:
     images: Images
     served: frozenset[ResourceType] = frozenset()
     namespace: str = "kubevirt"
+    image_volumes: ImageVolumeSupport | None = None
+    """What is known of image volumes; None takes them for supported."""
 
     def informer(
         self,
@@ -207,6 +210,7 @@ class Cluster:
             state_claim=state_claim,
             image_digests=image_digests or {},
             qemu_timeout_seconds=random.randint(*_QEMU_TIMEOUT_SECONDS),
+            nodes_mount_images=self.image_volumes is None or self.image_volumes.usable(self.nodes.list()),
         )
 
     async def mark_observed(

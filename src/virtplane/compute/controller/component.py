@@ -13,6 +13,7 @@ from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.clone.reconciler import CloneController
 from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
+from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
@@ -49,15 +50,20 @@ class VirtController:
             sidecar=str(context.settings.get("sidecar_image") or image),
             exporter=str(context.settings.get("exporter_image") or image),
         )
+        image_volumes = ImageVolumeSupport(client, context.namespace)
         elector = LeaderElector(client, self.name, context.namespace, context.identity)
 
         async def lead() -> None:
             while True:
                 served = await served_optional_kinds(client)
+                await image_volumes.ask()
                 async with EventRecorder(client, EVENT_SOURCE) as recorder:
                     manager = Manager(client)
-                    cluster = Cluster(client, manager, recorder, images, served, context.namespace)
+                    cluster = Cluster(
+                        client, manager, recorder, images, served, context.namespace, image_volumes
+                    )
                     add_controllers(cluster)
+                    manager.add_runnable("image-volumes", image_volumes.run)
                     manager.add_runnable("optional-kinds", _watch_kinds(cluster))
                     try:
                         await manager.run()

@@ -23,6 +23,7 @@ from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage import heldimages
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +42,9 @@ class VirtHandler:
         client = context.client(self.name)
         settings = HandlerSettings(node_name=context.node_name)
         hypervisor.use_event_loop()
+        orphans = await asyncio.to_thread(heldimages.unmount_orphans, settings.pods_directory)
+        if orphans:
+            logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
         verdict = await kvm.probe()
         logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
         await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)

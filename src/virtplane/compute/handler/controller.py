@@ -107,6 +107,17 @@ class InstanceController:
                 del self.machines[other]
                 self._last_written.pop(other, None)
                 await machine.close()
+                await self._unmount_images(key, machine)
+
+    async def _unmount_images(self, key: Key, machine: Machine) -> None:
+        try:
+            await machine.unmount_images()
+        except OSError as error:
+            logger.warning(
+                "Container disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
+                " Restart virt-handler on this node to try again",
+                extra={"vmi": f"{key[0]}/{key[1]}", "pod": machine.paths.pod_uid, "err": str(error)},
+            )
 
     async def _report_lost(self, key: Key, vmi: JsonObject) -> Result:
         """The pod ended while nobody was here to see why (a restart of the node): the guest went with it."""

@@ -24,6 +24,7 @@ from virtplane.compute.handler.network import plan as network_plan
 from virtplane.compute.handler.node import capabilities
 from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_paths
 from virtplane.compute.handler.status import GuestFacts
+from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
 
@@ -181,6 +182,10 @@ class Machine:
             except LauncherGone:
                 self.gone = True
 
+    async def unmount_images(self) -> None:
+        """After the launcher has ended: let go of its container disks, so that its pod can be removed."""
+        await asyncio.to_thread(heldimages.unmount_all, self.paths.container_disks)
+
     async def close(self) -> None:
         """Hang up everywhere; nothing that runs is touched."""
         for task in (self._asking, self._expecting):
@@ -234,7 +239,7 @@ class Machine:
 
     def _prepare_volumes(self, vmi: JsonObject, launcher: Path) -> dict[str, DiskSource]:
         with Root(launcher) as root, Root(self.paths.ephemeral) as scratch:
-            return VolumePreparer(vmi, root, scratch, self.paths.empty_dir("empty-disks")).prepare()
+            return VolumePreparer(vmi, root, scratch, self.paths).prepare()
 
     def _hand_over_devices(self, launcher: Path) -> None:
         """The container's device nodes belong to root; QEMU's user must be able to open them."""

@@ -61,6 +61,16 @@ class PodPaths:
         """The launcher's ``/var/run/kubevirt-ephemeral-disks``."""
         return self.empty_dir("ephemeral-disks")
 
+    @property
+    def empty_disks(self) -> Path:
+        """The launcher's ``/var/run/libvirt/empty-disks``; only pods with empty disks have it."""
+        return self.empty_dir("empty-disks")
+
+    @property
+    def container_disks(self) -> Path:
+        """The launcher's ``/var/run/kubevirt/container-disks``."""
+        return self.empty_dir("container-disks")
+
 
 def pod_paths(settings: HandlerSettings, pod_uid: str) -> PodPaths:
     """The folders of the pod with that UID."""

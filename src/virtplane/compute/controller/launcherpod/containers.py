@@ -7,6 +7,7 @@ launcher image: mounted as image volume, or copied into an emptyDir where image 
 from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api.launcherpods import image_holder
 from virtplane.compute.controller.launcherpod import network, probes, resources, volumes
 from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs, hotplugged_volumes
 from virtplane.compute.controller.launcherpod.volumes import VolumeSet
@@ -79,7 +80,7 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
         arguments += ["--libvirt-log-filters", filters]
     flags = {
         "--run-as-nonroot": not inputs.is_root,
-        "--image-volume": inputs.settings.gate("ImageVolume"),
+        "--image-volume": inputs.uses_image_volumes,
         "--allow-emulation": inputs.settings.use_emulation,
         "--upgrade-ordinal-ifaces": inputs.settings.gate("PodSecondaryInterfaceNamingUpgrade"),
         "--vm-stats-collector": inputs.settings.gate("VMStatsCollector"),
@@ -176,7 +177,7 @@ def image_containers(
     if not disks:
         return [], []
     tools = {"name": BINARY_VOLUME, "mountPath": _TOOLS_DIR, "readOnly": True}
-    if inputs.settings.gate("ImageVolume"):
+    if inputs.uses_image_volumes:
         if "kubevirt.io/image-volume-skip-digest-resolution" in inputs.annotations:
             return [], []
         pod_volumes.volumes.append({"name": BINARY_VOLUME, "image": {"reference": inputs.images.launcher}})
@@ -186,7 +187,8 @@ def image_containers(
     program = f"{_TOOLS_DIR}/busybox"
     inits = [_image_container(inputs, disk, "volume{}-init", [program, "true"], tools) for disk in disks]
     holders = [
-        _image_container(inputs, disk, "volume{}", [program, "sh", "-c", _HOLD], tools) for disk in disks
+        _image_container(inputs, disk, "volume{}", [program, "sh", "-c", _HOLD, image_holder(disk[0])], tools)
+        for disk in disks
     ]
     return [_binary_container(inputs), *inits], holders
 

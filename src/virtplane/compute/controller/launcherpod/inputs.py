@@ -41,6 +41,13 @@ class RenderInputs:
     image_digests: Mapping[str, str] = field(default_factory=dict)
     """Volume name to pinned image reference (migration targets run what the source runs)."""
     qemu_timeout_seconds: int = 240
+    nodes_mount_images: bool = True
+    """Whether API server and nodes support image volumes."""
+
+    @property
+    def uses_image_volumes(self) -> bool:
+        """Whether the guest's images are volumes of the pod; else a container holds each of them."""
+        return self.nodes_mount_images and self.settings.gate("ImageVolume")
 
     @property
     def spec(self) -> JsonObject:

@@ -124,7 +124,7 @@ def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: JsonObject, clai
 def _add_container_disk(inputs: RenderInputs, result: VolumeSet, index: int, volume: JsonObject) -> None:
     disk = get_object(volume, "containerDisk")
     _remember_secret(result, disk)
-    if inputs.settings.gate("ImageVolume"):
+    if inputs.uses_image_volumes:
         name = get_str(volume, "name")
         result.add(image_volume(inputs, name, disk), f"{IMAGE_VOLUME_DIR}/volume_{index}", readOnly=True)
 
@@ -186,7 +186,7 @@ def _add_kernel_boot(inputs: RenderInputs, result: VolumeSet) -> None:
     if not container:
         return
     _remember_secret(result, container)
-    if inputs.settings.gate("ImageVolume"):
+    if inputs.uses_image_volumes:
         result.add(image_volume(inputs, KERNEL_BOOT_VOLUME, container), KERNEL_BOOT_DIR, readOnly=True)
 
 

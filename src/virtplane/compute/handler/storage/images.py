@@ -61,10 +61,14 @@ def find_container_disk(root: Root, folder: str, path: str) -> str:
         root.opened(folder, os.O_PATH | os.O_DIRECTORY) as descriptor,
         Root(f"/proc/self/fd/{descriptor}", beneath=True) as image,
     ):
-        return f"{folder}/{_only_disk(image, path.strip('/'))}"
+        return f"{folder}/{only_disk(image, path.strip('/'))}"
 
 
-def _only_disk(image: Root, path: str) -> str:
+def only_disk(image: Root, path: str) -> str:
+    """The one disk in the image's file system: `path` when given, else the only file in ``/disk``.
+
+    Raises BadImage where there is none or more than one, or where a link leads out of the image.
+    """
     wanted = [path]
     if not path:
         wanted = [f"disk/{name}" for name in image.names("disk")] if image.is_folder("disk") else []

@@ -9,7 +9,9 @@ from pathlib import Path
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
+from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import cloudinit, configuration, images
+from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.rooted import Root
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
@@ -36,14 +38,14 @@ class UnsupportedVolume(Exception):
 class VolumePreparer:
     """Prepares the volumes of one pod.
 
-    `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `empty_disks`
-    the one for empty disks, which only pods that have such disks have.
+    `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
+    folders on the node.
     """
 
     vmi: JsonObject
     root: Root
     scratch: Root
-    empty_disks: Path
+    pod: PodPaths
 
     def prepare(self) -> dict[str, DiskSource]:
         """Disk sources by volume name.
@@ -82,8 +84,11 @@ class VolumePreparer:
             disk = images.find_container_disk(self.root, folder, get_str(source, "path"))
         else:
             disk = f"{_CONTAINER_DISKS}/disk_{index}.img"
-            if not self.root.is_file(disk):
-                raise VolumeNotReady(name, "its image is not there yet")
+            held = HeldImage(self.pod.pod_uid, name, get_str(source, "path"))
+            try:
+                mount_disk(held, self.pod.container_disks, f"disk_{index}.img")
+            except (NotHeld, FileNotFoundError) as error:
+                raise VolumeNotReady(name, "its image is not there yet") from error
         info = images.inspect(self.root, disk)
         return self._overlay(name, DiskSource(f"/{disk}", info.format), size=info.virtual_size)
 
@@ -126,7 +131,7 @@ class VolumePreparer:
 
     def _empty_disk(self, name: str, source: JsonObject) -> DiskSource:
         disk = f"{name}.qcow2"
-        with Root(self.empty_disks) as folder:
+        with Root(self.pod.empty_disks) as folder:
             if not folder.is_file(disk):
                 images.create_empty(folder, disk, Quantity.parse(source.get("capacity", "0")).value)
         return DiskSource(f"/var/run/libvirt/empty-disks/{disk}", "qcow2")

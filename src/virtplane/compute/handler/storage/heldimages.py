@@ -1,0 +1,221 @@
+"""Disks of images that a container of the pod holds, mounted where the guest's container sees them.
+
+Where a cluster has no image volumes, the launcher pod has a container for each container disk that does
+nothing but keep its image. virt-handler clones the disk's mount out of that container's file system and
+attaches it, read-only, to a file in the pod's ``container-disks`` folder; the kernel propagates it to the
+guest's container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import stat
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtplane.api.launcherpods import image_holder
+from virtplane.compute.handler.storage.images import BadImage, only_disk
+from virtplane.compute.handler.storage.rooted import Root
+
+_OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
+"""The numbers of these system calls are the same on every architecture."""
+
+_AT_EMPTY_PATH = 0x1000
+_OPEN_TREE_CLONE = 1
+_MOVE_FROM_DESCRIPTOR, _MOVE_TO_DESCRIPTOR = 0x04, 0x40
+_READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x01, 0x02, 0x04, 0x08
+_CLONE_FS, _CLONE_NEWNS = 0x00000200, 0x00020000
+_DETACH, _NO_FOLLOW = 0x02, 0x08
+_POD_IN_CGROUP = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f-_]{27})")
+_COMMAND_LINE_BYTES = 4096
+_FOLDER = "container-disks"
+
+
+class NotHeld(Exception):
+    """No container of the pod holds the volume's image yet."""
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("namespace", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeldImage:
+    """The image that a pod holds for a volume. `path` is the disk's place; empty: the only file in /disk."""
+
+    pod_uid: str
+    volume: str
+    path: str = ""
+
+
+def mount_disk(held: HeldImage, folder: Path, name: str, proc: Path = Path("/proc")) -> None:
+    """Mount the image's disk on ``folder/name``; repeatable.
+
+    Raises NotHeld while the container does not run, BadImage where the image has no such disk, and OSError.
+    """
+    with Root(folder, beneath=True) as target:
+        if _is_mounted(folder / name):
+            return
+        with _holder(held, proc) as process:
+            tree = _in_thread(process, held.path)
+        try:
+            target.create(name, lambda _: None)
+            with target.opened(name, os.O_PATH | os.O_NOFOLLOW) as file:
+                _call(_MOVE_MOUNT, tree, b"", file, b"", _MOVE_FROM_DESCRIPTOR | _MOVE_TO_DESCRIPTOR)
+        finally:
+            os.close(tree)
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """The mount points in `folder`, the last one mounted first."""
+    prefix = f"{folder}/"
+    points = [Path(point) for point in _mount_points() if point.startswith(prefix)]
+    return list(reversed(points))
+
+
+def unmount_all(folder: Path) -> None:
+    """Take away every mount in `folder`, so that the pod's folder can be removed."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for point in mounts_below(folder):
+        if libc.umount2(os.fsencode(point), _DETACH | _NO_FOLLOW) != 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code), str(point))
+
+
+def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
+    """Unmount the disks of pods that have no process left; their uids. `pods` is the kubelet's pods folder.
+
+    For the start of virt-handler: a pod that ended before could not be cleaned up after.
+    """
+    mounted = {point.relative_to(pods).parts[0] for point in mounts_below(pods) if _FOLDER in point.parts}
+    orphans = sorted(mounted - _pods_with_processes(proc)) if mounted else []
+    for uid in orphans:
+        unmount_all(pods / uid / "volumes" / "kubernetes.io~empty-dir" / _FOLDER)
+    return orphans
+
+
+def _pods_with_processes(proc: Path) -> set[str]:
+    found = set()
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):  # it has ended
+                found.add(pod_of((entry / "cgroup").read_text()))
+    return found
+
+
+def pod_of(cgroup: str) -> str:
+    """The pod's uid in the text of ``/proc/PID/cgroup``; empty for a process of no pod."""
+    found = _POD_IN_CGROUP.search(cgroup)
+    return found[1].replace("_", "-") if found else ""
+
+
+@contextlib.contextmanager
+def _holder(held: HeldImage, proc: Path) -> Iterator[int]:
+    """The ``/proc/PID`` folder of the container that holds the image: it names that process for good."""
+    for entry in proc.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            process = os.open(entry, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if _holds(process, held):
+                yield process
+                return
+        finally:
+            os.close(process)
+    raise NotHeld(f"no container of pod {held.pod_uid} holds the image of volume {held.volume}")
+
+
+def _holds(process: int, held: HeldImage) -> bool:
+    try:
+        if pod_of(_read(process, "cgroup").decode(errors="replace")) != held.pod_uid:
+            return False
+        return _read(process, "cmdline").split(b"\0")[-2:-1] == [image_holder(held.volume).encode()]
+    except OSError:
+        return False  # it has ended
+
+
+def _read(process: int, name: str) -> bytes:
+    with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process), "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read(_COMMAND_LINE_BYTES)
+
+
+def _in_thread(process: int, path: str) -> int:
+    """Run `_clone` in a thread of its own, which ends in the container's mount namespace."""
+    future: Future[int] = Future()
+
+    def enter_and_run() -> None:
+        try:
+            future.set_result(_clone(process, path))
+        except BaseException as error:
+            future.set_exception(error)
+
+    thread = threading.Thread(target=enter_and_run, name="held-image", daemon=True)
+    thread.start()
+    return future.result()
+
+
+def _clone(process: int, path: str) -> int:
+    """A detached, read-only copy of the mount of the disk in the container's file system.
+
+    The kernel copies only mounts of the caller's namespace, so the calling thread enters the container's.
+    """
+    link = os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process)
+    namespace = os.open("ns/mnt", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        with Root(f"/proc/self/fd/{link}", beneath=True) as image:
+            disk = only_disk(image, path.strip("/"))
+            with image.opened(disk, os.O_PATH | os.O_NOFOLLOW) as file:
+                if not stat.S_ISREG(os.fstat(file).st_mode):
+                    raise BadImage(f"/{disk} is not a regular file")
+                if libc.unshare(_CLONE_FS) != 0 or libc.setns(namespace, _CLONE_NEWNS) != 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code), "entering the container's mount namespace")
+                tree = _call(_OPEN_TREE, file, b"", _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH)
+    finally:
+        os.close(namespace)
+        os.close(link)
+    try:
+        flags = _Attributes(set=_READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
+        _call(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(flags), ctypes.sizeof(flags))
+    except BaseException:
+        os.close(tree)
+        raise
+    return tree
+
+
+def _call(number: int, *arguments: object) -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = libc.syscall(number, *arguments)
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return int(result)
+
+
+def _is_mounted(point: Path) -> bool:
+    return str(point) in _mount_points()
+
+
+def _mount_points() -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [_unescaped(line.split(" ", 5)[4]) for line in lines]
+
+
+def _unescaped(text: str) -> str:
+    """mountinfo writes space, tab, newline and backslash as octal numbers."""
+    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
