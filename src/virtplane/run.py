@@ -23,10 +23,11 @@ import uvloop
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
 from kubecore.client.kubeconfig import load_kubeconfig
-from kubecore.runtime.component import Component, Context, run_components
+from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
 from kubecore.runtime.logs import set_up_logging
 from virtplane.operator.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.operator.strategy.parameters import KUBELET_ROOT
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Options:
     namespace: str
     layout: str
     image: str
+    kubelet_root: str
     node_name: str
     identity: str
     kubeconfig: str
@@ -66,6 +68,7 @@ def parse(argv: Sequence[str]) -> Options:
         help="compact: the operator's process is the control plane; distributed: a Deployment for each",
     )
     parser.add_argument("--image", default=os.environ.get("VIRTPLANE_IMAGE", ""), help="image of components")
+    parser.add_argument("--kubelet-root", default=KUBELET_ROOT, help="the kubelets' --root-dir")
     parser.add_argument("--node-name", default=os.environ.get("NODE_NAME", ""))
     parser.add_argument("--identity", default=os.environ.get("POD_NAME", "") or socket.gethostname())
     parser.add_argument("--kubeconfig", default="", help="credentials, where there is no service account")
@@ -90,6 +93,7 @@ def parse(argv: Sequence[str]) -> Options:
         namespace=given.namespace,
         layout=given.layout,
         image=given.image,
+        kubelet_root=given.kubelet_root,
         node_name=given.node_name,
         identity=given.identity,
         kubeconfig=given.kubeconfig,
@@ -151,6 +155,7 @@ async def run(options: Options) -> None:
         settings={
             "layout": options.layout,
             "image": options.image,
+            "kubelet_root": options.kubelet_root,
             "components": options.components,
             "components_may_start": gate,
         },
@@ -175,7 +180,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnknownComponent as error:
         logger.error("%s", error)
         return EXIT_USAGE
+    except ExceptionGroup as group:
+        reported, others = group.split(CannotRun)
+        for refusal in _single_errors(reported) if reported else ():
+            logger.error("%s", refusal)
+        if others:
+            logger.error("a component failed", exc_info=others)
+        return EXIT_FAILED
     except Exception:
         logger.exception("a component failed")
         return EXIT_FAILED
     return 0
+
+
+def _single_errors(group: ExceptionGroup[CannotRun]) -> list[CannotRun]:
+    found: list[CannotRun] = []
+    for error in group.exceptions:
+        found += _single_errors(error) if isinstance(error, ExceptionGroup) else [error]
+    return found

@@ -4,7 +4,7 @@ The vocabulary and the algorithms are those of client-go and controller-runtime;
 asyncio, in one thread.
 """
 
-from kubecore.runtime.component import Component, ComponentEnded, Context, run_components
+from kubecore.runtime.component import CannotRun, Component, ComponentEnded, Context, run_components
 from kubecore.runtime.controller import (
     DONE,
     Controller,
@@ -25,6 +25,7 @@ from kubecore.runtime.queue import QueueShutDown, WorkQueue
 
 __all__ = [
     "DONE",
+    "CannotRun",
     "Component",
     "ComponentEnded",
     "Context",

@@ -61,6 +61,10 @@ class Component(Protocol):
         ...
 
 
+class CannotRun(Exception):
+    """A component cannot work here. The message is for the administrator: why not, and what to do."""
+
+
 class ComponentEnded(Exception):
     """A component returned although it must run until it is cancelled."""
 

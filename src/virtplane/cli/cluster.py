@@ -53,16 +53,19 @@ async def _install(state: Path) -> None:
     from kubecore.client.kubeconfig import load_kubeconfig
     from virtplane.cli.install import install
     from virtplane.compute.handler import kvm
+    from virtplane.operator.manifests import InstallOptions
 
     verdict = await kvm.probe()
     async with Client(load_kubeconfig(str(state / "kubeconfig"))) as client:
         await install(
             client,
-            namespace=NAMESPACE,
-            image=HOST_IMAGE,
-            layout="compact",
-            use_emulation=not verdict.usable,
-            dense=True,
+            InstallOptions(
+                namespace=NAMESPACE,
+                image=HOST_IMAGE,
+                layout="compact",
+                use_emulation=not verdict.usable,
+                dense=True,
+            ),
         )
 
 

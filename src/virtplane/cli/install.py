@@ -10,41 +10,40 @@ from kubecore.client import Client, ConnectionFailed
 from kubecore.client.config import ConfigError
 from kubecore.client.kubeconfig import load_kubeconfig
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.resources import ResourceType
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.resources import DEPLOYMENTS, NODES, PODS, ResourceType
 from virtplane.api.resources import KUBEVIRTS
-from virtplane.cli.terminal import CommandError, report, step
-from virtplane.operator.manifests import KUBEVIRT_NAME, install_objects, kubevirt_object
+from virtplane.cli.installation import is_available, is_rolled_out, kvm_notice, stuck_containers
+from virtplane.cli.terminal import CommandError, report, say, step
+from virtplane.operator.manifests import KUBEVIRT_NAME, InstallOptions, install_objects, kubevirt_object
+from virtplane.operator.strategy.parameters import KUBELET_ROOT
 
 DEFAULT_NAMESPACE = "openshift-cnv"
 DEFAULT_IMAGE = "localhost/virtplane:latest"
 _FIELD_MANAGER = "virtplane-install"
 _POLL_SECONDS = 0.2
+_STUCK_SECONDS = 30.0
+"""How long the same containers may be unable to start before the installation is given up."""
+
+_OPERATOR = "virt-operator"
 
 
-async def install(
-    client: Client,
-    *,
-    namespace: str,
-    image: str,
-    layout: str,
-    use_emulation: bool,
-    dense: bool = False,
-    timeout_seconds: float = 300.0,
-) -> None:
-    """Apply the operator and the KubeVirt object and wait for the condition Available.
+async def install(client: Client, options: InstallOptions, *, timeout_seconds: float = 300.0) -> None:
+    """Apply the operator and the KubeVirt object and wait until all of it runs and is available.
 
-    `dense` is for small machines: guests request little of a processor.
-
-    Safe to repeat. Raises CommandError.
+    Safe to repeat; with another image it is an upgrade, and returns when that is done. Raises CommandError.
     """
     deadline = time.monotonic() + timeout_seconds
     with step("Applying the operator"):
-        for obj in install_objects(namespace, image, layout):
+        for obj in install_objects(options):
             await _apply(client, obj, deadline)
-        await _apply(client, kubevirt_object(namespace, use_emulation, dense=dense), deadline)
+        await _apply(client, kubevirt_object(options), deadline)
     with step("Waiting for virtplane to be available"):
-        await _wait_available(client, namespace, deadline)
+        await _wait_available(client, options, deadline)
+    nodes = get_list(await client.list(NODES), "items")
+    notice = kvm_notice(nodes, emulation=options.use_emulation)
+    if notice:
+        say(notice)
 
 
 async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
@@ -84,24 +83,42 @@ async def _resource_of(client: Client, obj: JsonObject) -> ResourceType | None:
     return None
 
 
-async def _wait_available(client: Client, namespace: str, deadline: float) -> None:
-    kubevirt: JsonObject = {}
+async def _wait_available(client: Client, options: InstallOptions, deadline: float) -> None:
+    """Raises CommandError at the deadline, or before it when the same containers stay unable to start."""
+    namespace = options.namespace
+    look = f"Look at: kubectl -n {namespace} get pods,events"
+    stuck: list[str] = []
+    stuck_since = time.monotonic()
     while time.monotonic() < deadline:
-        kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace)
-        conditions = {item.get("type"): item for item in get_list(kubevirt, "status", "conditions")}
-        available = get_object(conditions, "Available")
-        if get_str(kubevirt, "status", "phase") == "Deployed" and available.get("status") == "True":
+        if await _is_done(client, options):
             return
+        found = stuck_containers(get_list(await client.list(PODS, namespace), "items"))
+        if not found or found != stuck:
+            stuck, stuck_since = found, time.monotonic()
+        elif time.monotonic() - stuck_since > _STUCK_SECONDS:
+            raise CommandError("virtplane cannot start.", "\n".join(found), look)
         await asyncio.sleep(_POLL_SECONDS)
+    kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace)
     texts = [
         f"{item.get('type')}={item.get('status')}: {item.get('message', '')}"
         for item in get_list(kubevirt, "status", "conditions")
     ]
+    phase = f"phase {get_str(kubevirt, 'status', 'phase') or 'unknown'}; "
     raise CommandError(
-        "virtplane did not become available.",
-        f"phase {get_str(kubevirt, 'status', 'phase') or 'unknown'}; " + "; ".join(texts),
-        f"Look at: kubectl -n {namespace} get pods,events",
+        "virtplane did not become available.", "\n".join([phase + "; ".join(texts), *stuck]), look
     )
+
+
+async def _is_done(client: Client, options: InstallOptions) -> bool:
+    """Whether the operator of this image runs alone, and says that everything else does."""
+    try:
+        operator = await client.get(DEPLOYMENTS, _OPERATOR, options.namespace)
+        kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, options.namespace)
+    except StatusError as error:
+        if error.code in (404, 429) or error.code >= 500:
+            return False
+        raise
+    return is_rolled_out(operator) and is_available(kubevirt, options.image, options.layout)
 
 
 def _name(obj: JsonObject) -> str:
@@ -121,7 +138,16 @@ def _parser() -> argparse.ArgumentParser:
         help="compact: one process is the control plane; distributed (default): a Deployment each",
     )
     parser.add_argument(
-        "--use-emulation", action="store_true", help="run guests without KVM where nodes have none"
+        "--emulation",
+        "--use-emulation",
+        action="store_true",
+        help="run guests under emulation where nodes have no usable KVM",
+    )
+    parser.add_argument(
+        "--kubelet-root",
+        default=KUBELET_ROOT,
+        metavar="DIR",
+        help=f"the kubelets' --root-dir (default: {KUBELET_ROOT})",
     )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
     return parser
@@ -142,11 +168,11 @@ def main(arguments: list[str]) -> int:
 
 async def _main(options: argparse.Namespace) -> None:
     async with Client(load_kubeconfig(options.kubeconfig, options.context)) as client:
-        await install(
-            client,
+        wanted = InstallOptions(
             namespace=options.namespace,
             image=options.image,
             layout=options.layout,
-            use_emulation=options.use_emulation,
-            timeout_seconds=options.timeout,
+            use_emulation=options.emulation,
+            kubelet_root=options.kubelet_root,
         )
+        await install(client, wanted, timeout_seconds=options.timeout)

@@ -28,7 +28,7 @@ from virtplane.operator.apply import RESOURCE_OF_KIND, Applier
 from virtplane.operator.removal import Remover
 from virtplane.operator.strategy.customize import BadCustomization, customizer
 from virtplane.operator.strategy.installation import Installation, installation, mark_managed
-from virtplane.operator.strategy.parameters import Layout, Parameters
+from virtplane.operator.strategy.parameters import KUBELET_ROOT, Layout, Parameters
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +49,7 @@ class Settings:
     image: str
     layout: Layout
     version: str
+    kubelet_root: str = KUBELET_ROOT
 
 
 @dataclass(slots=True)
@@ -263,6 +264,7 @@ class KubeVirtController:
             spec=spec,
             nodes=sum(1 for node in self._caches.nodes.list() if _is_schedulable(node)),
             pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
+            kubelet_root=self._settings.kubelet_root,
         )
 
     def _version(self, kubevirt: JsonObject) -> status.Version:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kubecore.json import JsonObject
 from virtplane.api import crds, resources
 from virtplane.operator.strategy.component_roles import operator_objects
+from virtplane.operator.strategy.parameters import KUBELET_ROOT, Layout
 from virtplane.operator.strategy.services import priority_class
 from virtplane.operator.strategy.workloads import operator_deployment
 
@@ -13,11 +16,27 @@ _DENSE_RATIO = 20
 """Virtual processors for each one of the node that guests request, where machines are small."""
 
 
-def install_objects(namespace: str, image: str, layout: str = "distributed") -> list[JsonObject]:
-    """Everything that must be there before the KubeVirt object, in the order in which it is applied.
+@dataclass(frozen=True, slots=True)
+class InstallOptions:
+    """What the administrator chooses.
 
-    `layout` is `compact` (the operator's process is the whole control plane) or `distributed`.
+    `layout` is `compact` (the operator's process is the whole control plane) or `distributed`. With
+    `use_emulation` guests run without KVM where nodes have none. `dense` is for small machines: a guest
+    requests a twentieth of a processor for each of its own, so that as many fit as the memory holds.
+    `kubelet_root` is the kubelets' ``--root-dir``.
     """
+
+    namespace: str
+    image: str
+    layout: Layout = "distributed"
+    use_emulation: bool = False
+    dense: bool = False
+    kubelet_root: str = KUBELET_ROOT
+
+
+def install_objects(options: InstallOptions) -> list[JsonObject]:
+    """Everything that must be there before the KubeVirt object, in the order in which it is applied."""
+    namespace = options.namespace
     definition = next(entry for entry in crds.DEFINITIONS if entry.resource is resources.KUBEVIRTS)
     return [
         {
@@ -35,21 +54,17 @@ def install_objects(namespace: str, image: str, layout: str = "distributed") -> 
         crds.custom_resource_definition(definition),
         priority_class(),
         *operator_objects(namespace),
-        operator_deployment(namespace, image, layout),
+        operator_deployment(namespace, options.image, options.layout, kubelet_root=options.kubelet_root),
     ]
 
 
-def kubevirt_object(namespace: str, use_emulation: bool = False, *, dense: bool = False) -> JsonObject:
-    """The KubeVirt object. With `use_emulation` guests run without KVM where nodes have none.
-
-    `dense` lets each guest request little of a processor (a twentieth for each of its own, like guests that
-    say nothing), so that a small machine holds as many as its memory does.
-    """
+def kubevirt_object(options: InstallOptions) -> JsonObject:
+    """The KubeVirt object."""
     configuration: JsonObject = {}
     developer: JsonObject = {}
-    if use_emulation:
+    if options.use_emulation:
         developer["useEmulation"] = True
-    if dense:
+    if options.dense:
         developer["cpuAllocationRatio"] = _DENSE_RATIO
         configuration["cpuRequest"] = f"{1000 // _DENSE_RATIO}m"
     if developer:
@@ -57,6 +72,6 @@ def kubevirt_object(namespace: str, use_emulation: bool = False, *, dense: bool 
     return {
         "apiVersion": resources.KUBEVIRTS.api_version,
         "kind": resources.KUBEVIRTS.kind,
-        "metadata": {"name": KUBEVIRT_NAME, "namespace": namespace},
+        "metadata": {"name": KUBEVIRT_NAME, "namespace": options.namespace},
         "spec": {"configuration": configuration, "imagePullPolicy": "IfNotPresent"},
     }

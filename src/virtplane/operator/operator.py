@@ -18,7 +18,7 @@ from virtplane.operator import certificates
 from virtplane.operator.apply import WATCHED
 from virtplane.operator.controller import Caches, KubeVirtController, Settings, kubevirt_keys
 from virtplane.operator.mirror import CertificateMirror
-from virtplane.operator.strategy.parameters import Layout
+from virtplane.operator.strategy.parameters import KUBELET_ROOT, Layout
 from virtplane.operator.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operator.webhooks import OperatorWebhooks
 
@@ -89,6 +89,7 @@ class VirtOperator:
             image=str(context.settings.get("image") or ""),
             layout=cast(Layout, context.settings.get("layout") or "distributed"),
             version=installed_version(),
+            kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
         )
         # In the compact layout the control plane is this very process: it is ready when its parts say so.
         compact = settings.layout == "compact"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from pathlib import Path
 
 from aiohttp import web
 
@@ -15,7 +16,7 @@ from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
 from virtplane.api.config import effective
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import hypervisor, kvm
+from virtplane.compute.handler import hypervisor, kubeletroot, kvm
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
@@ -41,6 +42,8 @@ class VirtHandler:
         """Serve this node until cancelled; guests are left alone at the end."""
         client = context.client(self.name)
         settings = HandlerSettings(node_name=context.node_name)
+        own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
+        kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
         hypervisor.use_event_loop()
         orphans = await asyncio.to_thread(heldimages.unmount_orphans, settings.pods_directory)
         if orphans:

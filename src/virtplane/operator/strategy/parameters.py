@@ -11,6 +11,9 @@ from virtplane.api.config import ClusterConfig
 
 Layout = Literal["compact", "distributed"]
 
+KUBELET_ROOT = "/var/lib/kubelet"
+"""Where kubelets keep pods, device plugins and CSI drivers unless they are told otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
@@ -25,6 +28,7 @@ class Parameters:
     nodes: int = 1
     pull_policy: str = "IfNotPresent"
     host_image: bool = False
+    kubelet_root: str = KUBELET_ROOT
 
     @property
     def component_selector(self) -> Mapping[str, str]:

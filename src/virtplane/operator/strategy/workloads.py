@@ -8,7 +8,7 @@ from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object
 from virtplane.api.labels import ALLOW_CLUSTER_SERVICES, APP, PROMETHEUS
 from virtplane.operator import certificates
 from virtplane.operator.components import COMPACT_CONTROL_PLANE, COMPONENTS
-from virtplane.operator.strategy.parameters import Parameters
+from virtplane.operator.strategy.parameters import KUBELET_ROOT, Parameters
 from virtplane.operator.strategy.services import (
     API_PORT,
     HANDLER_HEALTH_PORT,
@@ -68,10 +68,14 @@ def replica_count(name: str, parameters: Parameters) -> int:
     return 2
 
 
-def operator_deployment(namespace: str, image: str, layout: str, replicas: int = 1) -> JsonObject:
+def operator_deployment(
+    namespace: str, image: str, layout: str, replicas: int = 1, *, kubelet_root: str = KUBELET_ROOT
+) -> JsonObject:
     """The operator's own Deployment; in the compact layout its process is the whole control plane."""
     names = COMPACT_CONTROL_PLANE if layout == "compact" else ("virt-operator",)
     container = _container("virt-operator", image, names, layout)
+    if kubelet_root != KUBELET_ROOT:
+        container["args"] += ["--kubelet-root", kubelet_root]
     container["ports"] = [
         {"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"},
         {"name": "webhooks", "containerPort": OPERATOR_WEBHOOK_PORT, "protocol": "TCP"},
@@ -121,11 +125,12 @@ def _handler(parameters: Parameters) -> JsonObject:
     container["securityContext"] = {"privileged": True, "runAsUser": 0}
     container["env"].append({"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}})
     container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+    container["env"].append({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
     volumes: list[JsonObject] = []
     for directory, secret in _HANDLER_SECRETS.items():
         _mount_secret(container, volumes, secret, f"{HANDLER_CERTIFICATES}/{directory}")
     for name, path, propagation in (
-        ("kubelet", "/var/lib/kubelet", "Bidirectional"),
+        ("kubelet", parameters.kubelet_root, "Bidirectional"),
         ("virt-share-dir", "/var/run/kubevirt", "Bidirectional"),
         ("virt-private-dir", "/var/run/kubevirt-private", "Bidirectional"),
         ("node-labeller", "/var/lib/kubevirt-node-labeller", "None"),
@@ -133,7 +138,10 @@ def _handler(parameters: Parameters) -> JsonObject:
     ):
         kind = "Directory" if name == "dev" else "DirectoryOrCreate"
         volumes.append({"name": name, "hostPath": {"path": path, "type": kind}})
-        container["volumeMounts"].append({"name": name, "mountPath": path, "mountPropagation": propagation})
+        mount = {"name": name, "mountPath": path, "mountPropagation": propagation}
+        if name == "kubelet":
+            mount["mountPath"] = KUBELET_ROOT  # virt-handler finds it there, wherever the node has it
+        container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
     spec["hostPID"] = True
     _place(spec, get_object(parameters.spec, "workloads", "nodePlacement"))

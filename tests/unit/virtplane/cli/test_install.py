@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from kubecore.resources import DEPLOYMENTS, PODS
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli import install
+from virtplane.cli.installation import KVM_RESOURCE, kvm_notice
 from virtplane.cli.terminal import CommandError
+from virtplane.operator.manifests import InstallOptions
 
+_PROGRESSING = {"type": "Progressing", "status": "True"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}
 
 
@@ -25,7 +31,33 @@ def _kubevirt(**status: Any) -> JsonObject:
     }
 
 
-_READY = {"phase": "Deployed", "conditions": [{"type": "Available", "status": "True"}]}
+def _deployed(image: str = "i") -> JsonObject:
+    return {
+        "phase": "Deployed",
+        "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "False"}],
+        "observedDeploymentConfig": json.dumps({"image": image, "layout": "compact"}),
+        "observedDeploymentID": image,
+        "targetDeploymentID": image,
+    }
+
+
+_READY = _deployed()
+
+
+def _operator(**status: int) -> JsonObject:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "virt-operator", "namespace": "ns"},
+        "spec": {"replicas": 1},
+        "status": {"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1} | status,
+    }
+
+
+def _api() -> MemoryApi:
+    api = MemoryApi([kinds.KUBEVIRTS])
+    api.put(DEPLOYMENTS, _operator())
+    return api
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +69,13 @@ async def _run(api: MemoryApi, monkeypatch: pytest.MonkeyPatch, *objects: JsonOb
     monkeypatch.setattr(install, "install_objects", lambda *_: list(objects))
     monkeypatch.setattr(install, "kubevirt_object", lambda *_, **__: _CONFIG_MAP)
     async with api.client() as client:
-        await install.install(
-            client, namespace="ns", image="i", layout="compact", use_emulation=True, timeout_seconds=seconds
-        )
+        await install.install(client, InstallOptions("ns", "i", "compact"), timeout_seconds=seconds)
 
 
 async def test_objects_are_applied_as_one_manager_and_the_operator_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = _api()
     looks = iter([{"phase": "Deploying"}, {"phase": "Deployed"}, _READY])
 
     def progress(request: Any) -> JsonObject | None:
@@ -63,7 +93,7 @@ async def test_objects_are_applied_as_one_manager_and_the_operator_is_waited_for
 
 
 async def test_a_webhook_that_starts_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = _api()
     api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
     refusals = iter([500, 503, 429])
 
@@ -109,6 +139,87 @@ async def test_an_installation_that_does_not_become_available_shows_its_conditio
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
     assert failed.value.why == "phase Deploying; Available=False: virt-api is missing"
     assert failed.value.do == "Look at: kubectl -n ns get pods,events"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        _deployed("former-image"),
+        {**_deployed(), "targetDeploymentID": "new"},
+        {**_deployed(), "conditions": [{"type": "Available", "status": "True"}, _PROGRESSING]},
+    ],
+)
+async def test_an_upgrade_that_goes_on_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, status: JsonObject
+) -> None:
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(**status))
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+async def test_the_former_operator_is_waited_for_until_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = _api()
+    api.put(DEPLOYMENTS, _operator(replicas=2))
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+def _pod(reason: str, message: str = "") -> JsonObject:
+    state = {"waiting": {"reason": reason, "message": "back-off 20s"}}
+    status = {"name": "virt-handler", "state": state, "lastState": {"terminated": {"message": message}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "virt-handler-x", "namespace": "ns"},
+        "spec": {"nodeName": "node1"},
+        "status": {"containerStatuses": [status]},
+    }
+
+
+async def test_containers_that_stay_unable_to_start_end_the_wait_with_their_last_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(install, "_STUCK_SECONDS", 0.02)
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(phase="Deploying"))
+    api.put(PODS, _pod("CrashLoopBackOff", "The kubelet of node node1 keeps its pods elsewhere."))
+    with pytest.raises(CommandError) as failed:
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    wanted = "virt-handler-x on node1: CrashLoopBackOff: The kubelet of node node1 keeps its pods elsewhere."
+    assert (failed.value.what, failed.value.why) == ("virtplane cannot start.", wanted)
+
+
+async def test_a_container_that_is_only_being_made_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install, "_STUCK_SECONDS", 0.0)
+    api = _api()
+    api.put(kinds.KUBEVIRTS, _kubevirt(phase="Deploying"))
+    api.put(PODS, _pod("ContainerCreating"))
+    with pytest.raises(CommandError, match="did not become available"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=0.05)
+
+
+def _node(kvm: str) -> JsonObject:
+    return {
+        "metadata": {"name": "node1", "labels": {SCHEDULABLE: "true"}},
+        "status": {"allocatable": {KVM_RESOURCE: kvm} if kvm else {}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kvm", "emulation", "said"),
+    [
+        ("1k", False, ""),
+        ("", False, "repeat this command with --emulation"),
+        ("0", False, "repeat this command with --emulation"),
+        ("", True, "guests run under emulation, which is slow"),
+    ],
+)
+def test_a_cluster_without_kvm_is_told_how_guests_run(kvm: str, emulation: bool, said: str) -> None:
+    notice = kvm_notice([_node(kvm)], emulation=emulation)
+    assert said in notice
+    assert bool(notice) is bool(said)
 
 
 def test_an_unreachable_cluster_is_told_with_the_way_to_one(

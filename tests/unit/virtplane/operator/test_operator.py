@@ -20,6 +20,7 @@ from virtplane.operator import manifests
 from virtplane.operator.operator import VirtOperator
 
 NAMESPACE = "kubevirt"
+_OPTIONS = manifests.InstallOptions(NAMESPACE, "registry.test/virtplane:1", use_emulation=True)
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ async def eventually(check, seconds: float = 20.0):  # type: ignore[no-untyped-d
 
 async def test_the_installation_comes_about_from_one_object(server: RunningServer) -> None:
     async with server.client() as client:
-        for document in manifests.install_objects(NAMESPACE, "registry.test/virtplane:1", "distributed"):
+        for document in manifests.install_objects(_OPTIONS):
             if document["kind"] != "RoleBinding" or document["metadata"]["namespace"] == NAMESPACE:
                 await apply(client, document)
         context = Context(
@@ -85,7 +86,7 @@ async def test_the_installation_comes_about_from_one_object(server: RunningServe
                 return True
 
             await eventually(served)
-            await apply(client, manifests.kubevirt_object(NAMESPACE, use_emulation=True))
+            await apply(client, manifests.kubevirt_object(_OPTIONS))
 
             async def handler() -> JsonObject:
                 return await client.get(resources.DAEMON_SETS, "virt-handler", NAMESPACE)

@@ -46,9 +46,21 @@ def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
     assert [d["kind"] for d in found.components] == ["DaemonSet"]
     service = named(found.foundation, "Service", "virt-api")
     assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
-    operator = manifests.install_objects("kubevirt", "image", "compact")[-1]
+    operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
     command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
     assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller"]
+
+
+def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
+    parameters = Parameters(
+        "kubevirt", "image", "distributed", ClusterConfig({}), kubelet_root="/var/lib/k0s/kubelet"
+    )
+    handler = named(installation(parameters).components, "DaemonSet", "virt-handler")
+    pod = handler["spec"]["template"]["spec"]
+    volume = next(each for each in pod["volumes"] if each["name"] == "kubelet")
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "kubelet")
+    assert volume["hostPath"]["path"] == "/var/lib/k0s/kubelet"
+    assert (mount["mountPath"], mount["mountPropagation"]) == ("/var/lib/kubelet", "Bidirectional")
 
 
 @pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])

@@ -1,0 +1,81 @@
+"""How far an installation is, read from what the cluster shows. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.objects import meta
+from virtplane.api.labels import SCHEDULABLE
+
+KVM_RESOURCE = "devices.kubevirt.io/kvm"
+_STUCK_REASONS = (
+    "CrashLoopBackOff",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "RunContainerError",
+)
+_MESSAGE_CHARACTERS = 500
+
+
+def is_rolled_out(deployment: JsonObject) -> bool:
+    """Whether all pods of a Deployment are of its present template, and no others are left."""
+    status = get_object(deployment, "status")
+    wanted = get_int(deployment, "spec", "replicas", default=1)
+    seen = get_int(status, "observedGeneration") >= get_int(deployment, "metadata", "generation")
+    counts = {get_int(status, key) for key in ("replicas", "updatedReplicas", "availableReplicas")}
+    return seen and counts == {wanted}
+
+
+def is_available(kubevirt: JsonObject, image: str, layout: str) -> bool:
+    """Whether everything runs from `image` in `layout` and is available.
+
+    While an upgrade runs, the conditions are those of the former version for a moment: only what the operator
+    wrote down as observed says which one they are about.
+    """
+    status = get_object(kubevirt, "status")
+    try:
+        observed = json.loads(get_str(status, "observedDeploymentConfig") or "{}")
+    except ValueError:
+        return False
+    is_observed = observed.get("image") == image and observed.get("layout") == layout
+    is_settled = get_str(status, "observedDeploymentID") == get_str(status, "targetDeploymentID")
+    is_current = get_int(status, "observedGeneration") >= get_int(kubevirt, "metadata", "generation")
+    conditions = {item.get("type"): item.get("status") for item in get_list(status, "conditions")}
+    is_up = (conditions.get("Available"), conditions.get("Progressing", "False")) == ("True", "False")
+    return get_str(status, "phase") == "Deployed" and is_observed and is_settled and is_current and is_up
+
+
+def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
+    """A line for each container that cannot start or ends again and again, with what it said last."""
+    lines = []
+    for pod in pods:
+        for container in get_list(pod, "status", "containerStatuses"):
+            reason = get_str(container, "state", "waiting", "reason")
+            if reason not in _STUCK_REASONS:
+                continue
+            last = get_str(container, "lastState", "terminated", "message")
+            text = (last or get_str(container, "state", "waiting", "message")).strip()
+            node = get_str(pod, "spec", "nodeName") or "no node"
+            lines.append(f"{meta.name(pod)} on {node}: {reason}: {text[-_MESSAGE_CHARACTERS:]}")
+    return sorted(lines)
+
+
+def kvm_notice(nodes: Iterable[JsonObject], *, emulation: bool) -> str:
+    """What to tell where no node can run guests with KVM; the empty string where one can."""
+    for_guests = [node for node in nodes if meta.labels(node).get(SCHEDULABLE) == "true"]
+    if any(get_object(node, "status", "allocatable").get(KVM_RESOURCE, "0") != "0" for node in for_guests):
+        return ""
+    if not for_guests:
+        return "No node is ready for guests. See why: kubectl get nodes; virt-handler's logs"
+    if emulation:
+        return "No node has usable KVM: guests run under emulation, which is slow."
+    return (
+        "No node has usable KVM, so no guest can start. Let them run under emulation, which is slow:"
+        " repeat this command with --emulation"
+    )
