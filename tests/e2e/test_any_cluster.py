@@ -7,13 +7,14 @@ other Kubernetes would be.
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,68 @@ _NAME = "localhost/virtplane:any-cluster"
 _PROGRAMS = ("apt-get", "dpkg-deb", "containerd", "runc", "nft", "ip", "qemu-img")
 _EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _PODS = ResourceType("", "v1", "pods", "Pod", True)
+_REFUSED_IMAGE_VOLUMES: tuple[JsonObject, ...] = (
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "no-image-volumes"},
+        "spec": {
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "operations": ["CREATE"],
+                        "resources": ["pods"],
+                    }
+                ]
+            },
+            "validations": [
+                {
+                    "expression": "!object.spec.?volumes.orValue([]).exists(each, has(each.image))",
+                    "message": "spec.volumes: Required value: must specify a volume type",
+                    "reason": "Invalid",
+                }
+            ],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-image-volumes"},
+        "spec": {"policyName": "no-image-volumes", "validationActions": ["Deny"]},
+    },
+)
+"""What Kubernetes 1.30 to 1.34 answer to a pod with an image volume."""
+
+_NO_CLUSTER_DNS: tuple[JsonObject, ...] = (
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": "no-cluster-dns"},
+        "spec": {
+            "matchConstraints": _REFUSED_IMAGE_VOLUMES[0]["spec"]["matchConstraints"],
+            "reinvocationPolicy": "Never",
+            "mutations": [
+                {
+                    "patchType": "ApplyConfiguration",
+                    "applyConfiguration": {
+                        "expression": "Object{spec: Object.spec{dnsPolicy: 'None',"
+                        " dnsConfig: Object.spec.dnsConfig{nameservers: ['192.0.2.1']}}}"
+                    },
+                }
+            ],
+        },
+    },
+    {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": "no-cluster-dns"},
+        "spec": {"policyName": "no-cluster-dns"},
+    },
+)
+"""Every pod gets a name server that nobody answers at."""
+
 _RUNNING_SECONDS = 60.0
 _PROMPT_SECONDS = 120.0
 _NUDGE_SECONDS = 10.0
@@ -86,12 +149,13 @@ def archives() -> Iterator[tuple[Path, Path]]:
 
 @pytest.fixture(scope="module")
 def cluster(archives: tuple[Path, Path]) -> Iterator[_Cluster]:
-    """A cluster whose nodes have both images and nothing else of ours."""
+    """A cluster without DNS, whose nodes have both images and nothing else of ours."""
     with tempfile.TemporaryDirectory(prefix="virtplane-any-cluster-", ignore_cleanup_errors=True) as folder:
         cluster = _Cluster(Path(folder) / "state")
         try:
             cluster.kindling("up", "--no-host-image", "--nodes", "1")
             cluster.kindling("load", *map(str, archives))
+            asyncio.run(_create(cluster, _NO_CLUSTER_DNS))
             yield cluster
         finally:
             cluster.kindling("reset")
@@ -109,9 +173,7 @@ def test_the_image_holds_nothing_of_the_embedded_cluster(archives: tuple[Path, P
 async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_image(
     cluster: _Cluster,
 ) -> None:
-    options = ["--image", _NAME, "--use-emulation", "--layout", "distributed"]
-    options += ["--kubeconfig", str(cluster.kubeconfig), "--timeout", "120"]
-    await asyncio.to_thread(_virtplane, "install", *options, timeout_seconds=150)
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
     machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
     async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
         async with asyncio.timeout(_RUNNING_SECONDS):
@@ -121,6 +183,122 @@ async def test_a_guest_reaches_its_login_prompt_with_every_component_out_of_the_
         assert await _images(client, "default") == {_NAME, guest.REFERENCE}
         async with asyncio.timeout(_PROMPT_SECONDS):
             assert "demo login:" in await _console_until(client, "demo", "login:")
+
+
+async def _create(cluster: _Cluster, documents: Iterable[JsonObject]) -> None:
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        for document in documents:
+            await client.create(_resource_of(document), document)
+
+
+def _labelled_anew(archive: Path, name: str, target: Path) -> None:
+    """The same image under another name, as a new version would come."""
+    with tarfile.open(archive) as source, tarfile.open(target, "w") as copy:
+        for member in source:
+            content = source.extractfile(member)
+            data = content.read() if content is not None else None
+            if data is not None and member.name in ("index.json", "manifest.json"):
+                data = data.replace(_NAME.encode(), name.encode())
+                member.size = len(data)
+            copy.addfile(member, io.BytesIO(data) if data is not None else None)
+
+
+def _install(cluster: _Cluster, *options: str) -> str:
+    arguments = ["--layout", "distributed", "--kubeconfig", str(cluster.kubeconfig), "--timeout", "120"]
+    command = [sys.executable, "-m", "virtplane.cli.main", "install", *arguments, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stderr
+
+
+async def test_the_cluster_has_no_working_dns(cluster: _Cluster) -> None:
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "probe"},
+            "spec": {"containers": [{"name": "c", "image": "image:v1"}]},
+        }
+        created = await client.create(_PODS, pod, "default", dry_run=True)
+        assert get_str(created, "spec", "dnsPolicy") == "None"
+
+
+async def test_an_installation_without_kvm_says_how_guests_can_run(cluster: _Cluster) -> None:
+    said = await asyncio.to_thread(_install, cluster, "--image", _NAME)
+    assert "No node has usable KVM" in said
+    assert "--emulation" in said
+
+
+async def test_a_guest_runs_where_the_api_server_has_no_image_volumes(cluster: _Cluster) -> None:
+    """Kubernetes before 1.35 keeps the field switched off: a container holds the image instead."""
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
+    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
+    machine["metadata"]["name"] = "held"
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        await _create(cluster, _REFUSED_IMAGE_VOLUMES)
+        await _restart(client, "virt-controller")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await client.create(VIRTUAL_MACHINES, machine, "default")
+            await _running(client, "held")
+        pod = next(each for each in _items(await client.list(_PODS, "default")) if _is_launcher(each, "held"))
+        assert not [each for each in get_list(pod, "spec", "volumes") if "image" in each]
+        async with asyncio.timeout(_PROMPT_SECONDS):
+            assert "login:" in await _console_until(client, "held", "login:")
+        await client.delete(VIRTUAL_MACHINES, "held", "default")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await _launcher_gone(client, "held")
+
+
+async def test_an_upgrade_is_done_when_install_returns(
+    cluster: _Cluster, archives: tuple[Path, Path], tmp_path: Path
+) -> None:
+    newer = f"{_NAME}-2"
+    _labelled_anew(archives[0], newer, tmp_path / "newer.tar")
+    cluster.kindling("load", str(tmp_path / "newer.tar"))
+    await asyncio.to_thread(_install, cluster, "--image", newer, "--emulation")
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        assert await _images(client, DEFAULT_NAMESPACE) == {newer}
+
+
+async def _launcher_gone(client: Client, machine: str) -> None:
+    while True:
+        if not any(_is_launcher(pod, machine) for pod in _items(await client.list(_PODS, "default"))):
+            return
+        await asyncio.sleep(0.2)
+
+
+def _is_launcher(pod: JsonObject, machine: str) -> bool:
+    return get_str(pod, "metadata", "name").startswith(f"virt-launcher-{machine}-")
+
+
+async def _restart(client: Client, component: str) -> None:
+    """Delete the component's pods, and wait until new ones are ready."""
+    selector = f"kubevirt.io={component}"
+    pods = _items(await client.list(_PODS, DEFAULT_NAMESPACE, label_selector=selector))
+    former = {get_str(pod, "metadata", "uid") for pod in pods}
+    for pod in pods:
+        await client.delete(_PODS, get_str(pod, "metadata", "name"), DEFAULT_NAMESPACE)
+    async with asyncio.timeout(_RUNNING_SECONDS):
+        while True:
+            pods = _items(await client.list(_PODS, DEFAULT_NAMESPACE, label_selector=selector))
+            fresh = [pod for pod in pods if get_str(pod, "metadata", "uid") not in former]
+            ready = [
+                condition
+                for pod in fresh
+                for condition in get_list(pod, "status", "conditions")
+                if condition.get("type") == "Ready" and condition.get("status") == "True"
+            ]
+            if len(ready) == len(former) == len(fresh):
+                return
+            await asyncio.sleep(0.2)
+
+
+def _resource_of(document: JsonObject) -> ResourceType:
+    kind = document["kind"]
+    plural = kind.lower() + "s"
+    if plural.endswith("ys"):
+        plural = plural.removesuffix("ys") + "ies"
+    return ResourceType("admissionregistration.k8s.io", "v1", plural, kind, False)
 
 
 async def _running(client: Client, name: str) -> None:
@@ -134,8 +312,9 @@ async def _running(client: Client, name: str) -> None:
 
 
 async def _images(client: Client, namespace: str) -> set[str]:
-    """The images of all containers of all pods."""
+    """The images of all containers of all pods but those that end."""
     pods = _items(await client.list(_PODS, namespace))
+    pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
     kinds = ("initContainers", "containers")
     return {get_str(item, "image") for pod in pods for kind in kinds for item in get_list(pod, "spec", kind)}
 

@@ -23,14 +23,14 @@ class Version:
 
 
 def is_deployment_ready(deployment: JsonObject | None) -> bool:
-    """Whether all pods of a Deployment are up to date and ready."""
+    """Whether all pods of a Deployment are up to date and ready, and none of a former template is left."""
     if deployment is None:
         return False
     status = get_object(deployment, "status")
     wanted = get_int(deployment, "spec", "replicas", default=1)
     return (
         get_int(status, "observedGeneration") >= get_int(deployment, "metadata", "generation")
-        and get_int(status, "updatedReplicas") >= wanted
+        and get_int(status, "updatedReplicas") >= max(wanted, get_int(status, "replicas"))
         and get_int(status, "readyReplicas") >= wanted
     )
 

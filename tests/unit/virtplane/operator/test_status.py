@@ -77,6 +77,7 @@ def test_a_deployment_is_ready_when_all_its_pods_are_new_and_ready() -> None:
     }
     assert is_deployment_ready(deployment)
     assert not is_deployment_ready({**deployment, "status": {"observedGeneration": 1}})
+    assert not is_deployment_ready({**deployment, "status": {**deployment["status"], "replicas": 3}})
     assert not is_deployment_ready(None)
 
 
