@@ -203,10 +203,14 @@ def _labelled_anew(archive: Path, name: str, target: Path) -> None:
             copy.addfile(member, io.BytesIO(data) if data is not None else None)
 
 
-def _install(cluster: _Cluster, *options: str) -> str:
+def _attempt_install(cluster: _Cluster, *options: str) -> subprocess.CompletedProcess[str]:
     arguments = ["--layout", "distributed", "--kubeconfig", str(cluster.kubeconfig), "--timeout", "120"]
     command = [sys.executable, "-m", "virtplane.cli.main", "install", *arguments, *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+
+
+def _install(cluster: _Cluster, *options: str) -> str:
+    done = _attempt_install(cluster, *options)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stderr
 
@@ -247,6 +251,32 @@ async def test_a_guest_runs_where_the_api_server_has_no_image_volumes(cluster: _
         await client.delete(VIRTUAL_MACHINES, "held", "default")
         async with asyncio.timeout(_RUNNING_SECONDS):
             await _launcher_gone(client, "held")
+
+
+async def test_a_kubelet_elsewhere_is_told(cluster: _Cluster, tmp_path: Path) -> None:
+    refused = await asyncio.to_thread(
+        _attempt_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(tmp_path)
+    )
+    assert refused.returncode == 1
+    assert "virtplane cannot start." in refused.stderr
+    assert "The kubelet of node" in refused.stderr
+    assert "virtplane install --kubelet-root" in refused.stderr
+
+
+async def test_a_guest_runs_where_the_kubelet_s_root_is_elsewhere(cluster: _Cluster) -> None:
+    """The folders of kindling's first node are on the machine as well, at this path."""
+    root = next((cluster.state / "nodes").iterdir()) / "kubelet"
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation", "--kubelet-root", str(root))
+    machine = yaml.safe_load((_EXAMPLES / "demo-vm.yaml").read_text())
+    machine["metadata"]["name"] = "elsewhere"
+    async with Client(load_kubeconfig(cluster.kubeconfig)) as client:
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await client.create(VIRTUAL_MACHINES, machine, "default")
+            await _running(client, "elsewhere")
+        await client.delete(VIRTUAL_MACHINES, "elsewhere", "default")
+        async with asyncio.timeout(_RUNNING_SECONDS):
+            await _launcher_gone(client, "elsewhere")
+    await asyncio.to_thread(_install, cluster, "--image", _NAME, "--emulation")
 
 
 async def test_an_upgrade_is_done_when_install_returns(

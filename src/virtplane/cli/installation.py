@@ -57,9 +57,12 @@ def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
     for pod in pods:
         for container in get_list(pod, "status", "containerStatuses"):
             reason = get_str(container, "state", "waiting", "reason")
+            ended = get_object(container, "lastState", "terminated")
+            if get_int(ended, "exitCode") and container.get("ready") is not True:
+                reason = "CrashLoopBackOff"  # also while it runs for a moment between two ends
             if reason not in _STUCK_REASONS:
                 continue
-            last = get_str(container, "lastState", "terminated", "message")
+            last = get_str(ended, "message")
             text = (last or get_str(container, "state", "waiting", "message")).strip()
             node = get_str(pod, "spec", "nodeName") or "no node"
             lines.append(f"{meta.name(pod)} on {node}: {reason}: {text[-_MESSAGE_CHARACTERS:]}")

@@ -14,7 +14,7 @@ from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli import install
-from virtplane.cli.installation import KVM_RESOURCE, kvm_notice
+from virtplane.cli.installation import KVM_RESOURCE, kvm_notice, stuck_containers
 from virtplane.cli.terminal import CommandError
 from virtplane.operator.manifests import InstallOptions
 
@@ -189,6 +189,16 @@ async def test_containers_that_stay_unable_to_start_end_the_wait_with_their_last
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     wanted = "virt-handler-x on node1: CrashLoopBackOff: The kubelet of node node1 keeps its pods elsewhere."
     assert (failed.value.what, failed.value.why) == ("virtplane cannot start.", wanted)
+
+
+def test_a_container_that_ends_again_and_again_is_stuck_while_it_runs_too() -> None:
+    pod = _pod("CrashLoopBackOff", "no such option")
+    between = _pod("ContainerCreating", "no such option")
+    for each in (pod, between):
+        each["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] = 1
+    assert stuck_containers([pod]) == stuck_containers([between]) != []
+    between["status"]["containerStatuses"][0]["ready"] = True
+    assert stuck_containers([between]) == []
 
 
 async def test_a_container_that_is_only_being_made_is_not_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
