@@ -324,6 +324,13 @@ def is_already_exists(error: BaseException) -> bool:
     return has_reason(error, ALREADY_EXISTS)
 
 
+def is_lost_race(error: BaseException) -> bool:
+    """The object is not what the writer read any more: a version, a uid or a test of a JSON patch failed."""
+    if not isinstance(error, StatusError):
+        return False
+    return is_conflict(error) or (error.code == 422 and error.message == generic_invalid().message)
+
+
 def is_conflict(error: BaseException) -> bool:
     """The object changed meanwhile, or another manager owns the fields."""
     return has_reason(error, CONFLICT)

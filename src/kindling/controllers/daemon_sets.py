@@ -10,7 +10,6 @@ from kindling.controllers import revisions
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, owned
 from kindling.controllers.pod_writes import PodWrites, all_of
-from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
@@ -33,8 +32,6 @@ class DaemonSetController:
         self._nodes = manager.informer(NODES)
         known = revisions.informer(manager)
         self._revisions = revisions.History(self._client, DAEMON_SETS, known, placement.HASH_LABEL)
-        self._pods = owned(manager.informer(PODS), self._sets, DAEMON_SETS.kind)
-        self._writes = PodWrites(self._client, environment.recorder(NAME), self._pods.expectations)
         self._claimer = Claimer(self._client, DAEMON_SETS, PODS)
         self._due: dict[str, float] = {}
         self._failures: ItemBackoff[tuple[Key, str]] = ItemBackoff(1.0, 900.0)
@@ -43,7 +40,8 @@ class DaemonSetController:
         self._controller.depend(self._nodes)
         self._controller.depend(known)
         self._nodes.add_handler(self._node_changed)
-        self._pods.drive(self._controller, _selects)
+        self._pods = owned(self._controller, manager.informer(PODS), self._sets, DAEMON_SETS.kind, _selects)
+        self._writes = PodWrites(self._client, environment.recorder(NAME), self._pods.expectations)
 
     def _node_changed(self, _event: EventType, old: JsonObject | None, node: JsonObject) -> None:
         if old is not None and _node_view(old) == _node_view(node):
@@ -59,6 +57,7 @@ class DaemonSetController:
             return DONE
         if meta.is_being_deleted(found):
             return DONE
+        may_act = await self._pods.expectations.settled(key)  # first: what is read then is what it is about
         selector = from_label_selector_object(get_object(found, "spec", "selector"))
         revision = await self._revisions.newest(found)
         digest = meta.labels(revision)[placement.HASH_LABEL]
@@ -69,7 +68,7 @@ class DaemonSetController:
             pods.setdefault(placement.target_node(pod), []).append(pod)
         nodes = self._nodes.list()
         wait: float | None = None
-        if self._pods.expectations.satisfied(key):
+        if may_act:
             wait = await self._act(key, found, nodes, pods, digest)
         await self._clean_up(found, digest, mine)
         now = self._environment.clock()
@@ -98,8 +97,6 @@ class DaemonSetController:
         rolling = get_str(found, "spec", "updateStrategy", "type") != "OnDelete"
         if rolling and not work.create and not work.delete:
             work = placement.plan_update(found, nodes, pods, digest, self._environment.clock())
-        self._pods.expectations.expect_creations(key, len(work.create))
-        self._pods.expectations.expect_deletions(key, [meta.uid(pod) for pod in work.delete])
         creations = [self._create(key, found, node, digest) for node in work.create]
         deletions = [self._writes.delete(key, found, pod) for pod in work.delete]
         await all_of([*creations, *deletions])
@@ -130,11 +127,7 @@ class DaemonSetController:
         }
         pod = pod_facts.from_template(get_object(found, "spec", "template"), found, DAEMON_SETS, labels)
         pod["spec"] = placement.pod_spec(found, node)
-        try:
-            await self._writes.create(found, pod)
-        except StatusError:
-            self._pods.expectations.creation_observed(key)
-            raise
+        await self._writes.create(key, found, pod)
 
     async def _clean_up(self, found: JsonObject, digest: str, pods: list[JsonObject]) -> None:
         """Remove revisions beyond the limit that no pod comes from."""

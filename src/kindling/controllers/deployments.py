@@ -48,13 +48,13 @@ class DeploymentController:
         self._recorder = environment.recorder(NAME)
         manager = environment.manager
         self._deployments = manager.informer(DEPLOYMENTS)
-        self._sets = owned(manager.informer(REPLICA_SETS), self._deployments, DEPLOYMENTS.kind)
         self._pods = manager.informer(PODS, indexers={OWNER_INDEX: controller_uid})
         self._claimer = Claimer(self._client, DEPLOYMENTS, REPLICA_SETS)
         controller = environment.controller(NAME, self.reconcile, workers=5)
         controller.watch(self._deployments)
         controller.watch(self._pods, self._recreating, lambda event, _, __: event == "DELETED")
-        self._sets.drive(controller, _selects)
+        sets = manager.informer(REPLICA_SETS)
+        self._sets = owned(controller, sets, self._deployments, DEPLOYMENTS.kind, _selects)
 
     def _recreating(self, pod: JsonObject) -> list[Key]:
         """Recreating deployments wait for their last old pod to be gone."""

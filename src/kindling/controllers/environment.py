@@ -19,7 +19,7 @@ from kubecore.runtime import (
     key_of,
 )
 from kubecore.runtime.controller import Reconcile
-from kubecore.runtime.informer import EventType, Key
+from kubecore.runtime.informer import Key
 
 OWNER_INDEX = "controller"
 """Index of objects by the uid of their controlling owner."""
@@ -81,9 +81,7 @@ class Owned:
     """The objects (pods, mostly) that the objects of one kind control, and what is expected of them."""
 
     informer: Informer
-    owners: Informer
-    kind: str
-    expectations: Expectations = field(default_factory=Expectations)
+    expectations: Expectations
 
     def of(self, owner: JsonObject) -> list[JsonObject]:
         """The cached objects that `owner` controls."""
@@ -93,30 +91,34 @@ class Owned:
         """The cached objects of a namespace that nobody controls."""
         return [obj for obj in self.informer.list(namespace) if not controller_uid(obj)]
 
-    def drive(self, controller: Controller, selects: Callable[[JsonObject, JsonObject], bool]) -> None:
-        """Have `controller` look at owners whose objects change, and at those that may adopt an orphan."""
-        controller.depend(self.informer)
 
-        def handle(event: EventType, old: JsonObject | None, new: JsonObject) -> None:
-            keys = {key for obj in (old, new) if obj is not None for key in self._owner_keys(obj, selects)}
-            for key in keys:
-                if event == "ADDED":
-                    self.expectations.creation_observed(key)
-                if event == "DELETED" or new["metadata"].get("deletionTimestamp"):
-                    self.expectations.deletion_observed(key, new["metadata"]["uid"])
-                controller.enqueue(key)
+def owned(
+    controller: Controller,
+    informer: Informer,
+    owners: Informer,
+    kind: str,
+    selects: Callable[[JsonObject, JsonObject], bool],
+) -> Owned:
+    """The objects of `informer` that are controlled by objects of `kind`, the cache of which is `owners`.
 
-        self.informer.add_handler(handle)
+    `controller` looks at owners whose objects change, and at those that may adopt an orphan because they
+    select it.
+    """
 
-    def _owner_keys(self, obj: JsonObject, selects: Callable[[JsonObject, JsonObject], bool]) -> list[Key]:
+    def owner_keys(obj: JsonObject) -> list[Key]:
         namespace = obj["metadata"].get("namespace", "")
         for reference in owner_references(obj):
             if reference.get("controller") is True:
-                return [(namespace, reference["name"])] if reference["kind"] == self.kind else []
-        return [key_of(owner) for owner in self.owners.list(namespace) if selects(owner, obj)]
+                return [(namespace, reference["name"])] if reference["kind"] == kind else []
+        return []
 
+    def keys(obj: JsonObject) -> list[Key]:
+        if controller_uid(obj):
+            return owner_keys(obj)
+        namespace = obj["metadata"].get("namespace", "")
+        return [key_of(owner) for owner in owners.list(namespace) if selects(owner, obj)]
 
-def owned(informer: Informer, owners: Informer, kind: str) -> Owned:
-    """The objects of `informer` that are controlled by objects of `kind`."""
     informer.add_index(OWNER_INDEX, controller_uid)
-    return Owned(informer, owners, kind)
+    expectations = Expectations(controller, informer, owner_keys)
+    controller.watch(informer, keys)
+    return Owned(informer, expectations)

@@ -8,11 +8,13 @@ from kindling.controllers import job_plan
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, owned
+from kindling.controllers.pod_writes import all_of
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.times import format_time, parse_time
+from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import JOBS, PODS
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
@@ -30,13 +32,12 @@ class JobController:
         manager = environment.manager
         self._jobs = manager.informer(JOBS)
         self._pod_cache = manager.informer(PODS)
-        self._pods = owned(self._pod_cache, self._jobs, JOBS.kind)
         self._claimer = Claimer(self._client, JOBS, PODS)
         self._freed: set[str] = set()
         """Pods that were counted and freed a moment ago, which the cache still shows as not."""
         controller = environment.controller(NAME, self.reconcile, workers=5)
         controller.watch(self._jobs)
-        self._pods.drive(controller, _selects)
+        self._pods = owned(controller, self._pod_cache, self._jobs, JOBS.kind, _selects)
         orphans = environment.controller("job-orphan-pods", self.free)
         orphans.watch(
             self._pod_cache,
@@ -56,7 +57,7 @@ class JobController:
             return DONE
         if get_str(job, "spec", "managedBy", default=OWN_MANAGER) != OWN_MANAGER:
             return DONE
-        if not self._pods.expectations.satisfied(key):
+        if not await self._pods.expectations.settled(key):
             return DONE
         selector = from_label_selector_object(get_object(job, "spec", "selector"))
         candidates = self._pods.of(job) + self._pods.orphans(key[0])
@@ -177,15 +178,11 @@ class JobController:
         return None
 
     async def _create(self, key: Key, job: JsonObject, fresh: list[JsonObject]) -> list[JsonObject]:
-        self._pods.expectations.expect_creations(key, len(fresh))
-        results = await asyncio.gather(
-            *(self._client.create(PODS, pod) for pod in fresh), return_exceptions=True
-        )
+        results = await asyncio.gather(*(self._create_one(key, pod) for pod in fresh), return_exceptions=True)
         created: list[JsonObject] = []
         problem: BaseException | None = None
         for result in results:
             if isinstance(result, BaseException):
-                self._pods.expectations.creation_observed(key)
                 self._recorder.event(job, "Warning", "FailedCreate", f"Error creating: {result}")
                 problem = result
             else:
@@ -194,6 +191,10 @@ class JobController:
         if problem is not None:
             raise problem
         return created
+
+    async def _create_one(self, key: Key, pod: JsonObject) -> JsonObject:
+        with self._pods.expectations.creating(key):
+            return await self._client.create(PODS, pod)
 
     async def _delete(self, key: Key, job: JsonObject, chosen: list[JsonObject]) -> None:
         for pod in chosen:
@@ -266,15 +267,16 @@ class JobController:
 
     async def _free_all(self, pods: list[JsonObject]) -> None:
         tracked = [pod for pod in pods if job_plan.TRACKING_FINALIZER in meta.finalizers(pod)]
-        await asyncio.gather(*(self._free(pod) for pod in tracked))
+        await all_of(self._free(pod) for pod in tracked)
 
     async def _free(self, pod: JsonObject) -> None:
-        kept = [entry for entry in meta.finalizers(pod) if entry != job_plan.TRACKING_FINALIZER]
-        patch = {"metadata": {"uid": meta.uid(pod), "finalizers": kept or None}}
+        new = deep_copy(pod)
+        meta.remove_finalizer(new, job_plan.TRACKING_FINALIZER)
+        operations = guarded_patch(pod, new, ("metadata",))
         try:
-            await self._client.patch(PODS, meta.name(pod), patch, meta.namespace(pod), type="merge")
+            await self._client.patch(PODS, meta.name(pod), operations, meta.namespace(pod), type="json")
         except StatusError as error:
-            if error.code not in (404, 409):
+            if error.code != 404:
                 raise
         self._freed.add(meta.uid(pod))
 

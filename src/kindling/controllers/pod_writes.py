@@ -16,27 +16,28 @@ from kubecore.runtime import EventRecorder, Expectations, Key
 
 @dataclass(frozen=True, slots=True)
 class PodWrites:
-    """`expectations` are the owner's: who deletes a pod has them expect it first."""
+    """`expectations` are the owners': what is written is expected to be seen."""
 
     client: Client
     recorder: EventRecorder
     expectations: Expectations
 
-    async def create(self, owner: JsonObject, pod: JsonObject) -> None:
-        """Create the pod. Raises StatusError."""
+    async def create(self, key: Key, owner: JsonObject, pod: JsonObject) -> None:
+        """Create the pod. Raises StatusError and ConnectionFailed."""
         try:
-            created = await self.client.create(PODS, pod)
+            with self.expectations.creating(key):
+                created = await self.client.create(PODS, pod)
         except StatusError as error:
             self.recorder.event(owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             raise
         self.recorder.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {meta.name(created)}")
 
     async def delete(self, key: Key, owner: JsonObject, pod: JsonObject) -> None:
-        """Delete the pod, which may be gone already. Raises StatusError."""
+        """Delete the pod, which may be gone already. Raises StatusError and ConnectionFailed."""
         try:
-            await self.client.delete(PODS, meta.name(pod), key[0], uid=meta.uid(pod))
+            with self.expectations.deleting(key, meta.uid(pod)):
+                await self.client.delete(PODS, meta.name(pod), key[0], uid=meta.uid(pod))
         except StatusError as error:
-            self.expectations.deletion_observed(key, meta.uid(pod))
             if error.code == 404:
                 return
             self.recorder.event(owner, "Warning", "FailedDelete", f"Error deleting: {error.message}")

@@ -116,12 +116,17 @@ class ReplicaController:
         self._counts_terminating = counts_terminating
         self._owners = environment.manager.informer(resource)
         pods = environment.manager.informer(PODS, indexers={NODE_INDEX: by_node})
-        self._pods = owned(pods, self._owners, resource.kind)
-        self._writes = PodWrites(self._client, environment.recorder(name), self._pods.expectations)
         self._claimer = Claimer(self._client, resource, PODS)
         controller = environment.controller(name, self.reconcile, workers=5)
         controller.watch(self._owners)
-        self._pods.drive(controller, lambda owner, pod: selector_of(owner).matches(meta.labels(pod)))
+        self._pods = owned(
+            controller,
+            pods,
+            self._owners,
+            resource.kind,
+            lambda owner, pod: selector_of(owner).matches(meta.labels(pod)),
+        )
+        self._writes = PodWrites(self._client, environment.recorder(name), self._pods.expectations)
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one set to its number of replicas and tell its status."""
@@ -129,6 +134,7 @@ class ReplicaController:
         if owner is None:
             self._pods.expectations.forget(key)
             return DONE
+        may_act = await self._pods.expectations.settled(key)  # first: what is read then is what it is about
         selector = self._selector_of(owner)
         candidates = self._pods.of(owner) + self._pods.orphans(key[0])
         claimed = await self._claimer.claim(
@@ -137,7 +143,7 @@ class ReplicaController:
         active = [pod for pod in claimed if pod_facts.is_active(pod)]
         failure: tuple[str, str] | None = None
         error: StatusError | None = None
-        if self._pods.expectations.satisfied(key) and not meta.is_being_deleted(owner):
+        if may_act and not meta.is_being_deleted(owner):
             failure, error = await self._act(key, owner, active)
         terminating = sum(meta.is_being_deleted(pod) for pod in claimed) if self._counts_terminating else None
         now = self._environment.clock()
@@ -171,29 +177,23 @@ class ReplicaController:
 
     async def _create(self, key: Key, owner: JsonObject, count: int) -> None:
         """Create in batches of 1, 2, 4, …: what fails for one would most likely fail for all."""
-        self._pods.expectations.expect_creations(key, count)
         left, batch = count, 1
         while left:
             size = min(batch, left)
             results = await asyncio.gather(
-                *(self._create_one(owner) for _ in range(size)), return_exceptions=True
+                *(self._create_one(key, owner) for _ in range(size)), return_exceptions=True
             )
             failures = [result for result in results if isinstance(result, BaseException)]
-            for _ in failures:
-                self._pods.expectations.creation_observed(key)
-            left -= size
             if failures:
-                for _ in range(left):
-                    self._pods.expectations.creation_observed(key)
                 raise failures[0]
+            left -= size
             batch *= 2
 
-    async def _create_one(self, owner: JsonObject) -> None:
+    async def _create_one(self, key: Key, owner: JsonObject) -> None:
         template = get_object(owner, "spec", "template")
-        await self._writes.create(owner, pod_facts.from_template(template, owner, self._resource))
+        await self._writes.create(key, owner, pod_facts.from_template(template, owner, self._resource))
 
     async def _delete(self, key: Key, owner: JsonObject, chosen: tuple[JsonObject, ...]) -> None:
-        self._pods.expectations.expect_deletions(key, [meta.uid(pod) for pod in chosen])
         await all_of(self._writes.delete(key, owner, pod) for pod in chosen)
 
     async def _write_status(self, owner: JsonObject, wanted: JsonObject) -> None:

@@ -30,13 +30,12 @@ class StatefulSetController:
         self._revisions = revisions.History(
             self._client, STATEFUL_SETS, self._known, stateful_plan.HASH_LABEL
         )
-        self._pods = owned(manager.informer(PODS), self._sets, STATEFUL_SETS.kind)
         self._claimer = Claimer(self._client, STATEFUL_SETS, PODS)
         controller = environment.controller(NAME, self.reconcile)
         controller.watch(self._sets)
         controller.depend(self._claims)
         controller.depend(self._known)
-        self._pods.drive(controller, _selects)
+        self._pods = owned(controller, manager.informer(PODS), self._sets, STATEFUL_SETS.kind, _selects)
 
     async def reconcile(self, key: Key) -> Result:
         """One step of one stateful set."""
@@ -44,7 +43,7 @@ class StatefulSetController:
         if owner is None:
             self._pods.expectations.forget(key)
             return DONE
-        if not self._pods.expectations.satisfied(key):
+        if not await self._pods.expectations.settled(key):
             return DONE
         selector = from_label_selector_object(get_object(owner, "spec", "selector"))
         candidates = [
@@ -82,11 +81,10 @@ class StatefulSetController:
         name = meta.name(pod)
         for claim in stateful_plan.claims(owner, name):
             await self._create_claim(owner, claim, name)
-        self._pods.expectations.expect_creations(key, 1)
         try:
-            await self._client.create(PODS, pod)
+            with self._pods.expectations.creating(key):
+                await self._client.create(PODS, pod)
         except StatusError as error:
-            self._pods.expectations.creation_observed(key)
             if error.reason == "AlreadyExists":
                 return
             message = f"create Pod {name} in StatefulSet {key[1]} failed error: {error.message}"
@@ -110,11 +108,10 @@ class StatefulSetController:
 
     async def _delete(self, key: Key, owner: JsonObject, pod: JsonObject, *, condemned: bool) -> None:
         name = meta.name(pod)
-        self._pods.expectations.expect_deletions(key, [meta.uid(pod)])
         try:
-            await self._client.delete(PODS, name, key[0], uid=meta.uid(pod))
+            with self._pods.expectations.deleting(key, meta.uid(pod)):
+                await self._client.delete(PODS, name, key[0], uid=meta.uid(pod))
         except StatusError as error:
-            self._pods.expectations.deletion_observed(key, meta.uid(pod))
             if error.code != 404:
                 raise
             return

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
 from kubecore.client import ConnectionFailed
-from kubecore.errors import StatusError, is_namespace_terminating
+from kubecore.errors import StatusError, is_lost_race, is_namespace_terminating
 from kubecore.json import JsonObject
 from kubecore.runtime.informer import EventType, Informer, Key, key_of
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
@@ -181,7 +181,8 @@ class Controller:
                 # Nothing can be made there any more; what goes away brings its keys back by itself.
                 result, outcome = DONE, "success"
             # Somebody else was faster: the cache will catch up, the retry will see it.
-            level = logging.DEBUG if result is not None or error.code == 409 else logging.WARNING
+            is_expected = result is not None or error.code == 409 or is_lost_race(error)
+            level = logging.DEBUG if is_expected else logging.WARNING
             logger.log(level, "%s: %s failed: %s", self.name, _text(key), error.message)
         except ConnectionFailed as error:
             logger.warning("%s: %s failed: %s", self.name, _text(key), error)

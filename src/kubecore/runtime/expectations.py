@@ -1,72 +1,178 @@
 """What a controller has asked for and not yet seen in its cache.
 
 A controller that creates five pods and looks at its cache a moment later must not create five more.
-It records what it expects, and does nothing for that key until the cache has shown it, or too much time
-has passed.
+It records what it expects, and does nothing for that key until the cache has shown it. Where a request
+ended without an answer, nobody knows whether it took effect: then the server is asked before anything else
+is done for the key. What the cache does not show in time counts as seen, and the key is looked at again.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kubecore.runtime.informer import Key
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.runtime.controller import Controller
+from kubecore.runtime.informer import EventType, Informer, Key
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 300.0
 """After so long without the expected events, expectations count as fulfilled (client-go's number)."""
 
+Owners = Callable[[JsonObject], Iterable[Key]]
+"""From an object to the keys that asked for it (its controlling owner's, mostly)."""
+
 
 @dataclass(slots=True)
 class _Expected:
-    since: float
+    expiry: asyncio.TimerHandle
     creations: int = 0
     deletions: set[str] = field(default_factory=set)
+    is_doubtful: bool = False
+    """A request ended without an answer."""
 
 
 class Expectations:
-    """Expected creations (counted) and deletions (by uid) for each key."""
+    """Expected creations (counted) and deletions (by uid) of the objects of `informer`, for each key.
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    `owners` says whose an object is. The controller is woken for a key when its expectations are met, or
+    were not within `TIMEOUT_SECONDS`.
+    """
+
+    def __init__(self, controller: Controller, informer: Informer, owners: Owners) -> None:
+        self._controller = controller
+        self._informer = informer
+        self._owners = owners
         self._expected: dict[Key, _Expected] = {}
+        controller.depend(informer)
+        informer.add_handler(self._observe)
 
-    def expect_creations(self, key: Key, count: int) -> None:
-        """`count` creations are about to be requested."""
-        self._entry(key).creations += count
+    @contextmanager
+    def creating(self, key: Key) -> Iterator[None]:
+        """Around the request for one creation, which is expected unless the server refuses it."""
+        self._entry(key).creations += 1
+        try:
+            yield
+        except BaseException as error:
+            if is_refusal(error):
+                self._creation_observed(key)
+            else:
+                self._entry(key).is_doubtful = True
+            raise
 
-    def expect_deletions(self, key: Key, uids: Iterable[str]) -> None:
-        """Deletions of the objects with `uids` are about to be requested."""
-        self._entry(key).deletions.update(uids)
-
-    def creation_observed(self, key: Key) -> None:
-        """A creation arrived in the cache, or the request for it failed."""
-        entry = self._expected.get(key)
-        if entry is not None:
-            entry.creations = max(0, entry.creations - 1)
-
-    def deletion_observed(self, key: Key, uid: str) -> None:
-        """A deletion arrived in the cache, or the request for it failed."""
-        entry = self._expected.get(key)
-        if entry is not None:
-            entry.deletions.discard(uid)
+    @contextmanager
+    def deleting(self, key: Key, uid: str) -> Iterator[None]:
+        """Around the request for the deletion of the object with `uid`, expected unless it is refused."""
+        self._entry(key).deletions.add(uid)
+        try:
+            yield
+        except BaseException as error:
+            if is_refusal(error):
+                self._deletion_observed(key, uid)
+            else:
+                self._entry(key).is_doubtful = True
+            raise
 
     def satisfied(self, key: Key) -> bool:
-        """Whether the cache shows all that was asked for, so that it can be trusted."""
+        """Whether the cache shows all that was asked for, as far as is known."""
+        return key not in self._expected
+
+    async def settled(self, key: Key) -> bool:
+        """Whether the cache can be trusted for `key`; after a request without answer the server is asked.
+
+        Raises StatusError and ConnectionFailed where it cannot be asked: the retry will.
+        """
         entry = self._expected.get(key)
-        if entry is None:
-            return True
-        if (entry.creations <= 0 and not entry.deletions) or self._clock() - entry.since > TIMEOUT_SECONDS:
-            del self._expected[key]
-            return True
-        return False
+        if entry is not None and entry.is_doubtful:
+            await self._look(key)
+        return self.satisfied(key)
 
     def forget(self, key: Key) -> None:
         """The object behind `key` is gone."""
-        self._expected.pop(key, None)
+        entry = self._expected.pop(key, None)
+        if entry is not None:
+            entry.expiry.cancel()
+
+    async def _look(self, key: Key) -> None:
+        """Expect what the server has done and the cache does not show yet, no more and no less."""
+        live = {meta.uid(obj): obj for obj in await self._informer.read_live(key[0] or None)}
+        entry = self._expected.get(key)
+        if entry is None:
+            return
+        cached = {meta.uid(obj): obj for obj in self._informer.list(key[0] or None)}
+        entry.creations = sum(uid not in cached and key in self._owners(obj) for uid, obj in live.items())
+        entry.deletions = {
+            uid
+            for uid in entry.deletions
+            if uid in cached
+            and not meta.is_being_deleted(cached[uid])
+            and (uid not in live or meta.is_being_deleted(live[uid]))
+        }
+        entry.is_doubtful = False
+        self._drop_if_met(key)
+
+    def _observe(self, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+        del old
+        is_going = event == "DELETED" or meta.is_being_deleted(new)
+        if event != "ADDED" and not is_going:
+            return
+        for key in self._owners(new):
+            if key not in self._expected:
+                continue
+            if event == "ADDED":
+                self._creation_observed(key)
+            if is_going:
+                self._deletion_observed(key, meta.uid(new))
+            if key not in self._expected:
+                self._controller.enqueue(key)
+
+    def _creation_observed(self, key: Key) -> None:
+        entry = self._expected.get(key)
+        if entry is not None:
+            entry.creations = max(0, entry.creations - 1)
+            self._drop_if_met(key)
+
+    def _deletion_observed(self, key: Key, uid: str) -> None:
+        entry = self._expected.get(key)
+        if entry is not None:
+            entry.deletions.discard(uid)
+            self._drop_if_met(key)
+
+    def _drop_if_met(self, key: Key) -> None:
+        entry = self._expected[key]
+        if not entry.creations and not entry.deletions and not entry.is_doubtful:
+            self.forget(key)
 
     def _entry(self, key: Key) -> _Expected:
         entry = self._expected.get(key)
         if entry is None:
-            entry = self._expected[key] = _Expected(self._clock())
+            expiry = asyncio.get_running_loop().call_later(TIMEOUT_SECONDS, self._expire, key)
+            entry = self._expected[key] = _Expected(expiry)
         return entry
+
+    def _expire(self, key: Key) -> None:
+        entry = self._expected.pop(key)
+        logger.warning(
+            "%s: %s: %d creations and %d deletions of %s were not seen within %d seconds; going on without",
+            self._controller.name,
+            "/".join(filter(None, key)),
+            entry.creations,
+            len(entry.deletions),
+            self._informer.resource.group_resource,
+            TIMEOUT_SECONDS,
+        )
+        self._controller.enqueue(key)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether a failed request certainly took no effect: the server said no.
+
+    After a broken connection, a timeout or an error of the server itself it may have.
+    """
+    return isinstance(error, StatusError) and error.code < 500 and error.code != 408

@@ -173,6 +173,20 @@ class Informer:
             return [obj for obj in objects if selector.matches(obj.get("metadata", {}).get("labels") or {})]
         return [obj for obj in objects if selector(obj)]
 
+    async def read_live(self, namespace: str | None = None) -> Objects:
+        """What the cache would hold if it were up to date: the server is asked, the cache stays as it is.
+
+        Raises StatusError and ConnectionFailed.
+        """
+        listing = await self._client.list(
+            self.resource,
+            namespace or self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            metadata_only=self._metadata_only,
+        )
+        return [self._transformed(self._typed(obj)) for obj in get_list(listing, "items")]
+
     def by_index(self, index: str, value: str) -> Objects:
         """The cached objects that `index` files under `value`."""
         return self._store.by_index(index, value)

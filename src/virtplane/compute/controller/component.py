@@ -88,11 +88,11 @@ def add_controllers(cluster: Cluster) -> None:
         VmiController,
     ):
         cluster.manager.add(part(cluster).controller)
+    snapshots = SnapshotController(cluster)
+    cluster.manager.add(snapshots.controller)
+    cluster.manager.add(snapshots.content_controller)
+    cluster.manager.add(RestoreController(cluster).controller)
     if {kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES} <= cluster.served:
-        snapshots = SnapshotController(cluster)
-        cluster.manager.add(snapshots.controller)
-        cluster.manager.add(snapshots.content_controller)
-        cluster.manager.add(RestoreController(cluster).controller)
         cluster.manager.add(CloneController(cluster).controller)
 
 

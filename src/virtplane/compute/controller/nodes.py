@@ -11,6 +11,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
+from kubecore.patch.guarded import same_object
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import pods
@@ -87,6 +88,7 @@ class NodeController:
 
     async def _fail(self, vmi: JsonObject, node: str) -> None:
         operations: list[JsonObject] = [
+            *same_object(vmi),
             {"op": "test", "path": "/status/phase", "value": get_str(vmi, "status", "phase")},
             {"op": "replace", "path": "/status/phase", "value": "Failed"},
             {"op": "add", "path": "/status/reason", "value": _REASON},

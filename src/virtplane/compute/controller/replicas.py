@@ -1,30 +1,9 @@
-"""What pools and replica sets have in common: counting, and waiting for what they asked for to be seen."""
+"""What pools and replica sets have in common: their status."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kubecore.json import JsonObject, deep_copy, get_bool, get_object
-from kubecore.objects import meta
-from kubecore.runtime import Expectations
 from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import owner_key
-
-Observe = Callable[[str, JsonObject | None, JsonObject], None]
-
-
-def observer(expected: Expectations, kind: str) -> Observe:
-    """An informer's handler that settles what owners of `kind` expect of the objects they control."""
-    owners = owner_key(kind)
-
-    def observe(event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in owners(new):
-            if event == "ADDED":
-                expected.creation_observed(key)
-            elif event == "DELETED" or meta.is_being_deleted(new):
-                expected.deletion_observed(key, meta.uid(new))
-
-    return observe
 
 
 def next_status(

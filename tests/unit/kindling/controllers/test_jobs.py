@@ -10,7 +10,8 @@ import pytest
 
 from kindling.controllers import cron_jobs, finished_jobs, job_plan, jobs
 from kindling.controllers.cron_jobs import BadSchedule, last_due, seconds_to_next
-from kubecore.json import JsonObject
+from kubecore.client import Request
+from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import CRON_JOBS, EVENTS, JOBS, PODS
 
 pytestmark = pytest.mark.looptime
@@ -65,6 +66,27 @@ async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Any) -> None:
         "Complete": ("True", "CompletionsReached"),
     }
     assert any(event["message"] == "Job completed" for event in cluster.api.list(EVENTS))
+
+
+async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Any) -> None:
+    cluster.api.put(JOBS, job())
+    pending = ["example.com/other"]
+
+    def add_finalizer(request: Request) -> None:
+        if request.method == "PATCH" and "/pods/" in request.path and b"finalizers" in (request.body or b""):
+            for name in pending[:]:
+                pending.remove(name)
+                pod = deep_copy(cluster.pods()[0])
+                pod["metadata"]["finalizers"].append(name)
+                cluster.api.put(PODS, pod)
+
+    async with cluster.running(jobs.set_up):
+        cluster.api.reactions.append(add_finalizer)
+        cluster.finish(cluster.pods()[0], "Succeeded")
+        await asyncio.sleep(2)
+    assert pending == []
+    assert cluster.pods()[0]["metadata"]["finalizers"] == ["example.com/other"]
+    assert cluster.api.get(JOBS, "j", "lab")["status"]["succeeded"] == 1
 
 
 async def test_a_job_that_runs_out_of_tries_fails(cluster: Any) -> None:

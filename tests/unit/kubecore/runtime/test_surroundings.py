@@ -1,4 +1,4 @@
-"""Expectations, components, health and logs."""
+"""Components, health and logs."""
 
 from __future__ import annotations
 
@@ -16,42 +16,11 @@ from kubecore.runtime import (
     Component,
     ComponentEnded,
     Context,
-    Expectations,
     Health,
     run_components,
     serve_health,
 )
-from kubecore.runtime.expectations import TIMEOUT_SECONDS
 from kubecore.runtime.logs import JsonFormatter, TextFormatter, set_up_logging
-
-KEY = ("lab", "rs")
-
-
-def test_expectations_hold_until_all_is_seen() -> None:
-    expectations = Expectations()
-    assert expectations.satisfied(KEY)
-    expectations.expect_creations(KEY, 2)
-    expectations.creation_observed(KEY)
-    assert not expectations.satisfied(KEY)
-    expectations.creation_observed(KEY)
-    assert expectations.satisfied(KEY)
-    expectations.expect_deletions(KEY, ["u1", "u2"])
-    expectations.deletion_observed(KEY, "u1")
-    expectations.deletion_observed(KEY, "u1")
-    assert not expectations.satisfied(KEY)
-    expectations.deletion_observed(KEY, "u2")
-    assert expectations.satisfied(KEY)
-
-
-def test_expectations_expire_and_can_be_forgotten() -> None:
-    clock = [0.0]
-    expectations = Expectations(lambda: clock[0])
-    expectations.expect_creations(KEY, 1)
-    clock[0] = TIMEOUT_SECONDS + 1
-    assert expectations.satisfied(KEY)
-    expectations.expect_creations(KEY, 1)
-    expectations.forget(KEY)
-    assert expectations.satisfied(KEY)
 
 
 @dataclass

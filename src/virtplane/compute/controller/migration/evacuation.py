@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.migration import backoff, phases
@@ -61,17 +61,21 @@ class EvacuationController:
         self.controller.watch(cluster.vmis, _node_keys)
         self.controller.watch(cluster.migrations, self._migration_keys)
         self.controller.depend(cluster.kubevirts)
+        self._expected = Expectations(self.controller, cluster.migrations, _evacuated_node)
 
     def _migration_keys(self, migration: JsonObject) -> list[Key]:
         vmi = self._cluster.vmis.get(meta.namespace(migration), get_str(migration, "spec", "vmiName"))
         return _node_keys(vmi) if vmi else []
 
     async def _reconcile(self, key: Key) -> Result:
+        if not await self._expected.settled(key):
+            return DONE
         node_name = key[1]
         settings = self._cluster.settings()
         taint = get_str(settings.migrations, "nodeDrainTaintKey")
         drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
         wait = 0.0
+        failure: StatusError | None = None
         for vmi in self._cluster.vmis.by_index("node", node_name):
             if not is_candidate(vmi, settings.eviction_strategy, drained=drained) or self._is_migrating(vmi):
                 continue
@@ -80,13 +84,17 @@ class EvacuationController:
                 wait = min(wait or remaining, remaining)
                 continue
             try:
-                created = await self._cluster.client.create(_KIND, evacuation(vmi))
+                with self._expected.creating(key):
+                    created = await self._cluster.client.create(_KIND, evacuation(vmi))
             except StatusError as error:
                 text = f"Error creating a Migration: {error.message}"
                 self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
+                failure = error
                 continue
             text = f"Created Migration {meta.name(created)}"
             self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+        if failure is not None:
+            raise failure  # the others have had their turn; this one is tried again, ever less often
         return RequeueAfter(wait) if wait else DONE
 
     def _migrations(self, vmi: JsonObject) -> list[JsonObject]:
@@ -94,6 +102,11 @@ class EvacuationController:
 
     def _is_migrating(self, vmi: JsonObject) -> bool:
         return any(not phases.is_finished(item) for item in self._migrations(vmi))
+
+
+def _evacuated_node(migration: JsonObject) -> list[Key]:
+    node = meta.annotations(migration).get(_ANNOTATION)
+    return [("", node)] if node else []
 
 
 def _node_keys(vmi: JsonObject) -> list[Key]:

@@ -6,10 +6,11 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, pods
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.launcherpod.inputs import RenderInputs
 from virtplane.compute.controller.migration import phases, policies, target
@@ -33,7 +34,6 @@ class MigrationController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._expected = Expectations()
         self._starting: set[Key] = set()
         """Migrations whose target is being made: they take room before their pods can be seen."""
         self.controller = Controller("virt-controller-migration", self._reconcile, workers=2)
@@ -49,7 +49,7 @@ class MigrationController:
         ):
             self.controller.depend(informer)
         self.controller.depend(cluster.informer(kinds.MIGRATION_POLICIES))
-        cluster.pods.add_handler(self._observe)
+        self._expected = Expectations(self.controller, cluster.pods, self._pod_keys)
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
         return [meta.key(item) for item in self._of_instance(vmi)]
@@ -61,12 +61,8 @@ class MigrationController:
         name = meta.annotations(pod).get("kubevirt.io/migrationJobName")
         return [(meta.namespace(pod), name)] if name else []
 
-    def _observe(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in self._pod_keys(new):
-            if event == "ADDED":
-                self._expected.creation_observed(key)
-
     async def _reconcile(self, key: Key) -> Result:
+        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         migration = self._cluster.migrations.get(*key)
         if migration is None:
             self._expected.forget(key)
@@ -77,7 +73,7 @@ class MigrationController:
         if vmi is None and not meta.is_being_deleted(migration):
             await self._delete(_KIND, migration)
         rejected, wait = "", 0.0
-        if vmi is not None and not phases.is_finished(migration) and self._expected.satisfied(key):
+        if vmi is not None and not phases.is_finished(migration) and may_act:
             rejected, wait = await self._sync(key, migration, vmi)
         await self._update(migration, vmi, rejected)
         if vmi is not None and phases.is_finished(migration):
@@ -152,11 +148,10 @@ class MigrationController:
         vmi = await self._set_runtime_user(vmi)
         node = self._cluster.nodes.get(None, get_str(vmi, "status", "nodeName"))
         pod = target.render_target(self._inputs(vmi, around.source), migration, node)
-        self._expected.expect_creations(key, 1)
         try:
-            created = await self._cluster.client.create(resources.PODS, pod)
+            with self._expected.creating(key):
+                created = await self._cluster.client.create(resources.PODS, pod)
         except StatusError as error:
-            self._expected.creation_observed(key)
             text = f"Error creating pod: {error.message}"
             self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
             return (error.message if "exceeded quota" in error.message else ""), wait
@@ -204,9 +199,7 @@ class MigrationController:
         return await self._patch_instance(vmi, new)
 
     async def _patch_instance(self, old: JsonObject, new: JsonObject) -> JsonObject:
-        patch = changes.guarded_patch(
-            old, new, ("metadata", "annotations"), ("metadata", "labels"), ("status",)
-        )
+        patch = guarded_patch(old, new, ("metadata", "annotations"), ("metadata", "labels"), ("status",))
         if not patch:
             return old
         return await self._cluster.client.patch(

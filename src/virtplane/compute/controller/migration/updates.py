@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster
@@ -64,8 +64,11 @@ class UpdateController:
         self.controller.watch(cluster.vmis)
         self.controller.watch(cluster.migrations, _instance_keys)
         self.controller.depend(cluster.kubevirts)
+        self._expected = Expectations(self.controller, cluster.migrations, _updated_instance)
 
     async def _reconcile(self, key: Key) -> Result:
+        if not await self._expected.settled(key):
+            return DONE
         vmi = self._cluster.vmis.get(*key)
         if vmi is None or get_str(vmi, "status", "phase") != "Running" or meta.is_being_deleted(vmi):
             return DONE
@@ -88,7 +91,8 @@ class UpdateController:
         if get_str(self._cluster.kubevirt(), "status", "phase") != "Deployed":
             return RequeueAfter(_RETRY_SECONDS)
         try:
-            created = await self._cluster.client.create(_KIND, update_migration(vmi))
+            with self._expected.creating(key):
+                created = await self._cluster.client.create(_KIND, update_migration(vmi))
         except StatusError as error:
             text = f"Error creating a Migration for automated workload update: {error.message}"
             self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
@@ -96,6 +100,10 @@ class UpdateController:
         text = f"Created Migration {meta.name(created)} for automated workload update"
         self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
         return RequeueAfter(_RETRY_SECONDS)
+
+
+def _updated_instance(migration: JsonObject) -> list[Key]:
+    return _instance_keys(migration) if _ANNOTATION in meta.annotations(migration) else []
 
 
 def _instance_keys(migration: JsonObject) -> list[Key]:

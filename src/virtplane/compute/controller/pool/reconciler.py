@@ -7,10 +7,10 @@ from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, replicas
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.pool import decisions
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
@@ -25,12 +25,11 @@ class PoolController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._pools = cluster.informer(_KIND)
-        self._expected = Expectations()
         self.controller = Controller("virt-controller-pool", self._reconcile, workers=2)
         self.controller.watch(self._pools)
         self.controller.watch(cluster.vms, owner_key(_KIND.kind))
         self.controller.watch(cluster.vmis, self._instance_keys)
-        cluster.vms.add_handler(replicas.observer(self._expected, _KIND.kind))
+        self._expected = Expectations(self.controller, cluster.vms, owner_key(_KIND.kind))
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
         vm = self._cluster.vms.get(*meta.key(vmi))
@@ -41,6 +40,7 @@ class PoolController:
         if pool is None:
             self._expected.forget(key)
             return DONE
+        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         own = self._cluster.vms.by_index("controller", meta.uid(pool))
         if meta.is_being_deleted(pool):
             await self._finish(pool, own)
@@ -54,7 +54,7 @@ class PoolController:
             if meta.is_being_deleted(vm):
                 await self._release(vm)
         failure: tuple[str, str] | None = None
-        if self._expected.satisfied(key):
+        if may_act:
             await self._store_revision(pool)
             found = self._cluster.revisions.by_index("controller", meta.uid(pool))
             revisions = {meta.name(item): item for item in found}
@@ -80,7 +80,7 @@ class PoolController:
         await self._patch(kinds.VIRTUAL_MACHINES, vm, new)
 
     async def _patch(self, kind: ResourceType, old: JsonObject, new: JsonObject) -> None:
-        operations = changes.guarded_patch(old, new, ("metadata",))
+        operations = guarded_patch(old, new, ("metadata",))
         try:
             await self._cluster.client.patch(
                 kind, meta.name(old), operations, meta.namespace(old), type="json"
@@ -115,13 +115,12 @@ class PoolController:
     async def _apply(self, key: Key, pool: JsonObject, step: Step) -> tuple[str, str] | None:
         recorder = self._cluster.recorder
         for number in step.create:
-            self._expected.expect_creations(key, 1)
             try:
-                created = await self._cluster.client.create(
-                    kinds.VIRTUAL_MACHINES, decisions.new_machine(pool, number)
-                )
+                with self._expected.creating(key):
+                    created = await self._cluster.client.create(
+                        kinds.VIRTUAL_MACHINES, decisions.new_machine(pool, number)
+                    )
             except StatusError as error:
-                self._expected.creation_observed(key)
                 recorder.event(pool, "Warning", "FailedCreate", f"Error creating VM: {error.message}")
                 return "FailedScaleOut", f"Error creating VM: {error.message}"
             text = f"Created VM {meta.namespace(created)}/{meta.name(created)}"
@@ -139,13 +138,12 @@ class PoolController:
         return None
 
     async def _delete(self, key: Key, pool: JsonObject, vm: JsonObject) -> tuple[str, str] | None:
-        self._expected.expect_deletions(key, [meta.uid(vm)])
         try:
-            await self._cluster.client.delete(
-                kinds.VIRTUAL_MACHINES, meta.name(vm), meta.namespace(vm), uid=meta.uid(vm)
-            )
+            with self._expected.deleting(key, meta.uid(vm)):
+                await self._cluster.client.delete(
+                    kinds.VIRTUAL_MACHINES, meta.name(vm), meta.namespace(vm), uid=meta.uid(vm)
+                )
         except StatusError as error:
-            self._expected.deletion_observed(key, meta.uid(vm))
             if is_not_found(error):
                 return None
             text = f"Error deleting VM {meta.name(vm)}: {error.message}"

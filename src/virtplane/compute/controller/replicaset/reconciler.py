@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import replicas
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.replicaset import decisions
 
@@ -24,11 +24,10 @@ class ReplicaSetController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._sets = cluster.informer(_KIND)
-        self._expected = Expectations()
         self.controller = Controller("virt-controller-vmirs", self._reconcile, workers=2)
         self.controller.watch(self._sets)
         self.controller.watch(cluster.vmis, self._instance_keys)
-        cluster.vmis.add_handler(replicas.observer(self._expected, _KIND.kind))
+        self._expected = Expectations(self.controller, cluster.vmis, owner_key(_KIND.kind))
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
         owned = list(owner_key(_KIND.kind)(vmi))
@@ -44,9 +43,10 @@ class ReplicaSetController:
             return DONE
         if await self._cluster.mark_observed(_KIND, replica_set, {"spec": _WRITTEN_SPEC}):
             return DONE
+        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         instances = await self._claim(replica_set)
         failure: tuple[str, str] | None = None
-        if self._expected.satisfied(key):
+        if may_act:
             failure = await self._apply(key, replica_set, decisions.next_step(replica_set, instances))
         await self._update_status(replica_set, instances, failure)
         return RequeueAfter(_RETRY_SECONDS) if failure else DONE
@@ -70,21 +70,25 @@ class ReplicaSetController:
         return own
 
     async def _set_owners(self, vmi: JsonObject, owners: list[JsonObject]) -> None:
-        patch = {"metadata": {"uid": meta.uid(vmi), "ownerReferences": owners or None}}
+        new = deep_copy(vmi)
+        new["metadata"]["ownerReferences"] = owners
         await self._cluster.client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), patch, meta.namespace(vmi), type="merge"
+            kinds.VIRTUAL_MACHINE_INSTANCES,
+            meta.name(vmi),
+            guarded_patch(vmi, new, ("metadata",)),
+            meta.namespace(vmi),
+            type="json",
         )
 
     async def _apply(self, key: Key, replica_set: JsonObject, step: decisions.Step) -> tuple[str, str] | None:
         recorder = self._cluster.recorder
         for _ in range(step.create):
-            self._expected.expect_creations(key, 1)
             try:
-                created = await self._cluster.client.create(
-                    kinds.VIRTUAL_MACHINE_INSTANCES, decisions.new_instance(replica_set)
-                )
+                with self._expected.creating(key):
+                    created = await self._cluster.client.create(
+                        kinds.VIRTUAL_MACHINE_INSTANCES, decisions.new_instance(replica_set)
+                    )
             except StatusError as error:
-                self._expected.creation_observed(key)
                 text = f"Error creating virtual machine instance: {error.message}"
                 recorder.event(replica_set, "Warning", "FailedCreate", text)
                 return "FailedCreate", error.message
@@ -92,13 +96,15 @@ class ReplicaSetController:
             text = f"Started the virtual machine by creating the new virtual machine instance {name}"
             recorder.event(replica_set, "Normal", "SuccessfulCreate", text)
         for vmi in step.delete:
-            self._expected.expect_deletions(key, [meta.uid(vmi)])
             try:
-                await self._cluster.client.delete(
-                    kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi), uid=meta.uid(vmi)
-                )
+                with self._expected.deleting(key, meta.uid(vmi)):
+                    await self._cluster.client.delete(
+                        kinds.VIRTUAL_MACHINE_INSTANCES,
+                        meta.name(vmi),
+                        meta.namespace(vmi),
+                        uid=meta.uid(vmi),
+                    )
             except StatusError as error:
-                self._expected.deletion_observed(key, meta.uid(vmi))
                 if is_not_found(error):
                     continue
                 text = f"Error deleting virtual machine instance {meta.name(vmi)}: {error.message}"

@@ -6,9 +6,10 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, conditions
+from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.snapshot import decisions, restoring
 
@@ -25,20 +26,25 @@ class _Fails(Exception):
 
 
 class RestoreController:
-    """Reconciles VirtualMachineRestores."""
+    """Reconciles VirtualMachineRestores.
+
+    Where the cluster serves no volume snapshots (any more), nothing is restored; what is deleted is let go.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._restores = cluster.informer(_KIND)
         self._snapshots = cluster.informer(kinds.VIRTUAL_MACHINE_SNAPSHOTS)
         self._contents = cluster.informer(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS)
-        self._volumes = cluster.informer(kinds.VOLUME_SNAPSHOTS)
+        self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
         self.controller = Controller("virt-controller-vmrestore", self._reconcile, workers=2)
         self.controller.watch(self._restores)
         self.controller.watch(cluster.vms, self._machine_keys)
         self.controller.watch(cluster.claims, _claim_keys)
-        for informer in (self._snapshots, self._contents, self._volumes, cluster.vmis):
+        for informer in (self._snapshots, self._contents, cluster.vmis):
             self.controller.depend(informer)
+        if self._volumes is not None:
+            self.controller.depend(self._volumes)
         self.controller.depend(cluster.informer(resources.STORAGE_CLASSES))
 
     def _machine_keys(self, vm: JsonObject) -> list[Key]:
@@ -58,6 +64,8 @@ class RestoreController:
             await self._unlock(restore, vm)
             if meta.is_being_deleted(restore):
                 await self._set_finalizer(restore, present=False)
+            return DONE
+        if self._volumes is None:
             return DONE
         if not meta.has_finalizer(restore, restoring.FINALIZER):
             await self._set_finalizer(restore, present=True)
@@ -138,8 +146,10 @@ class RestoreController:
             return
         if holder or get_object(vm, "status").get("snapshotInProgress"):
             raise _Waits("Waiting for target to be ready")
-        operation = {"op": "add", "path": "/status/restoreInProgress", "value": meta.name(restore)}
-        await self._patch_vm(vm, [operation])
+        held = deep_copy(vm)
+        held.setdefault("status", {})["restoreInProgress"] = meta.name(restore)
+        # At this very version: a snapshot may be taking hold of the machine by another field.
+        await self._patch_vm(vm, [*same_version(vm), *guarded_patch(vm, held, ("status",))])
         raise _Waits("Initializing VirtualMachineRestore")
 
     async def _wait_for_stop(self, restore: JsonObject, vm: JsonObject) -> None:
@@ -161,10 +171,10 @@ class RestoreController:
         raise _Waits(text)
 
     async def _create_claims(self, restore: JsonObject, items: list[restoring.RestoredVolume]) -> None:
-        claims = self._cluster.claims_of(meta.namespace(restore))
+        claims, volumes = self._cluster.claims_of(meta.namespace(restore)), self._volumes
         missing = [item for item in items if item.claim not in claims]
         for item in missing:
-            source = self._volumes.get(meta.namespace(restore), item.volume_snapshot)
+            source = volumes.get(meta.namespace(restore), item.volume_snapshot) if volumes else None
             try:
                 await self._cluster.client.create(
                     resources.PERSISTENT_VOLUME_CLAIMS, restoring.new_claim(restore, item, source)
@@ -200,6 +210,7 @@ class RestoreController:
             return
         path = "/status/restoreInProgress"
         operations: list[JsonObject] = [
+            *same_object(vm),
             {"op": "test", "path": path, "value": meta.name(restore)},
             {"op": "remove", "path": path},
         ]
@@ -221,7 +232,7 @@ class RestoreController:
             meta.add_finalizer(new, restoring.FINALIZER)
         elif not meta.remove_finalizer(new, restoring.FINALIZER):
             return
-        operations = changes.guarded_patch(restore, new, ("metadata",))
+        operations = guarded_patch(restore, new, ("metadata",))
         await self._cluster.client.patch(
             _KIND, meta.name(restore), operations, meta.namespace(restore), type="json"
         )

@@ -6,10 +6,11 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, conditions
+from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.snapshot import decisions
 
@@ -20,22 +21,29 @@ _BUSY = ("snapshotInProgress", "restoreInProgress")
 
 
 class SnapshotController:
-    """Reconciles VirtualMachineSnapshots and VirtualMachineSnapshotContents."""
+    """Reconciles VirtualMachineSnapshots and VirtualMachineSnapshotContents.
+
+    Where the cluster serves no volume snapshots (any more), nothing is taken, but what is deleted is let go.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._snapshots = cluster.informer(_SNAPSHOTS)
         self._contents = cluster.informer(_CONTENTS)
-        self._volumes = cluster.informer(kinds.VOLUME_SNAPSHOTS)
-        self._classes = cluster.informer(kinds.VOLUME_SNAPSHOT_CLASSES)
+        self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
+        self._classes = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
         self.controller = Controller("virt-controller-vmsnapshot", self._reconcile, workers=2)
         self.controller.watch(self._snapshots)
         self.controller.watch(self._contents, _snapshot_keys)
         self.controller.watch(cluster.vms, self._machine_keys)
         self.content_controller = Controller("virt-controller-vmsnapshotcontent", self._reconcile_content)
         self.content_controller.watch(self._contents)
-        self.content_controller.watch(self._volumes, owner_key(_CONTENTS.kind))
-        for informer in (self._classes, cluster.claims, cluster.informer(resources.STORAGE_CLASSES)):
+        self.content_controller.watch(self._snapshots, _content_keys)
+        if self._volumes is not None:
+            self.content_controller.watch(self._volumes, owner_key(_CONTENTS.kind))
+        if self._classes is not None:
+            self.content_controller.depend(self._classes)
+        for informer in (cluster.claims, cluster.informer(resources.STORAGE_CLASSES)):
             self.content_controller.depend(informer)
             self.controller.depend(informer)
         self.controller.depend(cluster.revisions)
@@ -53,6 +61,8 @@ class SnapshotController:
         content = self._contents.get(key[0], decisions.content_name(snapshot))
         if meta.is_being_deleted(snapshot):
             return await self._finish(snapshot, vm, content)
+        if self._volumes is None or self._classes is None:
+            return DONE
         if not meta.has_finalizer(snapshot, decisions.SNAPSHOT_FINALIZER):
             new = deep_copy(snapshot)
             meta.add_finalizer(new, decisions.SNAPSHOT_FINALIZER)
@@ -76,15 +86,18 @@ class SnapshotController:
         if content is not None and not keeps:
             if not meta.is_being_deleted(content):
                 await self._delete(_CONTENTS, content)
-            if meta.has_finalizer(content, decisions.CONTENT_FINALIZER):
-                new = deep_copy(content)
-                meta.remove_finalizer(new, decisions.CONTENT_FINALIZER)
-                await self._patch_metadata(_CONTENTS, content, new)
+            await self._release_content(content)
         if meta.has_finalizer(snapshot, decisions.SNAPSHOT_FINALIZER):
             new = deep_copy(snapshot)
             meta.remove_finalizer(new, decisions.SNAPSHOT_FINALIZER)
             await self._patch_metadata(_SNAPSHOTS, snapshot, new)
         return DONE
+
+    async def _release_content(self, content: JsonObject) -> None:
+        if meta.has_finalizer(content, decisions.CONTENT_FINALIZER):
+            new = deep_copy(content)
+            meta.remove_finalizer(new, decisions.CONTENT_FINALIZER)
+            await self._patch_metadata(_CONTENTS, content, new)
 
     async def _lock(self, snapshot: JsonObject, vm: JsonObject) -> bool:
         """Holds the VM still; False while somebody else does, or it is on its way."""
@@ -95,8 +108,11 @@ class SnapshotController:
         if meta.is_being_deleted(vm) or any(holder != meta.name(snapshot) for holder in holders):
             return False
         if not holders:
-            operation = {"op": "add", "path": "/status/snapshotInProgress", "value": meta.name(snapshot)}
-            await self._patch(kinds.VIRTUAL_MACHINES, vm, [operation], "status")
+            locked = deep_copy(vm)
+            locked.setdefault("status", {})["snapshotInProgress"] = meta.name(snapshot)
+            # At this very version: a restore may be taking hold of the machine by another field.
+            operations = [*same_version(vm), *guarded_patch(vm, locked, ("status",))]
+            await self._patch(kinds.VIRTUAL_MACHINES, vm, operations, "status")
         elif not meta.has_finalizer(vm, decisions.SOURCE_FINALIZER):
             new = deep_copy(vm)
             meta.add_finalizer(new, decisions.SOURCE_FINALIZER)
@@ -112,6 +128,7 @@ class SnapshotController:
             await self._patch_metadata(kinds.VIRTUAL_MACHINES, vm, new)
         path = "/status/snapshotInProgress"
         operations: list[JsonObject] = [
+            *same_object(vm),
             {"op": "test", "path": path, "value": meta.name(snapshot)},
             {"op": "remove", "path": path},
         ]
@@ -205,12 +222,19 @@ class SnapshotController:
 
     async def _reconcile_content(self, key: Key) -> Result:
         content = self._contents.get(*key)
-        if content is None or meta.is_being_deleted(content):
+        if content is None:
+            return DONE
+        if meta.is_being_deleted(content):
+            snapshot = self._snapshots.get(key[0], get_str(content, "spec", "virtualMachineSnapshotName"))
+            if snapshot is None or meta.is_being_deleted(snapshot):
+                await self._release_content(content)
+            return DONE
+        if self._volumes is None or self._classes is None:
             return DONE
         found = {meta.name(item): item for item in self._volumes.list(key[0])}
         problem = ""
         if not get_object(content, "status").get("creationTime"):
-            problem = await self._create_volume_snapshots(content, found)
+            problem = await self._create_volume_snapshots(content, found, self._classes.list())
         status = decisions.content_status(content, found)
         if problem:
             status["error"] = {"time": times.now_rfc3339(), "message": problem}
@@ -220,7 +244,9 @@ class SnapshotController:
             await self._cluster.client.update(_CONTENTS, {**content, "status": status}, subresource="status")
         return RequeueAfter(_RETRY_SECONDS) if problem else DONE
 
-    async def _create_volume_snapshots(self, content: JsonObject, found: dict[str, JsonObject]) -> str:
+    async def _create_volume_snapshots(
+        self, content: JsonObject, found: dict[str, JsonObject], classes: list[JsonObject]
+    ) -> str:
         """Creates what is missing; a running guest with an agent is frozen meanwhile. Gives a problem."""
         missing = [
             backup
@@ -235,13 +261,18 @@ class SnapshotController:
         for backup in missing:
             name = get_str(backup, "persistentVolumeClaim", "spec", "storageClassName")
             driver = get_str(storage.get(None, name), "provisioner")
-            chosen = decisions.snapshot_class(driver, self._classes.list())
+            chosen = decisions.snapshot_class(driver, classes)
             if not chosen:
                 return f"couldn't find VolumeSnapshotClass for {name}"
             planned.append(decisions.volume_snapshot(content, backup, chosen))
         await self._freeze(content, "freeze")
         for volume in planned:
-            created = await self._cluster.client.create(kinds.VOLUME_SNAPSHOTS, volume)
+            try:
+                created = await self._cluster.client.create(kinds.VOLUME_SNAPSHOTS, volume)
+            except StatusError as error:
+                if not is_already_exists(error):  # made before, and not in the cache yet
+                    raise
+                continue
             found[meta.name(created)] = created
             text = f"Successfully created VolumeSnapshot {meta.name(created)}"
             self._cluster.recorder.event(content, "Normal", "SuccessfulVolumeSnapshotCreate", text)
@@ -281,7 +312,7 @@ class SnapshotController:
                 raise
 
     async def _patch_metadata(self, kind: ResourceType, old: JsonObject, new: JsonObject) -> None:
-        await self._patch(kind, old, changes.guarded_patch(old, new, ("metadata",)))
+        await self._patch(kind, old, guarded_patch(old, new, ("metadata",)))
 
     async def _delete(self, kind: ResourceType, obj: JsonObject) -> None:
         try:
@@ -293,6 +324,10 @@ class SnapshotController:
 
 def _snapshot_keys(content: JsonObject) -> list[Key]:
     return [(meta.namespace(content), get_str(content, "spec", "virtualMachineSnapshotName"))]
+
+
+def _content_keys(snapshot: JsonObject) -> list[Key]:
+    return [(meta.namespace(snapshot), decisions.content_name(snapshot))]
 
 
 def _without_time(status: JsonObject) -> JsonObject:

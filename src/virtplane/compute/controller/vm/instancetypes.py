@@ -8,6 +8,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.vm.status import SyncError
@@ -113,7 +114,7 @@ class InstancetypeSync:
             return error
         set_defaults(template["spec"], self._cluster.settings())
         operations: list[JsonObject] = [
-            {"op": "test", "path": "/spec/template", "value": get_object(vm, "spec", "template")},
+            *same_version(vm),  # the answer's version is what the status is written with
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
         for name in references.FIELDS:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.patch.guarded import replacing
 from virtplane.compute.controller import amounts, conditions
 from virtplane.compute.controller.amounts import GI, MI
 from virtplane.compute.controller.vm.status import SyncError
@@ -40,13 +41,8 @@ def _is_migrating(vmi: JsonObject) -> bool:
 
 
 def _replace(update: Update, vmi: JsonObject, path: tuple[str, ...], value: object) -> None:
-    parent = get_object(vmi, *path[:-1])
-    pointer = "/" + "/".join(path)
-    if path[-1] in parent:
-        update.operations.append({"op": "test", "path": pointer, "value": parent[path[-1]]})
-        update.operations.append({"op": "replace", "path": pointer, "value": value})
-    else:
-        update.operations.append({"op": "add", "path": pointer, "value": value})
+    before = get_object(vmi, *path[:-1]).get(path[-1])
+    update.operations.append(replacing(update.operations, "/" + "/".join(path), before, value))
 
 
 def _cpu(vm: JsonObject, vmi: JsonObject, update: Update, ratio: int) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_already_exists, is_not_found
+from kubecore.errors import StatusError, is_already_exists, is_lost_race, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, conditions
+from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.vm import (
     datavolumes,
@@ -41,7 +42,6 @@ class VmController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client = cluster.client
-        self._expected = Expectations()
         self._types = instancetypes.InstancetypeSync(cluster)
         self.controller = Controller("virt-controller-vm", self._reconcile, workers=4)
         self.controller.watch(cluster.vms)
@@ -56,14 +56,7 @@ class VmController:
             optional = cluster.optional(kind)
             if optional is not None:
                 self.controller.depend(optional)
-        cluster.vmis.add_handler(self._observe_vmi)
-
-    def _observe_vmi(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in owner_key("VirtualMachine")(new):
-            if event == "ADDED":
-                self._expected.creation_observed(key)
-            elif event == "DELETED" or meta.is_being_deleted(new):
-                self._expected.deletion_observed(key, meta.uid(new))
+        self._expected = Expectations(self.controller, cluster.vmis, owner_key("VirtualMachine"))
 
     def _vmi_keys(self, vmi: JsonObject) -> list[Key]:
         return [meta.key(vmi)]
@@ -76,6 +69,7 @@ class VmController:
         return [*self._claim_keys(data_volume), *owner_key("VirtualMachine")(data_volume)]
 
     async def _reconcile(self, key: Key) -> Result:
+        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         vm = self._cluster.vms.get(*key)
         if vm is None:
             self._expected.forget(key)
@@ -86,10 +80,12 @@ class VmController:
         error: SyncError | None = None
         new = deep_copy(vm)
         wait = 0.0
-        if self._expected.satisfied(key):
+        if may_act:
             try:
                 error, wait = await self._sync(key, new, vmi)
             except StatusError as failure:
+                if is_lost_race(failure):
+                    raise
                 error = SyncError("FailedUpdateError", failure.message)
             except strategy.StrategyError as failure:
                 error = SyncError("FailedCreate", str(failure))
@@ -109,10 +105,15 @@ class VmController:
             return vmi
         if meta.controller_of(vmi) is not None or meta.is_being_deleted(vmi) or meta.is_being_deleted(vm):
             return None
-        references = [*meta.owner_references(vmi), meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)]
-        patch = {"metadata": {"uid": meta.uid(vmi), "ownerReferences": references}}
+        new = deep_copy(vmi)
+        owner = meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)
+        new["metadata"]["ownerReferences"] = [*meta.owner_references(vmi), owner]
         return await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), patch, meta.namespace(vmi), type="merge"
+            kinds.VIRTUAL_MACHINE_INSTANCES,
+            meta.name(vmi),
+            guarded_patch(vmi, new, ("metadata",)),
+            meta.namespace(vmi),
+            type="json",
         )
 
     async def _sync(self, key: Key, vm: JsonObject, vmi: JsonObject | None) -> tuple[SyncError | None, float]:
@@ -120,8 +121,7 @@ class VmController:
         if meta.is_being_deleted(vm):
             return await self._finish(key, vm, vmi), 0.0
         if not meta.has_finalizer(vm, VM_FINALIZER):
-            patched = await self._patch(vm, [_finalizer_operation(vm)])
-            vm["metadata"] = patched["metadata"]
+            await self._set_finalizer(vm, present=True)
         if vmi is not None:
             await self._sync_generation(vm, vmi)
         error = await self._types.sync(vm)
@@ -142,11 +142,21 @@ class VmController:
                 return await self._stop(key, vm, vmi)
             return None
         if meta.has_finalizer(vm, VM_FINALIZER):
-            new = deep_copy(vm)
-            meta.remove_finalizer(new, VM_FINALIZER)
-            patched = await self._patch(vm, changes.guarded_patch(vm, new, ("metadata",)))
-            vm["metadata"] = patched["metadata"]
+            await self._set_finalizer(vm, present=False)
         return None
+
+    async def _set_finalizer(self, vm: JsonObject, *, present: bool) -> None:
+        """Sets or removes the finalizer, in `vm` too.
+
+        The patch is bound to the version that `vm` was read at. Without that the answer's version could
+        cover writes that `vm` does not hold (a request to start, say), and writing its status with that
+        version would undo them.
+        """
+        new = deep_copy(vm)
+        (meta.add_finalizer if present else meta.remove_finalizer)(new, VM_FINALIZER)
+        operations = [*same_version(vm), *guarded_patch(vm, new, ("metadata",))]
+        patched = await self._patch(vm, operations)
+        vm["metadata"] = patched["metadata"]
 
     async def _patch(self, vm: JsonObject, operations: list[JsonObject]) -> JsonObject:
         return await self._client.patch(
@@ -215,13 +225,12 @@ class VmController:
         return None
 
     async def _stop(self, key: Key, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
-        self._expected.expect_deletions(key, [meta.uid(vmi)])
         try:
-            await self._client.delete(
-                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi), uid=meta.uid(vmi)
-            )
+            with self._expected.deleting(key, meta.uid(vmi)):
+                await self._client.delete(
+                    kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi), uid=meta.uid(vmi)
+                )
         except StatusError as error:
-            self._expected.deletion_observed(key, meta.uid(vmi))
             if is_not_found(error):
                 return None
             text = f"Error deleting virtual machine instance {meta.name(vmi)}: {error.message}"
@@ -240,11 +249,10 @@ class VmController:
             self._cluster.recorder.event(vm, "Warning", "FailedCreate", _creation_failure(error.message))
             return error
         await self._store_revision(vm)
-        self._expected.expect_creations(key, 1)
         try:
-            await self._client.create(kinds.VIRTUAL_MACHINE_INSTANCES, instance)
+            with self._expected.creating(key):
+                await self._client.create(kinds.VIRTUAL_MACHINE_INSTANCES, instance)
         except StatusError as failure:
-            self._expected.creation_observed(key)
             text = _creation_failure(failure.message)
             self._cluster.recorder.event(vm, "Warning", "FailedCreate", text)
             return SyncError("FailedCreate", failure.message)
@@ -381,7 +389,7 @@ class VmController:
             return
         new = deep_copy(vmi)
         meta.remove_finalizer(new, VM_FINALIZER)
-        operations = changes.guarded_patch(vmi, new, ("metadata",))
+        operations = guarded_patch(vmi, new, ("metadata",))
         try:
             await self._patch_instance(vmi, operations)
         except StatusError as error:
@@ -389,20 +397,13 @@ class VmController:
                 raise
 
 
-def _finalizer_operation(vm: JsonObject) -> JsonObject:
-    if meta.finalizers(vm):
-        return {"op": "add", "path": "/metadata/finalizers/-", "value": VM_FINALIZER}
-    return {"op": "add", "path": "/metadata/finalizers", "value": [VM_FINALIZER]}
-
-
 def _strategy_operations(vm: JsonObject, new_strategy: str) -> list[JsonObject]:
-    spec = get_object(vm, "spec")
-    if get_str(spec, "runStrategy"):
-        return [
-            {"op": "test", "path": "/spec/runStrategy", "value": spec["runStrategy"]},
-            {"op": "replace", "path": "/spec/runStrategy", "value": new_strategy},
-        ]
-    return [{"op": "add", "path": "/spec/running", "value": new_strategy == "Always"}]
+    new = deep_copy(vm)
+    if get_str(vm, "spec", "runStrategy"):
+        new["spec"]["runStrategy"] = new_strategy
+    else:
+        new["spec"]["running"] = new_strategy == "Always"
+    return guarded_patch(vm, new, ("spec",))
 
 
 def _require_restart(known: list[JsonObject], message: str) -> None:

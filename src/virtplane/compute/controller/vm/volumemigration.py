@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster
@@ -139,27 +140,27 @@ async def _patch(
     moved: list[JsonObject] | None,
     cancellation: str,
 ) -> None:
-    operations: list[JsonObject] = [
-        {"op": "test", "path": "/spec/volumes", "value": get_list(vmi, "spec", "volumes")},
-        {"op": "replace", "path": "/spec/volumes", "value": volumes},
-    ]
-    known = [dict(item) for item in meta.conditions(vmi)]
+    new = deep_copy(vmi)
+    new["spec"]["volumes"] = volumes
+    status = new.setdefault("status", {})
     if moved is None:
-        operations.append({"op": "remove", "path": "/status/migratedVolumes"})
-        conditions.put(known, conditions.new_condition("VolumesChange", "False", cancellation))
+        status.pop("migratedVolumes", None)
+        condition = conditions.new_condition("VolumesChange", "False", cancellation)
     else:
-        operations.append({"op": "add", "path": "/status/migratedVolumes", "value": moved})
-        conditions.put(known, conditions.new_condition("VolumesChange", "True", message="migrate volumes"))
-    operations.append({"op": "add", "path": "/status/conditions", "value": known})
-    await cluster.client.patch(
-        kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), operations, meta.namespace(vmi), type="json"
-    )
+        status["migratedVolumes"] = moved
+        condition = conditions.new_condition("VolumesChange", "True", message="migrate volumes")
+    conditions.put(status.setdefault("conditions", []), condition)
+    await _write(cluster, vmi, new)
 
 
 async def _mark(cluster: Cluster, vmi: JsonObject, condition: JsonObject) -> None:
-    known = [dict(item) for item in meta.conditions(vmi)]
-    if conditions.put(known, condition):
-        operation = {"op": "add", "path": "/status/conditions", "value": known}
-        await cluster.client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), [operation], meta.namespace(vmi), type="json"
-        )
+    new = deep_copy(vmi)
+    if conditions.put(new.setdefault("status", {}).setdefault("conditions", []), condition):
+        await _write(cluster, vmi, new)
+
+
+async def _write(cluster: Cluster, old: JsonObject, new: JsonObject) -> None:
+    operations = guarded_patch(old, new, ("spec",), ("status",))
+    await cluster.client.patch(
+        kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(old), operations, meta.namespace(old), type="json"
+    )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_forbidden, is_not_found
+from kubecore.errors import StatusError, is_forbidden, is_lost_race, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
+from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import changes, conditions, pods
+from virtplane.compute.controller import conditions, pods
 from virtplane.compute.controller.cluster import Cluster, owner_key
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
@@ -32,7 +33,6 @@ class VmiController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._client = cluster.client
-        self._expected = Expectations()
         self.controller = Controller("virt-controller-vmi", self._reconcile, workers=4)
         self.controller.watch(cluster.vmis)
         self.controller.watch(cluster.pods, self._pod_keys)
@@ -47,14 +47,7 @@ class VmiController:
             cluster.migrations,
         ):
             self.controller.depend(informer)
-        cluster.pods.add_handler(self._observe_pod)
-
-    def _observe_pod(self, event: str, old: JsonObject | None, new: JsonObject) -> None:
-        for key in owner_key("VirtualMachineInstance")(new):
-            if event == "ADDED":
-                self._expected.creation_observed(key)
-            elif event == "DELETED" or meta.is_being_deleted(new):
-                self._expected.deletion_observed(key, meta.uid(new))
+        self._expected = Expectations(self.controller, cluster.pods, owner_key("VirtualMachineInstance"))
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
         if pods.is_attachment(pod):
@@ -67,6 +60,7 @@ class VmiController:
         return [meta.key(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
 
     async def _reconcile(self, key: Key) -> Result:
+        may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         vmi = self._cluster.vmis.get(*key)
         if vmi is None:
             self._expected.forget(key)
@@ -77,10 +71,12 @@ class VmiController:
         storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
         own = self._pods(vmi)
         error: SyncError | None = None
-        if self._expected.satisfied(key):
+        if may_act:
             try:
                 error = await self._sync(key, vmi, own, storage)
             except StatusError as failure:
+                if is_lost_race(failure):
+                    raise
                 error = SyncError("FailedCreate", failure.message)
                 if not is_forbidden(failure):
                     logger.warning("instance %s/%s: %s", *key, failure.message)
@@ -165,10 +161,12 @@ class VmiController:
         return SyncError("FailedPvcNotFound", text, shows_unschedulable=True, retries=False)
 
     async def _set_hints(self, vmi: JsonObject, hints: JsonObject) -> JsonObject:
-        operation = {"op": "add", "path": "/status/topologyHints", "value": hints}
+        new = deep_copy(vmi)
+        new.setdefault("status", {})["topologyHints"] = hints
+        operations = guarded_patch(vmi, new, ("status",))
         name, namespace = meta.name(vmi), meta.namespace(vmi)
         return await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, name, [operation], namespace, type="json"
+            kinds.VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json"
         )
 
     async def _provision(
@@ -181,11 +179,10 @@ class VmiController:
         return await self._create(key, vmi, rendered)
 
     async def _create(self, key: Key, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
-        self._expected.expect_creations(key, 1)
         try:
-            created = await self._client.create(resources.PODS, pod)
+            with self._expected.creating(key):
+                created = await self._client.create(resources.PODS, pod)
         except StatusError as error:
-            self._expected.creation_observed(key)
             self._event(vmi, "Warning", "FailedCreate", f"Error creating pod: {error.message}")
             if "violates PodSecurity" in error.message:
                 text = (
@@ -202,17 +199,16 @@ class VmiController:
         for pod in doomed:
             if meta.is_being_deleted(pod):
                 continue
-            self._expected.expect_deletions(key, [meta.uid(pod)])
             try:
-                await self._client.delete(
-                    resources.PODS,
-                    meta.name(pod),
-                    meta.namespace(pod),
-                    uid=meta.uid(pod),
-                    grace_period_seconds=grace,
-                )
+                with self._expected.deleting(key, meta.uid(pod)):
+                    await self._client.delete(
+                        resources.PODS,
+                        meta.name(pod),
+                        meta.namespace(pod),
+                        uid=meta.uid(pod),
+                        grace_period_seconds=grace,
+                    )
             except StatusError as error:
-                self._expected.deletion_observed(key, meta.uid(pod))
                 if not is_not_found(error) and error.code != 409:
                     text = f"Failed to delete virtual machine pod {meta.name(pod)}"
                     self._event(vmi, "Warning", "FailedDelete", text)
@@ -231,7 +227,7 @@ class VmiController:
                 meta.set_label(new, label, meta.labels(vmi).get(label))
         is_evacuating = bool(get_str(vmi, "status", "evacuationNodeName"))
         meta.set_annotation(new, _EVICTION_ANNOTATION, "kubevirt" if is_evacuating else None)
-        patch = changes.guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))
+        patch = guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))
         name, namespace = meta.name(pod), meta.namespace(pod)
         if patch:
             await self._client.patch(resources.PODS, name, patch, namespace, type="json")
@@ -262,7 +258,7 @@ class VmiController:
         name, namespace = meta.name(vmi), meta.namespace(vmi)
         try:
             if phases.phase_of(vmi) in ("Scheduled", "Running") and not phases.is_final(new):
-                patch = changes.guarded_patch(vmi, new, ("metadata", "labels"), ("status",))
+                patch = guarded_patch(vmi, new, ("metadata", "labels"), ("status",))
                 await self._client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, patch, namespace, type="json")
             else:
                 await self._client.update(kinds.VIRTUAL_MACHINE_INSTANCES, new)

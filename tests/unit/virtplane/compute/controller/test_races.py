@@ -1,0 +1,211 @@
+"""Somebody else writes between what a controller reads and what it writes; requests are refused; kinds go."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from tests.support.controllers import running_controllers, until
+
+from kubecore import resources
+from kubecore.client import Request
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_list, get_object
+from kubecore.objects import meta
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.snapshot import decisions, restoring
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_VMS, _VMIS = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES
+_MIGRATIONS = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+
+
+@asynccontextmanager
+async def _running(server: MemoryApi) -> AsyncIterator[None]:
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
+        yield
+
+
+def _server() -> MemoryApi:
+    return MemoryApi(_KINDS, whole=[_VMIS])
+
+
+def _vm(**spec: Any) -> JsonObject:
+    template = {"spec": {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}}}
+    metadata = {"name": "vm", "namespace": "ns", "generation": 1}
+    return {"metadata": metadata, "spec": {"template": template, **spec}}
+
+
+def _before_first(server: MemoryApi, method: str, plural: str, act: Callable[[], None]) -> None:
+    """Do something just before the server carries out the first such request."""
+    is_done = False
+
+    def reaction(request: Request) -> None:
+        nonlocal is_done
+        if not is_done and request.method == method and f"/{plural}/" in request.path:
+            is_done = True
+            act()
+
+    server.reactions.append(reaction)
+
+
+async def test_a_request_to_start_survives_the_first_writes_of_the_controller() -> None:
+    """The request comes while the controller sets its finalizer on what it knows of the machine."""
+    server = _server()
+    observed = {f"kubevirt.io/{name}-observed-api-version": "v1" for name in ("latest", "storage")}
+    machine = _vm(runStrategy="Manual")
+    machine["metadata"]["annotations"] = observed
+    server.put(_VMS, machine)
+
+    def ask() -> None:
+        vm = deep_copy(server.get(_VMS, "vm", "ns") or {})
+        vm.setdefault("status", {})["stateChangeRequests"] = [{"action": "Start"}]
+        server.put(_VMS, vm)
+
+    lost: list[JsonObject] = []
+
+    def watch_writes(request: Request) -> None:
+        """A status that is written at the newest version, without the request, and nothing was started."""
+        if request.method != "PUT" or not request.path.endswith("/virtualmachines/vm/status"):
+            return
+        stored, sent = server.get(_VMS, "vm", "ns") or {}, orjson.loads(request.body or b"{}")
+        requests = [get_list(each, "status", "stateChangeRequests") for each in (stored, sent)]
+        is_current = meta.resource_version(stored) == meta.resource_version(sent)
+        if is_current and requests[0] and not requests[1] and server.get(_VMIS, "vm", "ns") is None:
+            lost.append(sent)
+
+    server.reactions.append(watch_writes)
+    _before_first(server, "PATCH", "virtualmachines", ask)
+    async with _running(server):
+        await until(lambda: server.get(_VMIS, "vm", "ns"))
+    assert lost == []
+
+
+async def test_an_owner_that_comes_while_an_instance_is_adopted_stays() -> None:
+    server = _server()
+    server.put(_VMS, _vm(runStrategy="Always"))
+    spec = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}}
+    server.put(_VMIS, {"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec})
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "u"}
+
+    def own() -> None:
+        vmi = deep_copy(server.get(_VMIS, "vm", "ns") or {})
+        vmi["metadata"]["ownerReferences"] = [other]
+        server.put(_VMIS, vmi)
+
+    # The first writes of the controllers are the marks of the versions they observed.
+    def is_adoption(request: Request) -> None:
+        if request.method == "PATCH" and b"ownerReferences" in (request.body or b"") and own in pending:
+            pending.remove(own)
+            own()
+
+    pending = [own]
+    server.reactions.append(is_adoption)
+    async with _running(server):
+        await until(lambda: meta.controller_of(server.get(_VMIS, "vm", "ns") or {}))
+    references = meta.owner_references(server.get(_VMIS, "vm", "ns") or {})
+    assert other in references
+    assert pending == []
+
+
+async def test_an_evacuation_that_is_refused_is_tried_again() -> None:
+    server = _server()
+    refusals = 8
+
+    def refuse(request: Request) -> StatusError | None:
+        nonlocal refusals
+        if request.method == "POST" and _MIGRATIONS.plural in request.path and refusals:
+            refusals -= 1
+            return StatusError(403, "Forbidden", "not now")
+        return None
+
+    server.reactions.append(refuse)
+    server.put(resources.NODES, {"metadata": {"name": "n"}})
+    status = {
+        "phase": "Running",
+        "nodeName": "n",
+        "evacuationNodeName": "n",
+        "activePods": {"p": "n"},
+        "conditions": [{"type": "LiveMigratable", "status": "True"}],
+    }
+    spec = {"domain": {}, "evictionStrategy": "LiveMigrate"}
+    async with _running(server):
+        vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec, "status": status}
+        pod = {
+            "metadata": {
+                "name": "p",
+                "namespace": "ns",
+                "labels": {"kubevirt.io": ""},
+                "ownerReferences": [meta.new_controller_ref(vmi, _VMIS)],
+            },
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running"},
+        }
+        server.put(resources.PODS, pod)
+        server.put(_VMIS, vmi)
+        await until(lambda: server.list(_MIGRATIONS, "ns"))
+    assert refusals == 0
+    assert len(server.list(_MIGRATIONS, "ns")) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "finalizer", "spec"),
+    [
+        (
+            kinds.VIRTUAL_MACHINE_SNAPSHOTS,
+            decisions.SNAPSHOT_FINALIZER,
+            {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}},
+        ),
+        (
+            kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS,
+            decisions.CONTENT_FINALIZER,
+            {"virtualMachineSnapshotName": "gone"},
+        ),
+        (
+            kinds.VIRTUAL_MACHINE_RESTORES,
+            restoring.FINALIZER,
+            {"target": {"name": "vm"}, "virtualMachineSnapshotName": "gone"},
+        ),
+    ],
+)
+async def test_what_is_deleted_is_let_go_though_volume_snapshots_are_not_served(
+    kind: Any, finalizer: str, spec: JsonObject
+) -> None:
+    server = _server()
+    metadata = {
+        "name": "s",
+        "namespace": "ns",
+        "finalizers": [finalizer],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    server.put(kind, {"metadata": metadata, "spec": spec})
+    async with _running(server):
+        await until(lambda: server.get(kind, "s", "ns") is None)
+
+
+async def test_a_snapshot_lets_its_machine_go_though_volume_snapshots_are_not_served() -> None:
+    server = _server()
+    source = decisions.SOURCE_FINALIZER
+    machine = _vm(runStrategy="Halted")
+    machine["metadata"]["finalizers"] = [source]
+    machine["status"] = {"snapshotInProgress": "s"}
+    server.put(_VMS, machine)
+    metadata = {
+        "name": "s",
+        "namespace": "ns",
+        "finalizers": [decisions.SNAPSHOT_FINALIZER],
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }
+    spec = {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}}
+    server.put(kinds.VIRTUAL_MACHINE_SNAPSHOTS, {"metadata": metadata, "spec": spec})
+    async with _running(server):
+        await until(lambda: server.get(kinds.VIRTUAL_MACHINE_SNAPSHOTS, "s", "ns") is None)
+        vm = server.get(_VMS, "vm", "ns") or {}
+        assert source not in meta.finalizers(vm)
+        assert "snapshotInProgress" not in get_object(vm, "status")
+        assert get_list(vm, "metadata", "finalizers")
