@@ -180,7 +180,7 @@ def image_containers(
     if inputs.uses_image_volumes:
         if "kubevirt.io/image-volume-skip-digest-resolution" in inputs.annotations:
             return [], []
-        pod_volumes.volumes.append({"name": BINARY_VOLUME, "image": {"reference": inputs.images.launcher}})
+        pod_volumes.volumes.append(_launcher_volume(inputs))
         program = _TOOLS_DIR + _BUSYBOX
         return [_image_container(inputs, disk, "volume{}", [program, "true"], tools) for disk in disks], []
     pod_volumes.volumes.append({"name": BINARY_VOLUME, "emptyDir": {}})
@@ -191,6 +191,12 @@ def image_containers(
         for disk in disks
     ]
     return [_binary_container(inputs), *inits], holders
+
+
+def _launcher_volume(inputs: RenderInputs) -> JsonObject:
+    """The launcher's image as a volume, pulled under the same policy as its containers."""
+    image = {"reference": inputs.images.launcher, "pullPolicy": inputs.settings.image_pull_policy}
+    return {"name": BINARY_VOLUME, "image": image}
 
 
 def _image_container(

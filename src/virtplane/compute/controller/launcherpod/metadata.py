@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 from kubecore.json import get_object
@@ -15,6 +16,32 @@ DOMAIN_ANNOTATION = "kubevirt.io/domain"
 OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
 SKIP_BACKUP_ANNOTATION = "kubevirt.io/skip-backup-hooks"
 _SIDECAR_INJECT = "sidecar.istio.io/inject"
+
+
+_LAUNCHER_PREFIX_LIMIT = 58
+"""Names end in five characters, as generated ones do, and are no longer than 63."""
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+"""Those of generated names."""
+_SUFFIX_LENGTH = 5
+
+
+def launcher_prefix(instance: str) -> str:
+    """What the names of an instance's launchers begin with."""
+    return f"virt-launcher-{instance}-"
+
+
+def unique_name(prefix: str, purpose: str) -> str:
+    """The one name of the object made for `purpose`; it looks like a generated one.
+
+    Whoever makes that object again, whatever he has seen or forgotten, is told that it exists (docs/decisions
+    015). `purpose` holds the uid of what the object is made for, so that names do not come back.
+    """
+    number = int.from_bytes(hashlib.sha256(purpose.encode()).digest())
+    letters = []
+    for _ in range(_SUFFIX_LENGTH):
+        number, position = divmod(number, len(_SUFFIX_LETTERS))
+        letters.append(_SUFFIX_LETTERS[position])
+    return prefix[:_LAUNCHER_PREFIX_LIMIT] + "".join(letters)
 
 
 def pod_labels(inputs: RenderInputs) -> dict[str, str]:

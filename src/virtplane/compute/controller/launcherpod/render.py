@@ -13,7 +13,9 @@ _COPIED_FIELDS = ("dnsConfig", "priorityClassName", "schedulerName", "subdomain"
 
 
 def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
-    """The pod that will run the instance, without name (``generateName``) and server-side defaults.
+    """The pod that will run the instance, without server-side defaults.
+
+    It has the name that only this instance's first launcher has.
 
     Raises ValueError where an amount or an annotation of the instance cannot be read.
     """
@@ -30,11 +32,13 @@ def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
     spec["containers"] = [compute, *running, *shares, *hooks]
     if not spec["initContainers"]:
         del spec["initContainers"]
+    prefix = metadata.launcher_prefix(inputs.name)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "generateName": f"virt-launcher-{inputs.name}-",
+            "name": metadata.unique_name(prefix, inputs.uid),
+            "generateName": prefix,
             "namespace": inputs.namespace_name,
             "labels": metadata.pod_labels(inputs),
             "annotations": metadata.pod_annotations(inputs),

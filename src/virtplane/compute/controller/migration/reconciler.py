@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_not_found
+from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.patch.guarded import guarded_patch
@@ -152,6 +152,8 @@ class MigrationController:
             with self._expected.creating(key):
                 created = await self._cluster.client.create(resources.PODS, pod)
         except StatusError as error:
+            if is_already_exists(error):
+                return "", wait  # it was made before, and the cache is about to show it
             text = f"Error creating pod: {error.message}"
             self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
             return (error.message if "exceeded quota" in error.message else ""), wait

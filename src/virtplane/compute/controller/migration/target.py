@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller.launcherpod.inputs import RenderInputs
-from virtplane.compute.controller.launcherpod.metadata import CREATED_BY_LABEL
+from virtplane.compute.controller.launcherpod.metadata import CREATED_BY_LABEL, unique_name
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.pods import MIGRATION_JOB_LABEL
 
@@ -20,10 +20,11 @@ def image_digests(source: JsonObject | None) -> dict[str, str]:
     status = get_object(source, "status")
     for item in [*get_list(status, "initContainerStatuses"), *get_list(status, "containerStatuses")]:
         name, image_id = get_str(item, "name"), get_str(item, "imageID")
-        image, digest = get_str(item, "image"), image_id.rpartition("@")[2]
-        if not name.startswith("volume") or not digest.startswith("sha256:"):
+        repository, _, digest = image_id.rpartition("://")[2].rpartition("@")
+        # An image that was loaded into the node has no digest in any repository: its ID is that of its
+        # configuration, under which nobody can pull it.
+        if not name.startswith("volume") or not repository or not digest.startswith("sha256:"):
             continue
-        repository = image_id.rpartition("@")[0].rpartition("://")[2] or image.partition("@")[0]
         pinned[name.removeprefix("volume").removesuffix("-init")] = f"{repository}@{digest}"
     return pinned
 
@@ -46,6 +47,7 @@ def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject 
     """The target launcher: like the source's, elsewhere, marked with the migration."""
     pod = render_launcher_pod(inputs)
     metadata, spec = pod["metadata"], pod["spec"]
+    metadata["name"] = unique_name(metadata["generateName"], meta.uid(migration))
     metadata["labels"][MIGRATION_JOB_LABEL] = meta.uid(migration)
     metadata["annotations"]["kubevirt.io/migrationJobName"] = meta.name(migration)
     selector = spec["nodeSelector"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kubecore import resources
+from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller.cluster import Cluster
+from virtplane.compute.controller.launcherpod.metadata import unique_name
 from virtplane.compute.controller.launcherpod.render import owner_reference
 from virtplane.compute.controller.vmi.errors import SyncError
 
@@ -38,15 +40,17 @@ def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
 def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> JsonObject:
     """The claim to create for an instance."""
     name = meta.name(vmi)
-    owner = meta.controller_of(vmi)
+    owner = dict(meta.controller_of(vmi) or owner_reference(vmi))
+    prefix = f"persistent-state-for-{name}-"
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
-            "generateName": f"persistent-state-for-{name}-",
+            "name": unique_name(prefix, get_str(owner, "uid")),
+            "generateName": prefix,
             "namespace": meta.namespace(vmi),
             "labels": {STATE_LABEL: name, "cdi.kubevirt.io/applyStorageProfile": "true"},
-            "ownerReferences": [dict(owner) if owner else owner_reference(vmi)],
+            "ownerReferences": [owner],
         },
         "spec": {
             "accessModes": [access_mode],
@@ -68,9 +72,13 @@ async def ensure_state_claim(cluster: Cluster, vmi: JsonObject) -> str | SyncErr
             text = "no default storage class found and no storage class is set for backend storage"
             return SyncError("FailedBackendStorageCreate", text)
         mode = "ReadWriteMany" if configured else "ReadWriteOnce"
-        await cluster.client.create(
-            resources.PERSISTENT_VOLUME_CLAIMS, new_state_claim(vmi, storage_class, mode)
-        )
+        wanted = new_state_claim(vmi, storage_class, mode)
+        try:
+            await cluster.client.create(resources.PERSISTENT_VOLUME_CLAIMS, wanted)
+        except StatusError as error:
+            if not is_already_exists(error):
+                raise
+            # It was made before, and the cache is about to show it.
         return SyncError("BackendStorageNotReady", "backend storage PVC not ready", retries=False)
     if is_usable(claim, classes.get(None, get_str(claim, "spec", "storageClassName"))):
         return meta.name(claim)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_str
+from kubecore.objects import meta
 from virtplane.compute.controller import pods
+from virtplane.compute.controller.launcherpod.metadata import unique_name
 
 
 def consumer_pod(launcher: JsonObject) -> JsonObject:
     """A stand-in for `launcher` that lands where it would, uses the same claims and ends at once."""
     pod = deep_copy(launcher)
+    owner = get_str(meta.controller_of(launcher), "uid")
+    prefix = get_str(pod, "metadata", "generateName")
+    pod["metadata"]["name"] = unique_name(prefix, f"consumer of the claims of {owner}")
     pod["metadata"]["annotations"][pods.EPHEMERAL_ANNOTATION] = "true"
     spec = pod["spec"]
     compute = next(container for container in spec["containers"] if container["name"] == "compute")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_forbidden, is_lost_race, is_not_found
+from kubecore.errors import StatusError, is_already_exists, is_forbidden, is_lost_race, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import guarded_patch
@@ -13,6 +13,7 @@ from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, 
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import conditions, pods
 from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.compute.controller.launcherpod.metadata import APP_LABEL
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -151,7 +152,22 @@ class VmiController:
         except ValueError as error:
             self._event(vmi, "Warning", "FailedCreate", f"failed to render launch manifest: {error}")
             return SyncError("FailedCreate", f"failed to render launch manifest: {error}", retries=False)
+        if not await self._still_needs_launcher(vmi):
+            return None
         return await self._create(key, vmi, rendered)
+
+    async def _still_needs_launcher(self, vmi: JsonObject) -> bool:
+        """Whether the server knows no end of the instance that the cache has yet to show."""
+        try:
+            live = await self._client.get(
+                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi)
+            )
+        except StatusError as error:
+            if is_not_found(error):
+                return False
+            raise
+        is_same = meta.uid(live) == meta.uid(vmi) and not meta.is_being_deleted(live)
+        return is_same and phases.phase_of(live) in phases.UNPROCESSED_PHASES
 
     def _missing_claim(self, vmi: JsonObject, claim: str) -> SyncError:
         text = f"PVC {meta.namespace(vmi)}/{claim} does not exist, waiting for it to appear"
@@ -179,10 +195,13 @@ class VmiController:
         return await self._create(key, vmi, rendered)
 
     async def _create(self, key: Key, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
+        """Makes a pod; one that is there already (a reply was lost, the cache is late) is not made twice."""
         try:
             with self._expected.creating(key):
                 created = await self._client.create(resources.PODS, pod)
         except StatusError as error:
+            if is_already_exists(error):
+                return await self._claim(vmi, pod)
             self._event(vmi, "Warning", "FailedCreate", f"Error creating pod: {error.message}")
             if "violates PodSecurity" in error.message:
                 text = (
@@ -191,6 +210,18 @@ class VmiController:
                 return SyncError("FailedCreate", f"{text}: {error.message}")
             return SyncError("FailedCreate", f"failed to create virtual machine pod: {error.message}")
         self._event(vmi, "Normal", "SuccessfulCreate", f"Created virtual machine pod {meta.name(created)}")
+        return None
+
+    async def _claim(self, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
+        """Looks at who has the name of a pod that was to be made: the instance, or somebody else."""
+        name, namespace = meta.name(pod), meta.namespace(pod)
+        live = await self._client.get(resources.PODS, name, namespace)
+        if get_str(meta.controller_of(live), "uid") != meta.uid(vmi):
+            text = f"pod {namespace}/{name} exists and belongs to something else: delete it"
+            return SyncError("FailedCreate", text)
+        if APP_LABEL not in meta.labels(live):
+            text = f"pod {namespace}/{name} has lost its label {APP_LABEL}, by which it is found: delete it"
+            return SyncError("FailedCreate", text)
         return None
 
     async def _delete_pods(

@@ -46,7 +46,9 @@ def volume(pod: JsonObject, name: str) -> JsonObject:
 @pytest.mark.feature("INS-44", "VML-69")
 def test_the_pod_is_named_and_labelled_after_its_machine() -> None:
     pod = rendered(instance())
+    name = pod["metadata"]["name"]
     assert pod["metadata"]["generateName"] == "virt-launcher-vm-"
+    assert name.startswith("virt-launcher-vm-") and len(name) == len("virt-launcher-vm-") + 5
     labels = pod["metadata"]["labels"]
     assert (labels["kubevirt.io"], labels["kubevirt.io/created-by"]) == ("virt-launcher", "u1")
     assert labels["vm.kubevirt.io/name"] == "vm"
@@ -55,6 +57,33 @@ def test_the_pod_is_named_and_labelled_after_its_machine() -> None:
     # The guest's container and that of its console's log: 2/2.
     sidecars = [item["name"] for item in pod["spec"]["initContainers"] if item.get("restartPolicy")]
     assert [item["name"] for item in pod["spec"]["containers"]] + sidecars == ["compute", "guest-console-log"]
+
+
+def test_the_name_of_a_launcher_is_that_of_its_instance_alone() -> None:
+    def name(instance_name: str, uid: str) -> str:
+        vmi = instance()
+        vmi["metadata"] |= {"name": instance_name, "uid": uid}
+        return str(rendered(vmi)["metadata"]["name"])
+
+    assert name("vm", "u1") == name("vm", "u1")
+    assert name("vm", "u1") != name("vm", "u2")
+    long = "a" * 100
+    assert name(long, "u1") != name(long, "u2")
+    assert len(name(long, "u1")) == 63
+
+
+def test_image_volumes_and_containers_are_pulled_under_the_same_policy() -> None:
+    kernel = {"image": "kernel:latest", "imagePullPolicy": "Never"}
+    vmi = instance(domain={"firmware": {"kernelBoot": {"container": kernel}}})
+    disk = {"image": "disk:latest", "imagePullPolicy": "Always"}
+    vmi["spec"]["volumes"] = [{"name": "root", "containerDisk": disk}]
+    pod = rendered(vmi, settings(imagePullPolicy="Never"))
+    policies = {item["name"]: item.get("imagePullPolicy") for item in pod["spec"]["initContainers"]}
+    assert (policies["volumeroot"], policies["volumekernel-boot-volume"]) == ("Always", "Never")
+    assert volume(pod, "root")["image"] == {"reference": "disk:latest", "pullPolicy": "Always"}
+    assert volume(pod, "kernel-boot-volume")["image"]["pullPolicy"] == "Never"
+    assert volume(pod, "virt-bin-share-dir")["image"]["pullPolicy"] == "Never"
+    assert compute(pod)["imagePullPolicy"] == "Never"
 
 
 @pytest.mark.feature("INS-44")

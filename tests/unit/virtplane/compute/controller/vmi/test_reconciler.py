@@ -1,0 +1,217 @@
+"""VmiController, which makes launchers, on an API server in memory that forgets, delays and refuses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import orjson
+import pytest
+from tests.support.controllers import running_controllers, until
+
+from kubecore import errors, resources
+from kubecore.client import ConnectionFailed, Request, Response
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.objects import meta
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.launcherpod.metadata import launcher_prefix, unique_name
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_IMAGES = Images("launcher:1", "sidecar:1")
+_OBSERVED = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
+_LAUNCHER = unique_name(launcher_prefix("vmi"), "u1")
+
+
+def _api() -> MemoryApi:
+    return MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[MemoryApi]:
+    server = _api()
+    async with running_controllers(server, _IMAGES):
+        yield server
+
+
+def _vmi(**metadata: object) -> JsonObject:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {
+            "name": "vmi",
+            "namespace": "ns",
+            "uid": "u1",
+            "annotations": dict.fromkeys(_OBSERVED, "v1"),
+            **metadata,
+        },
+        "spec": {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _put(api: MemoryApi, **metadata: object) -> None:
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi(**metadata))
+
+
+def _stored(api: MemoryApi) -> JsonObject:
+    return api.get(kinds.VIRTUAL_MACHINE_INSTANCES, "vmi", "ns") or {}
+
+
+def _phase(api: MemoryApi) -> str:
+    return get_str(_stored(api), "status", "phase")
+
+
+def _launchers(api: MemoryApi) -> list[str]:
+    return [meta.name(pod) for pod in api.list(resources.PODS, "ns")]
+
+
+def _synchronized(api: MemoryApi) -> JsonObject:
+    return meta.get_condition(_stored(api), "Synchronized") or {}
+
+
+def _creates_pod(request: Request) -> bool:
+    return request.method == "POST" and request.path.endswith("/pods")
+
+
+async def test_an_instance_has_one_launcher_and_is_scheduling_then(api: MemoryApi) -> None:
+    _put(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    assert _launchers(api) == [_LAUNCHER]
+    (pod,) = api.list(resources.PODS, "ns")
+    assert meta.name(pod).startswith("virt-launcher-vmi-")
+    assert (meta.controller_of(pod) or {})["uid"] == "u1"
+
+
+async def test_a_lost_reply_makes_no_second_launcher(api: MemoryApi) -> None:
+    lost: list[Request] = []
+
+    def lose(request: Request) -> None:
+        if _creates_pod(request) and not lost:
+            lost.append(request)
+            api.put(resources.PODS, orjson.loads(request.body or b"{}"))
+            raise ConnectionFailed("connection reset by peer")
+
+    api.reactions.append(lose)
+    _put(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    assert lost
+    assert _launchers(api) == [_LAUNCHER]
+
+
+async def test_a_lost_request_is_repeated_at_once(api: MemoryApi) -> None:
+    """A creation that never arrived is not expected to show for minutes."""
+    lost: list[Request] = []
+
+    def lose(request: Request) -> None:
+        if _creates_pod(request) and not lost:
+            lost.append(request)
+            raise ConnectionFailed("connection refused")
+
+    api.reactions.append(lose)
+    _put(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    assert _launchers(api) == [_LAUNCHER]
+
+
+async def test_controllers_that_do_not_know_of_each_other_make_one_launcher() -> None:
+    """As when virt-controller loses its lease and does not notice, or starts anew amid its work."""
+    server = _api()
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(running_controllers(server, _IMAGES))
+        _put(server)
+        await until(lambda: _phase(server) == "Scheduling")
+        assert len([request for request in server.requests if _creates_pod(request)]) > 1
+        assert _launchers(server) == [_LAUNCHER]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": {"phase": "Failed"}},
+        {"metadata": {**_vmi()["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {**_vmi()["metadata"], "uid": "u2"}},
+        None,
+    ],
+    ids=["ended", "being deleted", "replaced", "gone"],
+)
+async def test_an_old_cache_makes_no_launcher(api: MemoryApi, change: JsonObject | None) -> None:
+    asked: list[Request] = []
+
+    def newer(request: Request) -> Response | StatusError | None:
+        is_read = request.method == "GET" and request.path.endswith("/virtualmachineinstances/vmi")
+        if not is_read:
+            return None
+        asked.append(request)
+        if change is None:
+            return errors.not_found(kinds.VIRTUAL_MACHINE_INSTANCES, "vmi")
+        return Response(200, {"content-type": "application/json"}, orjson.dumps({**_vmi(), **change}))
+
+    api.reactions.append(newer)
+    _put(api)
+    await until(lambda: asked)
+    await until(lambda: get_list(_stored(api), "status", "conditions"))
+    assert not _launchers(api)
+
+
+async def test_a_strangers_pod_under_the_launchers_name_is_named_in_the_condition(api: MemoryApi) -> None:
+    metadata = {"name": _LAUNCHER, "namespace": "ns", "labels": {"kubevirt.io": "virt-launcher"}}
+    api.put(resources.PODS, {"metadata": metadata, "spec": {}})
+    _put(api)
+    await until(lambda: _synchronized(api))
+    assert _synchronized(api)["reason"] == "FailedCreate"
+    assert f"pod ns/{_LAUNCHER} exists and belongs to something else" in _synchronized(api)["message"]
+    assert _phase(api) == "Pending"
+
+
+async def test_a_launcher_that_lost_its_label_is_not_replaced(api: MemoryApi) -> None:
+    """The cache holds pods with the label alone, and would show none."""
+    owner = {"kind": "VirtualMachineInstance", "name": "vmi", "uid": "u1", "controller": True}
+    metadata = {"name": _LAUNCHER, "namespace": "ns", "ownerReferences": [owner]}
+    api.put(resources.PODS, {"metadata": metadata, "spec": {}})
+    _put(api)
+    await until(lambda: "lost its label" in _synchronized(api).get("message", ""))
+    assert _launchers(api) == [_LAUNCHER]
+
+
+async def test_a_refusal_of_pod_security_says_what_the_namespace_needs(api: MemoryApi) -> None:
+    text = 'pods "x" is forbidden: violates PodSecurity "restricted:latest": hostPath volumes'
+    api.reactions.append(
+        lambda request: errors.forbidden(resources.PODS, "", text) if _creates_pod(request) else None
+    )
+    _put(api)
+    await until(lambda: _synchronized(api))
+    assert "needs a privileged namespace to run" in _synchronized(api)["message"]
+
+
+async def test_the_launcher_of_a_deleted_instance_goes_and_then_the_instance(api: MemoryApi) -> None:
+    _put(api, finalizers=["kubevirt.io/foregroundDeleteVirtualMachine"])
+    await until(lambda: _phase(api) == "Scheduling")
+    await api.client().delete(kinds.VIRTUAL_MACHINE_INSTANCES, "vmi", "ns")
+    await until(lambda: not _launchers(api))
+    await until(lambda: not _stored(api))
+
+
+async def test_an_instance_whose_launcher_vanished_has_failed(api: MemoryApi) -> None:
+    _put(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    api.remove(resources.PODS, _LAUNCHER, "ns")
+    await until(lambda: _phase(api) == "Failed")
+    assert not _launchers(api)
+
+
+async def test_an_instance_whose_launcher_runs_belongs_to_its_node(api: MemoryApi) -> None:
+    _put(api)
+    await until(lambda: _phase(api) == "Scheduling")
+    pod = deep_copy(api.list(resources.PODS, "ns")[0])
+    pod["spec"]["nodeName"] = "n1"
+    pod["status"] = {
+        "phase": "Running",
+        "containerStatuses": [{"name": "compute", "state": {"running": {}}}],
+    }
+    api.put(resources.PODS, pod)
+    await until(lambda: _phase(api) == "Scheduled")
+    assert get_str(_stored(api), "status", "nodeName") == "n1"
