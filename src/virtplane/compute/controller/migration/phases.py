@@ -110,9 +110,11 @@ def _failure(migration: JsonObject, around: Around) -> str:
         return "Migration failed due to being canceled"
     if around.is_blocked and not phase:
         return "VMI is not eligible for migration because another migration job is in progress."
-    if around.target is not None and pods.is_down(around.target) and not state.get("completed"):
+    # An earlier migration's state is there until this one is handed off: it says nothing of this one.
+    is_completed = bool(state_of(vmi, migration).get("completed"))
+    if around.target is not None and pods.is_down(around.target) and not is_completed:
         return "Migration failed because target pod shutdown during migration"
-    if around.target is None and phase in _AFTER_CREATION and not state.get("completed"):
+    if around.target is None and phase in _AFTER_CREATION and not is_completed:
         return "Migration target pod was removed during active migration."
     return _hand_over_failure(phase, migration, state)
 

@@ -18,6 +18,7 @@ from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.controller.migration import phases
 from virtplane.compute.controller.snapshot import decisions, restoring
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
@@ -209,3 +210,14 @@ async def test_a_snapshot_lets_its_machine_go_though_volume_snapshots_are_not_se
         assert source not in meta.finalizers(vm)
         assert "snapshotInProgress" not in get_object(vm, "status")
         assert get_list(vm, "metadata", "finalizers")
+
+
+@pytest.mark.parametrize("target", [None, "down"])
+def test_a_migration_that_lost_its_target_fails_whatever_became_of_the_one_before(target: str | None) -> None:
+    """The instance's state tells of its last migration until the next one is handed off."""
+    before = {"migrationUid": "earlier", "completed": True}
+    vmi = {"metadata": {"name": "vm"}, "status": {"phase": "Running", "migrationState": before}}
+    migration = {"metadata": {"name": "m", "uid": "this"}, "status": {"phase": "Scheduling"}}
+    pod = {"metadata": {"name": "p"}, "status": {"phase": "Failed"}} if target else None
+    after = phases.next_state(migration, phases.Around(vmi=vmi, target=pod)).migration
+    assert after["status"]["phase"] == "Failed"
