@@ -135,10 +135,13 @@ class EventRecorder:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.flush()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        try:
+            await self.flush()
+        finally:
+            # Also when this is cancelled while it flushes.
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.gather(self._task, return_exceptions=True)
 
     def event(
         self, obj: JsonObject, kind: EventKind, reason: str, message: str, field_path: str = ""

@@ -17,7 +17,7 @@ from kubecore.client import Client, ClientConfig, ConnectionFailed, Request, Res
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects.times import now_rfc3339
-from kubecore.patch.jsonpatch import apply_json_patch
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch
 from kubecore.patch.mergepatch import apply_merge_patch
 from kubecore.resources import ResourceType
 from kubecore.testing import discovery, watchers
@@ -289,7 +289,10 @@ class MemoryApi:
             return 201, self._create(target, {**patch, "metadata": {**patch["metadata"]}}, {})
         old = self._existing(target)
         if form == "application/json-patch+json":
-            new = apply_json_patch(deep_copy(old), patch)
+            try:
+                new = apply_json_patch(deep_copy(old), patch)
+            except JsonPatchError as error:
+                raise error.rejected() from error
         else:
             new = apply_merge_patch(deep_copy(old), patch)
         sent = get_str(new, "metadata", "resourceVersion")
@@ -339,9 +342,7 @@ class MemoryApi:
         kept = get_object(old, "metadata")
         metadata.setdefault("uid", kept.get("uid") or str(uuid.uuid4()))
         metadata.setdefault("creationTimestamp", kept.get("creationTimestamp") or now_rfc3339())
-        gone = get_str(metadata, "deletionTimestamp") and not (
-            metadata.get("finalizers") or get_list(obj, "spec", "finalizers")
-        )
+        gone = bool(get_str(metadata, "deletionTimestamp")) and not self._is_held(obj)
         self._stamp(obj)
         if old is not None and gone:
             del self._objects[key]
@@ -350,6 +351,10 @@ class MemoryApi:
         self._objects[key] = obj
         self._publish("ADDED" if old is None else "MODIFIED", resource, obj, old)
         return obj
+
+    def _is_held(self, obj: JsonObject) -> bool:
+        """Whether something keeps an object that is being deleted."""
+        return bool(get_list(obj, "metadata", "finalizers") or get_list(obj, "spec", "finalizers"))
 
     def _stamp(self, obj: JsonObject) -> None:
         self._last_version = next(self._version)
