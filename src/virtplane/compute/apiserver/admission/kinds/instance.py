@@ -31,7 +31,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 
 
 async def mutate(request: Request) -> Response:
-    """Presets and defaults on creation; nobody but components changes the status afterwards."""
+    """Presets and defaults on creation; nobody but components sets the status, then or afterwards."""
     request.expect("virtualmachineinstances")
     causes = schema_causes(KIND, get_object(request.raw, "object"))
     if causes:
@@ -42,6 +42,10 @@ async def mutate(request: Request) -> Response:
         if changed and not request.is_from_component:
             return Response.allow(patches=[replace("/status", get_object(request.old, "status"))])
         return Response.allow()
+    if not request.is_from_component:
+        # The kind has no status subresource, so that the API server keeps whatever comes: a node to act on,
+        # a phase that skips the launcher, the user that it runs as.
+        instance["status"] = {}
     try:
         apply_presets(
             instance,

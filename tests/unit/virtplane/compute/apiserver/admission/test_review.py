@@ -110,6 +110,27 @@ async def test_a_users_change_of_the_status_is_undone() -> None:
     assert not (await ask("/virtualmachineinstances-mutate", new, old, user=COMPONENT)).patches
 
 
+async def test_a_users_status_is_dropped_on_creation() -> None:
+    forged = {
+        "phase": "Running",
+        "nodeName": "victim",
+        "runtimeUser": 0,
+        "migrationState": {"targetNode": "victim", "migrationUid": "u"},
+        "activePods": {"p": "victim"},
+        "selinuxContext": "system_u:system_r:spc_t:s0",
+    }
+    path = "/virtualmachineinstances-mutate"
+    new = {**instance(), "status": forged}
+    status = apply_json_patch(new, list((await ask(path, new)).patches))["status"]
+    assert status["phase"] == "Pending"
+    assert status["runtimeUser"] == 107
+    assert not {"nodeName", "migrationState", "activePods", "selinuxContext"} & set(status)
+    revision = {"virtualMachineRevisionName": "r"}
+    of_controller = {**instance(), "status": revision}
+    answer = await ask(path, of_controller, user=COMPONENT)
+    assert apply_json_patch(of_controller, list(answer.patches))["status"].items() >= revision.items()
+
+
 async def test_a_node_changes_the_instances_that_it_runs() -> None:
     old = {**instance(), "status": {"nodeName": "n1"}}
     path = "/virtualmachineinstances-validate-update"
