@@ -54,6 +54,7 @@ class Options:
     kubeconfig: str
     impersonate_first: bool
     health_port: int
+    require_webhook_certificate: bool = False
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -78,6 +79,11 @@ def parse(argv: Sequence[str]) -> Options:
         help="act as the first component's service account too (for credentials of an administrator)",
     )
     parser.add_argument(
+        "--require-webhook-certificate",
+        action="store_true",
+        help="webhooks answer the API server alone, which shows them its front proxy's certificate",
+    )
+    parser.add_argument(
         "--health-port", type=int, default=-1, help="health and metrics; 0 for any, -1 default"
     )
     given = parser.parse_args(argv)
@@ -99,6 +105,7 @@ def parse(argv: Sequence[str]) -> Options:
         kubeconfig=given.kubeconfig,
         impersonate_first=given.impersonate,
         health_port=port,
+        require_webhook_certificate=given.require_webhook_certificate,
     )
 
 
@@ -157,6 +164,7 @@ async def run(options: Options) -> None:
             "image": options.image,
             "kubelet_root": options.kubelet_root,
             "components": options.components,
+            "require_webhook_certificate": options.require_webhook_certificate,
             "components_may_start": gate,
         },
     )

@@ -83,7 +83,10 @@ class ApiServer:
         self.feed = ChangeFeed(self.store)
         self.services = ServiceResolver(self.objects)
         self.service_addresses = ServiceAddresses(self.objects)
-        self.webhooks = WebhookClient(self.services.resolve)
+        shown = (settings.proxy_client_cert, settings.proxy_client_key)
+        self.webhooks = WebhookClient(
+            self.services.resolve, (shown[0], shown[1]) if shown[0] and shown[1] else None
+        )
         self._build_auth()
         self.catalog.replace("built-in", self._complete(list(definitions)))
         self._build_pages()

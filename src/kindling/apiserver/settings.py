@@ -26,7 +26,7 @@ class Settings:
     """CA of front proxies, which speak for users by X-Remote-* headers."""
     front_proxy_names: tuple[str, ...] = ("front-proxy-client",)
     proxy_client_cert: Path | None = None
-    """Certificate shown to aggregated API servers."""
+    """Certificate shown to aggregated API servers and to webhooks."""
     proxy_client_key: Path | None = None
     kubelet_client_cert: Path | None = None
     """Certificate shown to nodes."""

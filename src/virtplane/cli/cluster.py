@@ -65,6 +65,7 @@ async def _install(state: Path) -> None:
                 layout="compact",
                 use_emulation=not verdict.usable,
                 dense=True,
+                require_webhook_certificate=True,
             ),
         )
 

@@ -149,6 +149,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help=f"the kubelets' --root-dir (default: {KUBELET_ROOT})",
     )
+    parser.add_argument(
+        "--require-webhook-certificate",
+        action="store_true",
+        help="webhooks answer only a client with the front proxy's certificate, which the API server must be"
+        " configured to show them (kubeConfigFile of WebhookAdmissionConfiguration)",
+    )
     parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
     return parser
 
@@ -174,5 +180,6 @@ async def _main(options: argparse.Namespace) -> None:
             layout=options.layout,
             use_emulation=options.emulation,
             kubelet_root=options.kubelet_root,
+            require_webhook_certificate=options.require_webhook_certificate,
         )
         await install(client, wanted, timeout_seconds=options.timeout)

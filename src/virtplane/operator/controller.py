@@ -50,6 +50,7 @@ class Settings:
     layout: Layout
     version: str
     kubelet_root: str = KUBELET_ROOT
+    require_webhook_certificate: bool = False
 
 
 @dataclass(slots=True)
@@ -265,6 +266,7 @@ class KubeVirtController:
             nodes=sum(1 for node in self._caches.nodes.list() if _is_schedulable(node)),
             pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
             kubelet_root=self._settings.kubelet_root,
+            require_webhook_certificate=self._settings.require_webhook_certificate,
         )
 
     def _version(self, kubevirt: JsonObject) -> status.Version:

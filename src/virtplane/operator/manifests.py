@@ -23,7 +23,8 @@ class InstallOptions:
     `layout` is `compact` (the operator's process is the whole control plane) or `distributed`. With
     `use_emulation` guests run without KVM where nodes have none. `dense` is for small machines: a guest
     requests a twentieth of a processor for each of its own, so that as many fit as the memory holds.
-    `kubelet_root` is the kubelets' ``--root-dir``.
+    `kubelet_root` is the kubelets' ``--root-dir``. `require_webhook_certificate` is for clusters whose API
+    server shows its front proxy's certificate to webhooks: they answer nobody else then.
     """
 
     namespace: str
@@ -32,6 +33,7 @@ class InstallOptions:
     use_emulation: bool = False
     dense: bool = False
     kubelet_root: str = KUBELET_ROOT
+    require_webhook_certificate: bool = False
 
 
 def install_objects(options: InstallOptions) -> list[JsonObject]:
@@ -54,7 +56,13 @@ def install_objects(options: InstallOptions) -> list[JsonObject]:
         crds.custom_resource_definition(definition),
         priority_class(),
         *operator_objects(namespace),
-        operator_deployment(namespace, options.image, options.layout, kubelet_root=options.kubelet_root),
+        operator_deployment(
+            namespace,
+            options.image,
+            options.layout,
+            kubelet_root=options.kubelet_root,
+            require_webhook_certificate=options.require_webhook_certificate,
+        ),
     ]
 
 

@@ -14,6 +14,7 @@ from kubecore.runtime.component import Context
 from virtplane import __version__
 from virtplane.api import labels
 from virtplane.api import resources as api
+from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.operator import certificates
 from virtplane.operator.apply import WATCHED
 from virtplane.operator.controller import Caches, KubeVirtController, Settings, kubevirt_keys
@@ -49,7 +50,11 @@ class VirtOperator:
         compact = context.settings.get("layout") == "compact"
         gate = context.settings.get("components_may_start")
         mirror = CertificateMirror(MIRRORED_CERTIFICATES if compact else {})
-        webhooks = OperatorWebhooks(client, port=int(context.settings.get("operator_webhook_port", 8444)))
+        webhooks = OperatorWebhooks(
+            client,
+            port=int(context.settings.get("operator_webhook_port", 8444)),
+            requires_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+        )
         context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")
         watcher = Manager(client)
         secrets = watcher.informer(resources.SECRETS, namespace=context.namespace, label_selector=_MANAGED)
@@ -90,6 +95,7 @@ class VirtOperator:
             layout=cast(Layout, context.settings.get("layout") or "distributed"),
             version=installed_version(),
             kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
+            require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
         )
         # In the compact layout the control plane is this very process: it is ready when its parts say so.
         compact = settings.layout == "compact"

@@ -10,17 +10,20 @@ from pathlib import Path
 
 from aiohttp import web
 
-from kubecore import errors
-from kubecore.client import Client
+from kubecore import errors, resources
+from kubecore.client import Client, ConnectionFailed
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.resources import ResourceType
 from virtplane.api import resources as api
 from virtplane.compute.apiserver.admission.response import Response
+from virtplane.compute.apiserver.authorization import PROXY_CONFIG, ProxySettings, is_front_proxy
 from virtplane.operator import validation
 from virtplane.operator.certificates import KeyPair
 from virtplane.operator.mirror import write_pair
 
 logger = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 2.0
 
 _BLOCKING: tuple[tuple[ResourceType, str], ...] = (
     (api.VIRTUAL_MACHINE_INSTANCES, "Virtual Machine Instances"),
@@ -30,12 +33,19 @@ _BLOCKING: tuple[tuple[ResourceType, str], ...] = (
 
 
 class OperatorWebhooks:
-    """Answers admission reviews of the KubeVirt object. Serves once it was given a certificate."""
+    """Answers admission reviews of the KubeVirt object. Serves once it was given a certificate.
 
-    def __init__(self, client: Client, port: int, host: str | None = None) -> None:
+    With `requires_certificate` it answers the API server alone, by its front proxy's certificate.
+    """
+
+    def __init__(
+        self, client: Client, port: int, host: str | None = None, *, requires_certificate: bool = False
+    ) -> None:
         self._client = client
         self._port = port
         self._host = host
+        self._requires_certificate = requires_certificate
+        self._proxy = ProxySettings()
         self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._certified = asyncio.Event()
         self.is_serving = False
@@ -50,6 +60,10 @@ class OperatorWebhooks:
     async def run(self) -> None:
         """Serve until cancelled."""
         await self._certified.wait()
+        if self._requires_certificate:
+            self._proxy = await self._wait_for_proxy()
+            self._tls.load_verify_locations(cadata=self._proxy.authorities)
+            self._tls.verify_mode = ssl.CERT_OPTIONAL
         app = web.Application()
         app.router.add_post("/{path}", self._handle)
         runner = web.AppRunner(app, access_log=None)
@@ -62,7 +76,22 @@ class OperatorWebhooks:
             self.is_serving = False
             await runner.cleanup()
 
+    async def _wait_for_proxy(self) -> ProxySettings:
+        """How the API server vouches for itself; asked for until it says so."""
+        while True:
+            try:
+                found = await self._client.get(resources.CONFIG_MAPS, PROXY_CONFIG, "kube-system")
+                proxy = ProxySettings.of(found)
+                if proxy.authorities:
+                    return proxy
+                logger.warning("ConfigMap kube-system/%s names no front proxy authority", PROXY_CONFIG)
+            except (errors.StatusError, ConnectionFailed) as error:
+                logger.warning("ConfigMap kube-system/%s cannot be read: %s", PROXY_CONFIG, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+
     async def _handle(self, request: web.Request) -> web.Response:
+        if self._requires_certificate and not is_front_proxy(request.transport, self._proxy):
+            return web.Response(status=401, text="request is not authenticated")
         review = await request.json()
         asked = get_object(review, "request")
         try:

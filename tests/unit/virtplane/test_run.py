@@ -15,6 +15,8 @@ def test_components_and_defaults_are_read() -> None:
     assert options.namespace == "here"
     assert options.health_port == 8445
     assert parse(["virt-handler"]).health_port == 8185
+    assert not options.require_webhook_certificate
+    assert parse(["virt-api", "--require-webhook-certificate"]).require_webhook_certificate
 
 
 def test_unknown_components_end_with_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,8 @@
-"""Calling webhooks: one HTTPS POST of a review, one review back."""
+"""Calling webhooks: one HTTPS POST of a review, one review back.
+
+The server shows webhooks the certificate that it shows to aggregated servers, as Kubernetes does when its
+admission configuration names one: a webhook can then tell the API server from any pod that reaches its port.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -35,12 +40,19 @@ class _Target:
 
 
 class WebhookClient:
-    """Connections to webhooks, kept open between calls. Owned by the server; `close` it at the end."""
+    """Connections to webhooks, kept open between calls. Owned by the server; `close` it at the end.
 
-    def __init__(self, resolve_service: Callable[[str, str, int], ServiceEndpoint]) -> None:
+    `certificate` is the file of the certificate to show and that of its key.
+    """
+
+    def __init__(
+        self,
+        resolve_service: Callable[[str, str, int], ServiceEndpoint],
+        certificate: tuple[Path, Path] | None = None,
+    ) -> None:
         self._resolve_service = resolve_service
         self._session: aiohttp.ClientSession | None = None
-        self._context = lru_cache(maxsize=64)(_tls_context)
+        self._context = lru_cache(maxsize=64)(lambda bundle: _tls_context(bundle, certificate))
 
     async def call(self, config: JsonObject, review: JsonObject, timeout_seconds: float) -> JsonObject:
         """Post `review` where the clientConfig `config` says. Raises WebhookCallError."""
@@ -116,11 +128,15 @@ async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
     return document
 
 
-def _tls_context(bundle: str) -> ssl.SSLContext:
+def _tls_context(bundle: str, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
     """Trust the bundle (base64 of PEM) only; without one, what the machine trusts."""
-    if not bundle:
-        return ssl.create_default_context()
-    return ssl.create_default_context(cadata=base64.b64decode(bundle).decode())
+    context = ssl.create_default_context(cadata=base64.b64decode(bundle).decode() if bundle else None)
+    if certificate is not None:
+        try:
+            context.load_cert_chain(*certificate)
+        except OSError as error:
+            raise WebhookCallError(f"unable to load the client certificate: {error}") from error
+    return context
 
 
 def _certificate_words(error: Exception) -> str:

@@ -12,6 +12,10 @@ from kubecore.json import JsonObject, get_object, get_str
 from kubecore.resources import ResourceType
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 
+PROXY_CONFIG = "extension-apiserver-authentication"
+"""The ConfigMap of ``kube-system`` in which the API server says how it vouches for its users."""
+REQUIRE_WEBHOOK_CERTIFICATE = "require_webhook_certificate"
+"""The setting of a process by which its webhooks answer the API server alone."""
 _REVIEWS = ResourceType("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 _VERBS = {"GET": "get", "PUT": "update", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 _OPEN_PATHS = frozenset({"/", "/apis", "/healthz", "/openapi/v2", "/openapi/v3"})
@@ -81,6 +85,18 @@ def user_of(headers: Iterable[tuple[str, str]], settings: ProxySettings) -> User
     if not user:
         return None
     return User(user, tuple(groups), {key: tuple(values) for key, values in extra.items()})
+
+
+def is_front_proxy(transport: object, settings: ProxySettings) -> bool:
+    """Whether the connection was opened with a certificate of the API server's front proxy.
+
+    The TLS context has verified a certificate that is there; no names allowed means all of that authority.
+    """
+    found = getattr(transport, "get_extra_info", None)
+    certificate = found("peercert") if found is not None else None
+    if not certificate or not settings.authorities:
+        return False
+    return not settings.allowed_names or peer_common_name(certificate) in settings.allowed_names
 
 
 def peer_common_name(certificate: object) -> str:

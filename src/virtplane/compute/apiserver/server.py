@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_PORT = 8443
 DEFAULT_CERTIFICATES = Path("/etc/virt-api/certificates")
-_PROXY_CONFIG = "extension-apiserver-authentication"
 _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 30.0
 _MAX_BODY = 16 * 1024 * 1024
@@ -49,7 +48,8 @@ class VirtApi:
         """Serve until cancelled; certificates are read again when they change."""
         client = context.client(self.name)
         manager = Manager(client)
-        served = Served(client, manager, context.namespace)
+        requires_certificate = bool(context.settings.get(authorization.REQUIRE_WEBHOOK_CERTIFICATE))
+        served = Served(client, manager, context.namespace, requires_certificate)
         port = int(context.settings.get("api_port") or DEFAULT_PORT)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
@@ -75,7 +75,7 @@ async def _serve(
         while True:
             files = await _wait_for_files(client, certificates)
             served.proxy = files.proxy
-            tls = await asyncio.to_thread(_server_tls, certificates, files.proxy.authorities)
+            tls = await asyncio.to_thread(server_tls, certificates, files.proxy.authorities)
             site = web.TCPSite(runner, None, port, ssl_context=tls, reuse_port=True)
             await site.start()
             serving.set()
@@ -86,7 +86,8 @@ async def _serve(
         await runner.cleanup()
 
 
-def _server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
+def server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
+    """TLS with the pair in `certificates`; a client's certificate must be of `authorities` (PEM)."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificates / "tls.crt", certificates / "tls.key")
     if authorities:
@@ -98,7 +99,7 @@ def _server_tls(certificates: Path, authorities: str) -> ssl.SSLContext:
 async def _files(client: Client, certificates: Path) -> _Files | None:
     """The files as they are; None while some are missing."""
     try:
-        config = await client.get(resources.CONFIG_MAPS, _PROXY_CONFIG, "kube-system")
+        config = await client.get(resources.CONFIG_MAPS, authorization.PROXY_CONFIG, "kube-system")
         stat = await asyncio.to_thread((certificates / "tls.crt").stat)
         await asyncio.to_thread((certificates / "tls.key").stat)
     except (StatusError, ConnectionFailed, OSError) as error:
@@ -124,10 +125,17 @@ async def _until_changed(client: Client, certificates: Path, files: _Files) -> N
 
 
 class Served:
-    """Everything that the server answers with. `proxy` changes when the API server's settings do."""
+    """Everything that the server answers with. `proxy` changes when the API server's settings do.
 
-    def __init__(self, client: Client, manager: Manager, namespace: str) -> None:
+    With `webhooks_need_certificate`, webhooks answer the API server alone: it must show them the certificate
+    of its front proxy, which it does only where it was configured to (KubeVirt's webhooks answer anybody).
+    """
+
+    def __init__(
+        self, client: Client, manager: Manager, namespace: str, webhooks_need_certificate: bool = False
+    ) -> None:
         self.proxy = ProxySettings()
+        self._webhooks_need_certificate = webhooks_need_certificate
         self._client = client
         self._namespace = namespace
         self._config = ClusterConfig(None)
@@ -203,9 +211,12 @@ class Served:
             return web.Response(status=500, text=str(error))
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        if request.path in webhooks.PATHS or authorization.is_open(request.path):
+        if authorization.is_open(request.path):
             return None
-        user = self._user(request)
+        is_front_proxy = authorization.is_front_proxy(request.transport, self.proxy)
+        if request.path in webhooks.PATHS and (is_front_proxy or not self._webhooks_need_certificate):
+            return None
+        user = authorization.user_of(request.headers.items(), self.proxy) if is_front_proxy else None
         if user is None:
             return web.Response(status=401, text="request is not authenticated")
         wanted = authorization.attributes(request.method, request.path)
@@ -217,14 +228,6 @@ class Served:
         if not _accepts(request):
             return web.Response(status=406, text="406: Not Acceptable\n\nAvailable representations: ")
         return None
-
-    def _user(self, request: web.Request) -> authorization.User | None:
-        transport = request.transport
-        certificate = transport.get_extra_info("peercert") if transport is not None else None
-        name = authorization.peer_common_name(certificate)
-        if not certificate or (self.proxy.allowed_names and name not in self.proxy.allowed_names):
-            return None
-        return authorization.user_of(request.headers.items(), self.proxy)
 
     async def _review(self, request: web.Request) -> web.Response:
         review = await request.json()

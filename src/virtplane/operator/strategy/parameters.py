@@ -29,6 +29,8 @@ class Parameters:
     pull_policy: str = "IfNotPresent"
     host_image: bool = False
     kubelet_root: str = KUBELET_ROOT
+    require_webhook_certificate: bool = False
+    """Whether the cluster's API server shows webhooks its front proxy's certificate, so that they insist."""
 
     @property
     def component_selector(self) -> Mapping[str, str]:

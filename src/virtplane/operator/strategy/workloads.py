@@ -42,6 +42,7 @@ _REQUESTS: Mapping[str, Mapping[str, str]] = {
     "virt-handler": {"cpu": "10m", "memory": "325Mi"},
     "virt-operator": {"cpu": "10m", "memory": "450Mi"},
 }
+_REQUIRE_CERTIFICATE = "--require-webhook-certificate"
 _PLACEMENT_KEYS = ("nodeSelector", "affinity", "tolerations")
 
 
@@ -69,13 +70,21 @@ def replica_count(name: str, parameters: Parameters) -> int:
 
 
 def operator_deployment(
-    namespace: str, image: str, layout: str, replicas: int = 1, *, kubelet_root: str = KUBELET_ROOT
+    namespace: str,
+    image: str,
+    layout: str,
+    replicas: int = 1,
+    *,
+    kubelet_root: str = KUBELET_ROOT,
+    require_webhook_certificate: bool = False,
 ) -> JsonObject:
     """The operator's own Deployment; in the compact layout its process is the whole control plane."""
     names = COMPACT_CONTROL_PLANE if layout == "compact" else ("virt-operator",)
     container = _container("virt-operator", image, names, layout)
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]
+    if require_webhook_certificate:
+        container["args"].append(_REQUIRE_CERTIFICATE)
     container["ports"] = [
         {"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"},
         {"name": "webhooks", "containerPort": OPERATOR_WEBHOOK_PORT, "protocol": "TCP"},
@@ -97,6 +106,8 @@ def _control_plane_deployment(name: str, replicas: int, parameters: Parameters) 
     container["ports"] = [{"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"}]
     volumes: list[JsonObject] = []
     if name == "virt-api":
+        if parameters.require_webhook_certificate:
+            container["args"].append(_REQUIRE_CERTIFICATE)
         container["ports"].append({"name": "virt-api", "containerPort": API_PORT, "protocol": "TCP"})
         _mount_secret(container, volumes, certificates.API_SECRET, API_CERTIFICATES)
         _mount_secret(

@@ -63,6 +63,25 @@ def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
     assert (mount["mountPath"], mount["mountPropagation"]) == ("/var/lib/kubelet", "Bidirectional")
 
 
+def test_webhooks_insist_on_a_certificate_only_where_the_api_server_shows_one() -> None:
+    flag = "--require-webhook-certificate"
+
+    def arguments(workload: JsonObject) -> list[str]:
+        found: list[str] = workload["spec"]["template"]["spec"]["containers"][0]["args"]
+        return found
+
+    for is_required in (True, False):
+        operator = manifests.install_objects(
+            manifests.InstallOptions("ns", "i", "compact", require_webhook_certificate=is_required)
+        )
+        assert (flag in arguments(operator[-1])) is is_required
+        parameters = Parameters(
+            "ns", "i", "distributed", ClusterConfig(None), require_webhook_certificate=is_required
+        )
+        api = named(installation(parameters).components, "Deployment", "virt-api")
+        assert (flag in arguments(api)) is is_required
+
+
 @pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])
 def test_virt_api_grows_with_the_cluster(nodes: int, replicas: int) -> None:
     assert named(rendered(nodes=nodes).components, "Deployment", "virt-api")["spec"]["replicas"] == replicas

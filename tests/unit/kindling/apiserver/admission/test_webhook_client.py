@@ -6,6 +6,7 @@ import asyncio
 import base64
 import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import trustme
@@ -20,8 +21,9 @@ from kubecore.json import JsonObject
 class Hook:
     """A webhook server of this test, as ``hook.ns.svc`` and on 127.0.0.1."""
 
-    def __init__(self, port: int, bundle: str) -> None:
+    def __init__(self, port: int, authority: trustme.CA, bundle: str) -> None:
         self.port = port
+        self.authority = authority
         self.bundle = bundle
 
     def config(self, path: str) -> JsonObject:
@@ -30,6 +32,12 @@ class Hook:
 
 async def _echo(request: web.Request) -> web.Response:
     return web.json_response({"asked": await request.json(), "timeout": request.query["timeout"]})
+
+
+async def _caller(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    certificate = request.transport.get_extra_info("peercert") or {}
+    return web.json_response({"names": [value for _, value in certificate.get("subjectAltName", ())]})
 
 
 async def _broken(request: web.Request) -> web.Response:
@@ -51,7 +59,10 @@ async def hook() -> AsyncIterator[Hook]:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1", "hook.ns.svc").configure_cert(context)
     app = web.Application()
+    context.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
     app.router.add_post("/echo", _echo)
+    app.router.add_post("/caller", _caller)
     app.router.add_post("/broken", _broken)
     app.router.add_post("/slow", _slow)
     app.router.add_post("/nonsense", _nonsense)
@@ -60,7 +71,7 @@ async def hook() -> AsyncIterator[Hook]:
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     port = runner.addresses[0][1]
-    yield Hook(port, base64.b64encode(authority.cert_pem.bytes()).decode())
+    yield Hook(port, authority, base64.b64encode(authority.cert_pem.bytes()).decode())
     await runner.cleanup()
 
 
@@ -119,3 +130,22 @@ async def test_a_service_that_is_missing_is_named(client: WebhookClient) -> None
     with pytest.raises(WebhookCallError) as caught:
         await client.call({"service": {"namespace": "ns", "name": "none", "path": "/x"}}, {}, 5)
     assert str(caught.value) == 'Post "https://none.ns.svc:443/x?timeout=5s": service "none" not found'
+
+
+async def test_a_webhook_can_tell_the_api_server_by_its_certificate(hook: Hook, tmp_path: Path) -> None:
+    shown = hook.authority.issue_cert("front-proxy.test")
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_bytes(b"".join(blob.bytes() for blob in shown.cert_chain_pems))
+    key.write_bytes(shown.private_key_pem.bytes())
+    known = WebhookClient(_unknown_service, (certificate, key))
+    anybody = WebhookClient(_unknown_service)
+    try:
+        assert await known.call(hook.config("/caller"), {}, 5) == {"names": ["front-proxy.test"]}
+        assert await anybody.call(hook.config("/caller"), {}, 5) == {"names": []}
+    finally:
+        await known.close()
+        await anybody.close()
+
+
+def _unknown_service(namespace: str, name: str, port: int) -> ServiceEndpoint:
+    raise errors.service_unavailable(f"service {name!r} not found")
