@@ -67,8 +67,9 @@ def install_objects(options: InstallOptions) -> list[JsonObject]:
 
 
 def kubevirt_object(options: InstallOptions) -> JsonObject:
-    """The KubeVirt object."""
-    configuration: JsonObject = {}
+    """The KubeVirt object; launchers run under the seccomp profile of the container runtime."""
+    profile = {"customProfile": {"runtimeDefaultProfile": True}}
+    configuration: JsonObject = {"seccompConfiguration": {"virtualMachineInstanceProfile": profile}}
     developer: JsonObject = {}
     if options.use_emulation:
         developer["useEmulation"] = True

@@ -8,6 +8,7 @@ from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInp
 from virtplane.compute.controller.launcherpod.volumes import VolumeSet
 
 UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"
+_POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _GRACE_EXTRA_SECONDS = 30
 _COPIED_FIELDS = ("dnsConfig", "priorityClassName", "schedulerName", "subdomain", "resourceClaims")
 
@@ -110,11 +111,20 @@ def _pod_security(inputs: RenderInputs) -> JsonObject:
     linux_type = get_str(inputs.settings.raw, "selinuxLauncherType")
     if linux_type:
         context["seLinuxOptions"] = {"type": linux_type}
-    profile = get_object(
+    profile = _seccomp_profile(inputs)
+    if profile:
+        context["seccompProfile"] = profile
+    return context
+
+
+def _seccomp_profile(inputs: RenderInputs) -> JsonObject:
+    """The profile that the installation names, else the one without which the namespace admits no pod."""
+    custom = get_object(
         inputs.settings.raw, "seccompConfiguration", "virtualMachineInstanceProfile", "customProfile"
     )
-    if profile.get("localhostProfile"):
-        context["seccompProfile"] = {"type": "Localhost", "localhostProfile": profile["localhostProfile"]}
-    elif profile.get("runtimeDefaultProfile"):
-        context["seccompProfile"] = {"type": "RuntimeDefault"}
-    return context
+    if custom.get("localhostProfile"):
+        return {"type": "Localhost", "localhostProfile": custom["localhostProfile"]}
+    standard = get_object(inputs.namespace, "metadata", "labels").get(_POD_SECURITY)
+    if custom.get("runtimeDefaultProfile") or standard == "restricted":
+        return {"type": "RuntimeDefault"}
+    return {}
