@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 SERVER_PORT = 67
 CLIENT_PORT = 68
 LEASE_SECONDS = 999 * 24 * 3600
+MAX_DATAGRAM = 2048
+"""Longer requests arrive cut off, so that their options do not add up."""
 _MAGIC = b"\x63\x82\x53\x63"
 _FIXED = struct.Struct("!BBBBIHH4s4s4s4s16s64s128s")
 _DISCOVER, _OFFER, _REQUEST, _DECLINE, _ACK, _NAK, _RELEASE, _INFORM = range(1, 9)
+_ETHERNET = 1
+_PAD, _END = 0, 255
+_LENGTHS = {50: 4, 53: 1, 54: 4}
+"""Bytes of the options that decide about the answer: requested address, message type, server."""
 _SO_BINDTODEVICE = 25
 
 
@@ -46,37 +52,43 @@ def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
     if parsed is None:
         return None
     fields, options = parsed
-    hardware = fields[11][:6]
-    if hardware != bytes.fromhex(lease["mac"].replace(":", "")):
+    hardware = bytes.fromhex(lease["mac"].replace(":", ""))
+    if fields[1:3] != (_ETHERNET, len(hardware)) or fields[11][: len(hardware)] != hardware:
         return None
-    kind = options.get(53, b"\0")[0]
+    if options.get(54, _packed(lease["server"])) != _packed(lease["server"]):
+        return None  # the guest took another server's offer
+    kind = options[53][0]
     address = _packed(lease["address"])
-    wanted = options.get(50, b"")
     if kind == _DISCOVER:
         reply = _OFFER
     elif kind in (_REQUEST, _INFORM):
-        reply = _NAK if kind == _REQUEST and wanted not in (b"", address) else _ACK
+        reply = _NAK if kind == _REQUEST and options.get(50, address) != address else _ACK
     else:
         return None
     return _reply(fields, address, reply, lease)
 
 
 def _parse(request: bytes) -> tuple[tuple[Any, ...], dict[int, bytes]] | None:
+    """Fixed fields and options of a well-formed request, else None."""
     if len(request) < _FIXED.size + 4 or request[0] != 1 or request[_FIXED.size : _FIXED.size + 4] != _MAGIC:
         return None
     options: dict[int, bytes] = {}
     position = _FIXED.size + 4
-    while position < len(request) and request[position] != 255:
+    while position < len(request) and request[position] != _END:
         code = request[position]
-        if code == 0:
+        if code == _PAD:
             position += 1
             continue
         if position + 1 >= len(request):
             return None
-        length = request[position + 1]
-        options[code] = request[position + 2 : position + 2 + length]
-        position += 2 + length
-    return _FIXED.unpack_from(request), options
+        end = position + 2 + request[position + 1]
+        if end > len(request):
+            return None
+        options[code] = options.get(code, b"") + request[position + 2 : end]  # RFC 3396
+        position = end
+    if any(len(options.get(code, bytes(length))) != length for code, length in _LENGTHS.items()):
+        return None
+    return (_FIXED.unpack_from(request), options) if 53 in options else None
 
 
 def _reply(fields: tuple[Any, ...], address: bytes, kind: int, lease: dict[str, Any]) -> bytes:

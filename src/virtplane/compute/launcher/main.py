@@ -12,6 +12,7 @@ import time
 from virtplane.compute.launcher import dhcp
 from virtplane.compute.launcher.control import ControlServer
 from virtplane.compute.launcher.libvirtd import LibvirtDaemon
+from virtplane.compute.launcher.seriallog import SerialLog
 from virtplane.compute.launcher.settings import parse
 
 TYPE_CHECKING = False
@@ -64,7 +65,10 @@ class Launcher:
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: self._on_signals(os.read(wakeup, 512)))
-        os.makedirs(f"{self._settings.private_directory}/{self._settings.uid}", exist_ok=True)
+        folder = f"{self._settings.private_directory}/{self._settings.uid}"
+        os.makedirs(folder, exist_ok=True)
+        log = SerialLog(folder)
+        self._selector.register(log.open(), selectors.EVENT_READ, log.collect)
         self._libvirt.configure()
 
     def _handle(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -89,10 +93,15 @@ class Launcher:
         self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
 
     def _on_lease_request(self, interface: str) -> None:
+        """Answers one datagram. Nothing that a guest sends, and no failure to answer, ends the launcher."""
         server, lease = self._leases[interface]
-        reply = dhcp.answer(server.recv(2048), lease)
-        if reply is not None:
-            server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
+        try:
+            reply = dhcp.answer(server.recv(dhcp.MAX_DATAGRAM), lease)
+            if reply is not None:
+                server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
+        except OSError as error:
+            # The guest asks again: a link that is down or a full queue pass.
+            sys.stderr.write(f"virt-launcher: DHCP on {interface}: {error.strerror}\n")
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:

@@ -11,6 +11,7 @@ from virtplane.api.launcherpods import image_holder
 from virtplane.compute.controller.launcherpod import network, probes, resources, volumes
 from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs, hotplugged_volumes
 from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+from virtplane.compute.launcher import seriallog
 
 BINARY_VOLUME = "virt-bin-share-dir"
 _TOOLS_DIR = "/virtplane-tools"
@@ -138,7 +139,7 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
     )
     if is_disabled and inputs.devices.get("logSerialConsole") is not True:
         return None
-    log = f"{volumes.PRIVATE_DIR}/{inputs.uid}/virt-serial0-log"
+    log = f"{volumes.PRIVATE_DIR}/{inputs.uid}/{seriallog.FILE}"
     script = f"trap 'exit 0' TERM; tail -n +1 -F {log} & wait $!"
     return {
         "name": "guest-console-log",

@@ -6,6 +6,8 @@ import struct
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from virtplane.compute.launcher import dhcp
 
@@ -73,9 +75,31 @@ def test_strangers_get_no_answer() -> None:
     assert dhcp.answer(request(1, mac=bytes(6)), LEASE) is None
 
 
-@pytest.mark.parametrize("junk", [b"", b"\x01" * 100, request(1)[:-8], b"\x02" + request(1)[1:]])
+HEAD = request(1)[:240]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"",
+        b"\x01" * 100,
+        request(1)[:-8],
+        b"\x02" + request(1)[1:],
+        HEAD,
+        HEAD + b"\xff",
+        HEAD + b"\x35",
+        HEAD + b"\x35\x00\xff",
+        HEAD + b"\x35\x02\x01\x01\xff",
+        HEAD + b"\x35\x01\x01\x35\x01\x01\xff",
+        HEAD + b"\x35\x01\x03\x32\x03\x0a\x00\x02\xff",
+        HEAD + b"\x35\x01\x01\x0c\xff\x00",
+        HEAD[:1] + b"\x06\x06" + request(1)[3:],
+        HEAD[:1] + b"\x01\x10" + request(1)[3:],
+        HEAD + b"\x35\x01\x03\x36\x04\x0a\x00\x02\x63\xff",
+    ],
+)
 def test_malformed_datagrams_get_no_answer(junk: bytes) -> None:
-    assert dhcp.answer(junk, LEASE) is None or junk[0] == 1
+    assert dhcp.answer(junk, LEASE) is None
 
 
 def test_release_gets_no_answer() -> None:
@@ -103,3 +127,35 @@ def test_without_routes_there_is_no_option_for_them() -> None:
     reply = dhcp.answer(request(1), LEASE | {"routers": [], "routes": []})
     assert reply is not None
     assert not {3, 121} & set(options_of(reply))
+
+
+def mutated(changes: list[tuple[int, int]], cut: int, tail: bytes) -> bytes:
+    """A good request with bytes replaced, its end cut off and another put there."""
+    packet = bytearray(request(3, wanted=bytes([10, 0, 2, 2])))
+    for position, value in changes:
+        packet[position % len(packet)] = value
+    return bytes(packet[: len(packet) - cut] + tail)
+
+
+changed = st.builds(
+    mutated,
+    st.lists(st.tuples(st.integers(0, 999), st.integers(0, 255)), max_size=6),
+    st.integers(0, 20),
+    st.binary(max_size=64),
+)
+options_alone = st.binary(max_size=300).map(lambda options: HEAD + options)
+
+
+@given(st.binary(max_size=2048) | changed | options_alone)
+def test_no_datagram_ends_the_server_or_changes_the_lease(packet: bytes) -> None:
+    lease = {**LEASE, "routers": list(LEASE["routers"])}
+    reply = dhcp.answer(packet, lease)
+    assert lease == LEASE
+    if reply is None:
+        return
+    assert packet[:3] == b"\x01\x01\x06"
+    assert packet[28:34] == MAC
+    found = options_of(reply)
+    assert found[54] == bytes([10, 0, 2, 1])
+    assert reply[16:20] == (bytes(4) if found[53] == b"\x06" else bytes([10, 0, 2, 2]))
+    assert reply[4:8] == packet[4:8]

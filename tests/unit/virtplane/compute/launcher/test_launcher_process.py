@@ -63,6 +63,7 @@ async def test_killed_launcher_is_noticed_at_once(
     await asyncio.wait_for(ended.wait(), 1)
     with pytest.raises(LauncherGone):
         await link.request("ping")
+    await process.wait()  # the kernel closes connections first, the listening socket after them
     with pytest.raises(LauncherGone):
         await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
 
@@ -111,3 +112,16 @@ async def test_launcher_leaves_out_what_would_cost_every_guest_megabytes() -> No
     )
     output, _ = await process.communicate()
     assert output.strip() == b"set()"
+
+
+async def test_the_serial_console_is_logged_beside_its_pipe(
+    process: asyncio.subprocess.Process, tmp_path: Path
+) -> None:
+    folder = tmp_path / "private/u"
+    with (folder / "virt-serial0-log").open("ab", buffering=0) as console:
+        console.write(b"login: ")
+    log = folder / "virt-serial0.log"
+    async with asyncio.timeout(5):
+        while not log.exists() or log.read_bytes() != b"login: ":  # noqa: ASYNC110 - a file tells nobody
+            await asyncio.sleep(0.01)
+    assert process.returncode is None
