@@ -23,10 +23,12 @@ import uvloop
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
 from kubecore.client.kubeconfig import load_kubeconfig
+from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
 from kubecore.runtime.logs import set_up_logging
 from virtplane.operator.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.operator.self_signed import self_signed_tls
 from virtplane.operator.strategy.parameters import KUBELET_ROOT
 
 logger = logging.getLogger(__name__)
@@ -173,7 +175,10 @@ async def run(options: Options) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, task.cancel)
-    async with serve_health(context.health, options.health_port) as port:
+    access = TokenAccess(context.client(options.components[0]))
+    async with serve_health(
+        context.health, options.health_port, tls=self_signed_tls(), metrics_access=access.status
+    ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         with contextlib.suppress(asyncio.CancelledError):
             await run_components(components, context)

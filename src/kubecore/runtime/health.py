@@ -1,21 +1,25 @@
 """Health of a process: named checks, and the small HTTP server that answers for them.
 
 ``/healthz`` and ``/livez`` run the liveness checks, ``/readyz`` the readiness checks, ``/metrics`` gives
-the registry in Prometheus' text format. Answers have the form of the API server's: ``ok``, or every check
-with ``[+]`` or ``[-]``.
+the registry in Prometheus' text format, to those who may read it. Answers have the form of the API
+server's: ``ok``, or every check with ``[+]`` or ``[-]``.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 Check = Callable[[], str]
 """Gives what is wrong, or "" when all is well. Must not block."""
+
+MetricsAccess = Callable[[str, str], Awaitable[int]]
+"""Gives the HTTP status for an Authorization header and a path: 200 lets the reader in."""
 
 
 class Health:
@@ -60,10 +64,12 @@ async def serve_health(
     host: str = "",
     tls: ssl.SSLContext | None = None,
     registry: CollectorRegistry = REGISTRY,
+    metrics_access: MetricsAccess | None = None,
 ) -> AsyncIterator[int]:
     """Serve the health of this process on `port` (0: any free one) as long as the context lasts.
 
-    Gives the port. Raises OSError when it is taken.
+    `metrics_access` decides who reads the metrics; None lets everybody who reaches the port. Gives the port.
+    Raises OSError when it is taken.
     """
     # Command lines import this package for its types; only servers pay for aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
@@ -77,6 +83,10 @@ async def serve_health(
         return web.Response(text=text, status=200 if passed else 500)
 
     async def metrics(request: web.Request) -> web.Response:
+        if metrics_access is not None:
+            status = await metrics_access(request.headers.get("Authorization", ""), request.path)
+            if status != 200:
+                return web.Response(status=status, text=HTTPStatus(status).phrase)
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(registry), headers={"Content-Type": content_type})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from kubecore.json import JsonObject
 from virtplane.api.labels import AGGREGATE_TO
+from virtplane.operator.strategy.monitoring import metrics_rule
 from virtplane.operator.strategy.rbac import (
     ALL,
     READ,
@@ -197,6 +198,13 @@ def component_roles(namespace: str) -> list[JsonObject]:
         ),
         *_account(CONTROLLER, namespace, controller_rules(), controller_namespace_rules()),
         *_account(HANDLER, namespace, handler_rules(), [_CONFIG_MAPS]),
+        # Both ask who reads their metrics.
+        *(
+            bind_cluster_role(
+                f"{name}-auth-delegator", [account_subject(name, namespace)], "system:auth-delegator"
+            )
+            for name in (CONTROLLER, HANDLER)
+        ),
         *_account(EXPORT_PROXY, namespace, export_proxy_rules(), [_CONFIG_MAPS]),
     ]
 
@@ -231,6 +239,7 @@ def operator_rules(namespace: str) -> list[JsonObject]:
         rule("instancetype.kubevirt.io", "*", ALL),
         rule("authentication.k8s.io", "tokenreviews", ("create",)),
         rule("authorization.k8s.io", "subjectaccessreviews", ("create",)),
+        metrics_rule(),
         rule("core", "serviceaccounts", ("impersonate",), (API, CONTROLLER, HANDLER, EXPORT_PROXY)),
         # The compact layout tells the server which node its components run on.
         rule("authentication.k8s.io", "userextras/authentication.kubernetes.io/node-name", ("impersonate",)),

@@ -8,6 +8,7 @@ from kubecore.json import JsonObject, get_object
 from virtplane.api import crds, labels, resources
 from virtplane.operator.strategy.component_roles import component_roles
 from virtplane.operator.strategy.instancetypes import common_instancetypes
+from virtplane.operator.strategy.monitoring import monitoring
 from virtplane.operator.strategy.parameters import Parameters
 from virtplane.operator.strategy.policies import node_restriction
 from virtplane.operator.strategy.services import priority_class, services
@@ -39,6 +40,7 @@ def installation(parameters: Parameters) -> Installation:
         *component_roles(parameters.namespace),
         *user_roles(aggregate=aggregate),
         *services(parameters),
+        *monitoring(parameters),
         *node_restriction(parameters.namespace),
         *operator_webhooks(parameters),
     ]

@@ -25,6 +25,11 @@ def rule(groups: str, resources: str, verbs: Sequence[str], names: Sequence[str]
     return document
 
 
+def path_rule(paths: str, verbs: Sequence[str]) -> JsonObject:
+    """One rule on paths that are no objects, separated by spaces; for cluster roles only."""
+    return {"nonResourceURLs": paths.split(), "verbs": list(verbs)}
+
+
 def cluster_role(
     name: str, rules: Sequence[JsonObject], labels: Mapping[str, str] | None = None
 ) -> JsonObject:

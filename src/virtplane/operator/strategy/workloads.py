@@ -179,7 +179,7 @@ def _container(
     port = HANDLER_HEALTH_PORT if name == "virt-handler" else HEALTH_PORT
 
     def probe(path: str, **times: int) -> JsonObject:
-        return {"httpGet": {"path": path, "port": port, "scheme": "HTTP"}, **times}
+        return {"httpGet": {"path": path, "port": port, "scheme": "HTTPS"}, **times}
 
     return {
         "name": name,

@@ -126,7 +126,7 @@ def granted(rules: list[JsonObject]) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
         for rule in rules
-        if not rule.get("resourceNames")
+        if not rule.get("resourceNames") and "nonResourceURLs" not in rule
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -150,6 +150,45 @@ def test_the_operator_holds_every_right_that_it_grants() -> None:
         if document["kind"] in ("ClusterRole", "Role"):
             missing = [right for right in granted(document["rules"]) if not holds(own, right)]
             assert missing == [], document["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "subjects"),
+    [
+        ({}, [("openshift-monitoring", "prometheus-k8s"), ("monitoring", "prometheus-k8s")]),
+        ({"monitorNamespace": "mon", "monitorAccount": "prom"}, [("mon", "prom")]),
+    ],
+)
+def test_metrics_are_for_the_account_of_prometheus(
+    spec: dict[str, str], subjects: list[tuple[str, str]]
+) -> None:
+    found = rendered(**spec).foundation
+    role = named(found, "ClusterRole", "kubevirt-metrics-reader")
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    binding = named(found, "ClusterRoleBinding", "kubevirt-metrics-reader")
+    assert [(each["namespace"], each["name"]) for each in binding["subjects"]] == subjects
+    assert (
+        role["rules"][0]
+        in named(tuple(operator_objects("kubevirt")), "ClusterRole", "kubevirt-operator")["rules"]
+    )
+
+
+def test_every_component_may_ask_who_reads_its_metrics() -> None:
+    bindings = [
+        document
+        for document in (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+        if document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] == "system:auth-delegator"
+    ]
+    asking = {subject["name"] for document in bindings for subject in document["subjects"]}
+    assert {entry.service_account for entry in COMPONENTS.values()} <= asking
+
+
+def test_tokens_for_metrics_travel_encrypted() -> None:
+    for workload in rendered().components:
+        if workload["kind"] in ("Deployment", "DaemonSet"):
+            (container,) = workload["spec"]["template"]["spec"]["containers"]
+            for probe in ("livenessProbe", "readinessProbe"):
+                assert container[probe]["httpGet"]["scheme"] == "HTTPS"
 
 
 def test_every_component_acts_under_an_account_that_is_installed() -> None:
