@@ -347,6 +347,9 @@ class VmController:
 
     def _set_generations(self, vm: JsonObject, written: JsonObject, vmi: JsonObject | None) -> None:
         if vmi is None:
+            if "observedGeneration" in written:
+                # Nothing runs an older generation: clients that wait for a condition wait for this one, too.
+                written["observedGeneration"] = written["desiredGeneration"] = meta.generation(vm)
             return
         observed = meta.annotations(vmi).get(starting.GENERATION_ANNOTATION, "")
         number = int(observed) if observed.isdigit() else None

@@ -186,6 +186,27 @@ async def test_a_change_that_needs_a_restart_is_told_until_the_next_boot(api: Me
     assert (_instance(api) or {})["spec"]["domain"]["cpu"]["cores"] == 4
 
 
+async def test_a_template_changed_while_the_machine_is_stopped_is_observed(api: MemoryApi) -> None:
+    """``kubectl wait`` waits for the observed generation before it looks at a condition."""
+    await _up(api)
+
+    def generations() -> tuple[Any, Any]:
+        found = (api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})["status"]
+        return found.get("observedGeneration"), found.get("desiredGeneration")
+
+    assert generations() == (1, 1)
+    vm = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+    vm["spec"]["runStrategy"] = "Halted"
+    vm["metadata"]["generation"] = 2
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+    await until(lambda: _instance(api) is None and _status(api) == "Stopped")
+    vm = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+    vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 4}
+    vm["metadata"]["generation"] = 3
+    api.put(kinds.VIRTUAL_MACHINES, vm)
+    await until(lambda: generations() == (3, 3))
+
+
 @pytest.mark.feature("VML-17")
 async def test_a_machine_that_is_asked_to_start_paused_does(api: MemoryApi) -> None:
     vm = _vm(runStrategy="Manual")

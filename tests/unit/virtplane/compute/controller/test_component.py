@@ -1,0 +1,118 @@
+"""VirtController: one replica works at a time, with the kinds that are there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.support.controllers import until
+
+from kubecore import resources
+from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
+from kubecore.runtime import Context
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.compute.controller import component
+from virtplane.compute.controller.component import VirtController
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+
+
+@pytest.fixture
+def api() -> MemoryApi:
+    return MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+
+
+@asynccontextmanager
+async def replica(api: MemoryApi, identity: str) -> AsyncIterator[None]:
+    """A running virt-controller."""
+    context = Context(
+        client_factory=lambda _: api.client(),
+        namespace="kubevirt",
+        identity=identity,
+        settings={"image": "product:1", "launcher_image": "launcher:1"},
+    )
+    task = asyncio.create_task(VirtController().run(context))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await context.close()
+
+
+def _leader(api: MemoryApi) -> str:
+    return get_str(api.get(resources.LEASES, "virt-controller", "kubevirt"), "spec", "holderIdentity")
+
+
+def _vmi(name: str) -> JsonObject:
+    return {
+        "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}},
+        "status": {"phase": "Pending"},
+    }
+
+
+def _phase(api: MemoryApi, name: str) -> str:
+    return get_str(api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, "ns"), "status", "phase")
+
+
+async def test_the_leader_makes_launchers_of_the_image_that_it_was_given(api: MemoryApi) -> None:
+    async with replica(api, "a"):
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("vmi"))
+        await until(lambda: _phase(api, "vmi") == "Scheduling")
+    (pod,) = api.list(resources.PODS, "ns")
+    compute = next(item for item in pod["spec"]["containers"] if item["name"] == "compute")
+    assert compute["image"] == "launcher:1"
+
+
+async def test_a_second_replica_takes_over_without_a_second_launcher(api: MemoryApi) -> None:
+    async with replica(api, "a"):
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("first"))
+        await until(lambda: _phase(api, "first") == "Scheduling")
+        assert _leader(api) == "a"
+    async with replica(api, "b"):
+        await until(lambda: _leader(api) == "b")
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("second"))
+        await until(lambda: _phase(api, "second") == "Scheduling")
+    names = [meta.name(pod) for pod in api.list(resources.PODS, "ns")]
+    assert len(names) == 2
+    assert {name.rpartition("-")[0] for name in names} == {"virt-launcher-first", "virt-launcher-second"}
+
+
+async def test_a_replica_that_does_not_lead_changes_nothing(api: MemoryApi) -> None:
+    async with replica(api, "a"):
+        await until(lambda: _leader(api) == "a")
+        async with replica(api, "b"):
+            lease = f"/leases/{VirtController.name}"
+            asked = len([each for each in api.requests if each.path.endswith(lease)])
+            await until(lambda: len([each for each in api.requests if each.path.endswith(lease)]) > asked)
+            api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("vmi"))
+            await until(lambda: _phase(api, "vmi") == "Scheduling")
+            assert _leader(api) == "a"
+        creations = [each for each in api.requests if each.method == "POST" and each.path.endswith("/pods")]
+        assert len(creations) == 1
+
+
+async def test_a_kind_that_comes_to_be_served_is_used(
+    api: MemoryApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(component, "_RETRY_SECONDS", 0.01)
+    path = f"/{kinds.DATA_VOLUMES.plural}"
+
+    def is_watched() -> bool:
+        return any(each.path.endswith(path) for each in api.requests)
+
+    async with replica(api, "a"):
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("before"))
+        await until(lambda: _phase(api, "before") == "Scheduling")
+        assert not is_watched()
+        definition = {"metadata": {"name": kinds.DATA_VOLUMES.group_resource}}
+        api.put(resources.CUSTOM_RESOURCE_DEFINITIONS, definition)
+        await until(is_watched)
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("after"))
+        await until(lambda: _phase(api, "after") == "Scheduling")
+        assert _leader(api) == "a"
