@@ -93,8 +93,9 @@ class NodeAgent:
             stack.push_async_callback(probes.close)
             roster = Roster(lambda pod: worker.PodWorker(pod, shared))
             observer = Observer(runtime, roster.pod_changed)
+            images = ImageManager(runtime)
             backend = ApiBackend(
-                client, runtime, self._facts, services.list, lambda uid: observer.observation(uid).ips
+                client, images, self._facts, services.list, lambda uid: observer.observation(uid).ips
             )
 
             def announce(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
@@ -112,7 +113,7 @@ class NodeAgent:
             starter = ContainerStarter(
                 StarterServices(
                     runtime=runtime,
-                    images=ImageManager(runtime),
+                    images=images,
                     volumes=volumes,
                     announce=announce,
                     sources=backend.sources,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kindling.node.images import host_image
-from kindling.node.images.manager import normalize
+from kindling.node.images.manager import ImageManager, ImageProblem, credentials_of, normalize
 from kindling.node.pods.environment import Sources, referenced
 from kindling.node.pods.fields import NodeFacts
-from kindling.node.runtime.interface import Runtime, RuntimeFailure
+from kindling.node.runtime.interface import RuntimeFailure
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
@@ -36,13 +36,13 @@ class ApiBackend:
     def __init__(
         self,
         client: Client,
-        runtime: Runtime,
+        images: ImageManager,
         node: Callable[[], NodeFacts],
         services: Callable[[], Sequence[JsonObject]],
         pod_ips: Callable[[str], tuple[str, ...]],
     ) -> None:
         self._client = client
-        self._runtime = runtime
+        self._images = images
         self._node = node
         self._services = services
         self._pod_ips = pod_ips
@@ -88,23 +88,22 @@ class ApiBackend:
         except StatusError as error:
             raise ContentProblem(f"error processing PVC {namespace}/{name}: {error.message}") from error
 
-    async def mount_image(self, reference: str, policy: str, target: Path) -> None:
-        """Mount an image's files, pulling it by `policy`."""
-        name = normalize(reference)
+    async def mount_image(self, pod: JsonObject, reference: str, policy: str, target: Path) -> None:
+        """Mount an image's files, pulling it as a container's of `pod` with that `policy` would be.
+
+        Raises ImageProblem.
+        """
         if host_image.is_host_image(reference):
             await asyncio.to_thread(host_image.mount_tree, target)
             return
+        logins = [login for secret in await self.pull_secrets(pod) for login in credentials_of(secret)]
+        wanted = {"image": reference, "imagePullPolicy": policy}
         try:
-            present = await self._runtime.image_status(name)
-            if policy == "Always" or (present is None and policy != "Never"):
-                await self._runtime.pull_image(name)
-            elif present is None:
-                raise ContentProblem(
-                    f'Container image "{reference}" is not present with pull policy of Never'
-                )
+            # The volume's own event tells what a container's would.
+            await self._images.ensure(wanted, lambda _kind, _reason, _message: None, logins)
         except RuntimeFailure as error:
-            raise ContentProblem(f'failed to pull image "{reference}": {error}') from error
-        await _ctr("images", "mount", name, str(target))
+            raise ImageProblem("ErrImagePull", str(error)) from error
+        await _ctr("images", "mount", normalize(reference), str(target))
         # A single layer is a bind of the runtime's own directory; mounts must not spread there.
         mounts.make_private(target)
 

@@ -20,8 +20,8 @@ from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.volumes.manager import Prepared, VolumeManager
-from kubecore.json import JsonObject, get_bool, get_str
+from kindling.node.volumes.manager import Prepared, VolumeManager, VolumeProblem
+from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 
 _RETRY_SECONDS = 5.0
 
@@ -43,6 +43,30 @@ class PodSession:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     starting: set[str] = field(default_factory=set)
     """Ids of containers whose postStart hook runs."""
+    without_image: set[str] = field(default_factory=set)
+    """Names of containers that wait for an image that is one of their volumes."""
+
+    def volume_failed(self, problem: VolumeProblem) -> None:
+        """An image that cannot be pulled shows in the containers that mount it, as their own would."""
+        self._forget_images()
+        if not problem.waiting_reason:
+            return
+        spec = get_object(self.pod, "spec")
+        for container in [*get_list(spec, "initContainers"), *get_list(spec, "containers")]:
+            if any(mount.get("name") == problem.volume for mount in get_list(container, "volumeMounts")):
+                name = get_str(container, "name")
+                self.without_image.add(name)
+                self.waiting[name] = Waiting(problem.waiting_reason, str(problem))
+
+    def volumes_prepared(self, prepared: dict[str, Prepared]) -> None:
+        """All volumes are there."""
+        self._forget_images()
+        self.prepared = prepared
+
+    def _forget_images(self) -> None:
+        for name in self.without_image:
+            self.waiting.pop(name, None)
+        self.without_image.clear()
 
 
 @dataclass

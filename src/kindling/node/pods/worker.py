@@ -239,8 +239,9 @@ class PodWorker:
             self._event("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
             await self._services.stopper.stop_all(self.pod, observed, 0, "")
         try:
-            self._session.prepared = await self._services.volumes.prepare(self.pod)
+            self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
         except VolumeProblem as problem:
+            self._session.volume_failed(problem)
             self._event("Warning", "FailedMount", problem.event_message)
             self._mount_failures += 1
             return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
@@ -267,8 +268,9 @@ class PodWorker:
             acted = True
         if plan.start and not self._session.prepared:
             try:
-                self._session.prepared = await self._services.volumes.prepare(self.pod)
+                self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
             except VolumeProblem as problem:
+                self._session.volume_failed(problem)
                 self._event("Warning", "FailedMount", problem.event_message)
                 return acted, 5.0
         for name in plan.start:

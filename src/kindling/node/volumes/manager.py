@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kindling.node.images.manager import ImageProblem
 from kindling.node.pods import identity
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
@@ -24,10 +25,15 @@ _log = logging.getLogger(__name__)
 
 
 class VolumeProblem(Exception):
-    """A volume cannot be set up now; `event_message` is the FailedMount event's text."""
+    """A volume cannot be set up now; `event_message` is the FailedMount event's text.
 
-    def __init__(self, volume: str, message: str) -> None:
+    `waiting_reason` is what the containers that mount the volume wait for, where that is an image.
+    """
+
+    def __init__(self, volume: str, message: str, waiting_reason: str = "") -> None:
         super().__init__(message)
+        self.volume = volume
+        self.waiting_reason = waiting_reason
         self.event_message = f'MountVolume.SetUp failed for volume "{volume}" : {message}'
 
 
@@ -49,8 +55,8 @@ class VolumeBackend(Protocol):
     async def claim(self, namespace: str, name: str) -> tuple[JsonObject, JsonObject]:
         """A bound claim and its volume. Raises ContentProblem."""
 
-    async def mount_image(self, reference: str, policy: str, target: Path) -> None:
-        """Mount an image's files read-only at `target`."""
+    async def mount_image(self, pod: JsonObject, reference: str, policy: str, target: Path) -> None:
+        """Mount an image's files read-only at `target`. Raises ImageProblem."""
 
     async def unmount_image(self, target: Path) -> None:
         """Undo `mount_image`."""
@@ -85,6 +91,8 @@ class VolumeManager:
             name = get_str(volume, "name")
             try:
                 prepared[name] = await self._prepare_one(pod, uid, volume)
+            except ImageProblem as error:
+                raise VolumeProblem(name, str(error), error.reason) from error
             except (ContentProblem, OSError, loops.LoopFailure) as error:
                 raise VolumeProblem(name, str(error)) from error
         return prepared
@@ -172,6 +180,7 @@ class VolumeManager:
                 target.mkdir(parents=True, exist_ok=True)
                 source = volume["image"]
                 await self._backend.mount_image(
+                    pod,
                     get_str(source, "reference"),
                     get_str(source, "pullPolicy", default="IfNotPresent"),
                     target,

@@ -11,6 +11,7 @@ from kindling.node.pods.fields import NodeFacts
 from kindling.node.pods.observed import Observation, Verdicts
 from kindling.node.pods.worker import PodServices, PodWorker
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
+from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed
 
 SANDBOX = Sandbox("s1", "p", "ns", "u", 0, True, 1, ips=("10.64.1.2",))
@@ -33,6 +34,7 @@ class Node:
         self.api_is_away = False
         self.statuses: list[dict[str, Any]] = []
         self.has_ended = asyncio.Event()
+        self.volumes = Mock(prepare=AsyncMock(return_value={}), refresh=AsyncMock())
 
     async def start(self, _session: object, _observed: Observation, name: str) -> None:
         running = Container(name, SANDBOX.id, name, 0, ContainerState.RUNNING, 1, started_at=2)
@@ -50,14 +52,13 @@ class Node:
         if self.told[-1] == ["running"]:
             self.says_running.set()
 
-    def worker(self, beside: Sequence[dict[str, Any]] = ()) -> PodWorker:
+    def worker(self, beside: Sequence[dict[str, Any]] = (), pod: dict[str, Any] = POD) -> PodWorker:
         observer = Mock(observation=lambda _uid: self.seen, relist=AsyncMock())
-        volumes = Mock(prepare=AsyncMock(return_value={}), refresh=AsyncMock())
         services = PodServices(
             runtime=Mock(),
             observer=observer,
             publisher=Mock(publish=self.publish, confirm_deletion=AsyncMock()),
-            volumes=volumes,
+            volumes=self.volumes,
             probes=Mock(verdicts=lambda _id: Verdicts()),
             starter=Mock(start=self.start),
             stopper=Mock(),
@@ -66,7 +67,7 @@ class Node:
             release=AsyncMock(),
             admitted=lambda: list(beside),
         )
-        return PodWorker(POD, services)
+        return PodWorker(pod, services)
 
 
 async def _end(running: asyncio.Task[None]) -> None:
@@ -118,4 +119,33 @@ async def test_a_pod_that_ran_before_the_agent_started_again_is_not_refused() ->
     running = asyncio.create_task(worker.run())
     await asyncio.wait_for(node.says_running.wait(), 2)
     assert worker.is_admitted
+    await _end(running)
+
+
+def _waiting(status: dict[str, Any]) -> dict[str, str]:
+    return {each["name"]: each["state"]["waiting"]["reason"] for each in status["containerStatuses"]}
+
+
+async def test_an_image_volume_that_cannot_be_pulled_shows_in_the_containers_that_mount_it() -> None:
+    node = Node()
+    node.seen = Observation()
+    node.api.set()
+    failures = [
+        VolumeProblem("disk", "no such host", reason) for reason in ("ErrImagePull", "ImagePullBackOff")
+    ]
+    others = [VolumeProblem("other", "not bound")] * 100
+    node.volumes.prepare.side_effect = [*failures, *others]
+    containers = [{"name": "main", "volumeMounts": [{"name": "disk"}]}, {"name": "side"}]
+    pod = {**POD, "spec": {"restartPolicy": "Never", "containers": containers}}
+    worker = node.worker(pod=pod)
+    running = asyncio.create_task(worker.run())
+    seen: list[dict[str, str]] = []
+    async with asyncio.timeout(10):
+        while len(seen) < 4:
+            if node.statuses and _waiting(node.statuses[-1]) not in seen[-1:]:
+                seen.append(_waiting(node.statuses[-1]))
+            worker.wake()
+            await asyncio.sleep(0.01)
+    plain = {"main": "ContainerCreating", "side": "ContainerCreating"}
+    assert seen == [plain, {**plain, "main": "ErrImagePull"}, {**plain, "main": "ImagePullBackOff"}, plain]
     await _end(running)
