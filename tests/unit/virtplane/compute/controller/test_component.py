@@ -30,7 +30,7 @@ def api() -> MemoryApi:
 async def replica(api: MemoryApi, identity: str) -> AsyncIterator[None]:
     """A running virt-controller."""
     context = Context(
-        client_factory=lambda _: api.client(),
+        client_factory=lambda _: api.client(user_agent=identity),
         namespace="kubevirt",
         identity=identity,
         settings={"image": "product:1", "launcher_image": "launcher:1"},
@@ -93,8 +93,14 @@ async def test_a_replica_that_does_not_lead_changes_nothing(api: MemoryApi) -> N
             api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi("vmi"))
             await until(lambda: _phase(api, "vmi") == "Scheduling")
             assert _leader(api) == "a"
-        creations = [each for each in api.requests if each.method == "POST" and each.path.endswith("/pods")]
-        assert len(creations) == 1
+    writers = {
+        value
+        for each in api.requests
+        if each.method != "GET" and "/leases" not in each.path
+        for header, value in each.headers
+        if header == "User-Agent"
+    }
+    assert writers == {"a"}
 
 
 async def test_a_kind_that_comes_to_be_served_is_used(
