@@ -128,6 +128,26 @@ async def test_controllers_that_do_not_know_of_each_other_make_one_launcher() ->
         assert _launchers(server) == [_LAUNCHER]
 
 
+async def test_controllers_that_do_not_know_of_each_other_make_one_state_claim() -> None:
+    """A second one would be taken for the first, and the guest's TPM be empty."""
+    server = _api()
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    server.put(resources.STORAGE_CLASSES, {"metadata": {"name": "local", "annotations": default}})
+    vmi = _vmi()
+    vmi["spec"]["domain"]["devices"] = {"tpm": {"persistent": True}}
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(running_controllers(server, _IMAGES))
+        server.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+        await until(lambda: _synchronized(server).get("reason") == "BackendStorageNotReady")
+        claims = server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")
+        assert len(claims) == 1
+        assert meta.name(claims[0]).startswith("persistent-state-for-vmi-")
+        server.put(resources.PERSISTENT_VOLUME_CLAIMS, {**claims[0], "status": {"phase": "Bound"}})
+        await until(lambda: _phase(server) == "Scheduling")
+    assert len(server.list(resources.PERSISTENT_VOLUME_CLAIMS, "ns")) == 1
+
+
 @pytest.mark.parametrize(
     "change",
     [
