@@ -146,3 +146,28 @@ def test_the_host_image_is_recognized_whatever_its_tag() -> None:
 
 def test_only_outermost_paths_are_bound() -> None:
     assert outermost([Path("/usr/lib"), Path("/usr"), Path("/opt/x")]) == [Path("/usr"), Path("/opt/x")]
+
+
+_RUNTIME_DEFAULT, _UNCONFINED, _LOCALHOST = 0, 1, 2
+
+
+@pytest.mark.parametrize(
+    ("of_pod", "own", "expected"),
+    [
+        ({}, {}, _UNCONFINED),
+        ({"type": "RuntimeDefault"}, {}, _RUNTIME_DEFAULT),
+        ({"type": "Unconfined"}, {"seccompProfile": {"type": "RuntimeDefault"}}, _RUNTIME_DEFAULT),
+        ({"type": "RuntimeDefault"}, {"seccompProfile": {"type": "Unconfined"}}, _UNCONFINED),
+        ({"type": "RuntimeDefault"}, {"privileged": True}, _UNCONFINED),
+        ({"type": "Localhost", "localhostProfile": "a/b.json"}, {}, _LOCALHOST),
+    ],
+)
+def test_a_containers_system_calls_are_filtered_as_it_or_its_pod_asks(
+    of_pod: dict[str, Any], own: dict[str, Any], expected: int
+) -> None:
+    context = {"seccompProfile": of_pod} if of_pod else {}
+    pod = {"metadata": {"name": "p"}, "spec": {"securityContext": context}}
+    found = security.container_security(pod, {"name": "c", "securityContext": own}, None)["seccomp"]
+    assert found["profile_type"] == expected
+    if expected == _LOCALHOST:
+        assert found["localhost_ref"] == "/var/lib/kubelet/seccomp/a/b.json"
