@@ -310,7 +310,7 @@ def guest(cluster: Cluster) -> Iterator[Machine]:
 @pytest.mark.guest
 def test_machines_instances_and_pods_are_printed_as_kubevirt_prints_them(guest: Machine) -> None:
     address, pod_name = guest.address(), guest.pod()["metadata"]["name"]
-    wait_for("it can be moved", lambda: guest.condition("LiveMigratable") == "True", 20)
+    wait_for("it says whether it can be moved", lambda: guest.condition("LiveMigratable") == "False", 20)
     text = Kubectl(guest.cluster, "default")("get", "vm,vmi,pods", "-o", "wide", "-l", "!absent")
     machines, instances, pods = (block.splitlines() for block in text.strip().split("\n\n"))
 
@@ -321,7 +321,7 @@ def test_machines_instances_and_pods_are_printed_as_kubevirt_prints_them(guest: 
     assert instances[0].split() == columns
     row = next(line.split() for line in instances if "/shown " in line)
     named = "virtualmachineinstance.kubevirt.io/shown"
-    assert (row[0], *row[2:]) == (named, "Running", address, "node01", "True", "True")
+    assert (row[0], *row[2:]) == (named, "Running", address, "node01", "True", "False")
     assert pods[0].split()[:5] == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
     row = next(line.split() for line in pods if pod_name in line)
     assert (row[0], row[2], row[3], row[5:]) == (

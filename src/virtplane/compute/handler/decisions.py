@@ -17,6 +17,10 @@ FINAL_PHASES = ("Succeeded", "Failed")
 SHUTDOWN_REPEAT_SECONDS = 5.0
 """A guest that ignores the power button is reminded this often, until its grace period has passed."""
 
+NOT_MIGRATABLE = "NotMigratable"
+NO_LIVE_MIGRATION = "cannot migrate VMI: this version has no live migration"
+"""The verdict on instances that nothing of their own hinders, until nodes can move guests."""
+
 
 class Action(Enum):
     """What a reconcile does next."""
@@ -142,7 +146,10 @@ class Migratability:
 
 
 def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
-    """The first hindrance wins: network binding, CPU model, host devices, disks."""
+    """The first hindrance wins: network binding, host devices, disks; then that no node moves guests yet.
+
+    A hindrance of the instance itself comes first, because its owner can remove it.
+    """
     method = "BlockMigration" if _has_local_disk(vmi) else "LiveMigration"
     networks = {get_str(network, "name") for network in get_list(vmi, "spec", "networks") if "pod" in network}
     for interface in get_list(vmi, "spec", "domain", "devices", "interfaces"):
@@ -163,7 +170,7 @@ def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
             name = get_str(claim, "claimName") or get_str(status, "name")
             text = f"cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"  # noqa: E501 - one string
             return Migratability(False, method, "DisksNotLiveMigratable", text)
-    return Migratability(True, method)
+    return Migratability(False, method, NOT_MIGRATABLE, NO_LIVE_MIGRATION)
 
 
 def _can_move(vmi: JsonObject, interface: JsonObject) -> bool:

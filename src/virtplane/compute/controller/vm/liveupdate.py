@@ -63,6 +63,10 @@ def _cpu(vm: JsonObject, vmi: JsonObject, update: Update, ratio: int) -> None:
         update.error = _cpu_error("another CPU hotplug is in progress")
     elif _is_migrating(vmi):
         update.error = _cpu_error("CPU hotplug is not allowed while VMI is migrating")
+    elif not _has(vmi, "LiveMigratable"):
+        # Sockets are plugged in by a migration; without one the instance would claim sockets it never gets.
+        text = "CPU sockets updated in template spec. CPU-hotplug is only available for migratable VMs"
+        update.restart_message = text
     else:
         _replace(update, vmi, ("spec", "domain", "cpu", "sockets"), sockets)
         threads = (get_int(running, "cores") or 1) * (get_int(running, "threads") or 1)

@@ -166,5 +166,12 @@ def test_a_guest_in_the_pods_place_cannot_move_unless_its_owner_says_it_may() ->
     assert (found.possible, found.reason) == (False, "InterfaceNotLiveMigratable")
     assert found.message.startswith("cannot migrate VMI which does not use masquerade, bridge with")
     allowed = {"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
-    assert decisions.migratability(_on_pod_network("bridge", **allowed), emulation=False).possible
-    assert decisions.migratability(_on_pod_network("masquerade"), emulation=False).possible
+    found = decisions.migratability(_on_pod_network("bridge", **allowed), emulation=False)
+    assert found.reason != "InterfaceNotLiveMigratable"
+
+
+@pytest.mark.feature("MIG-30", "NOD-03")
+def test_no_guest_counts_as_migratable_while_nothing_can_move_it() -> None:
+    found = decisions.migratability(_on_pod_network("masquerade"), emulation=False)
+    assert (found.possible, found.reason) == (False, "NotMigratable")
+    assert found.message == "cannot migrate VMI: this version has no live migration"

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kubecore.json import JsonObject
+from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, judge
 from virtplane.compute.handler import status
 from virtplane.compute.handler.hypervisor import DomainState
 from virtplane.compute.handler.status import GuestFacts, Report
@@ -139,3 +141,21 @@ def test_a_bridged_guests_own_addresses_are_reported_with_the_pods_first() -> No
     migratable = condition(rendered, "LiveMigratable")
     assert migratable is not None
     assert (migratable["status"], migratable["reason"]) == ("False", "InterfaceNotLiveMigratable")
+
+
+def _evicted(strategy: str) -> tuple[Verdict, JsonObject]:
+    """What becomes of the eviction of a guest as this node reports it, and its condition."""
+    vmi = VMI | {"spec": VMI["spec"] | {"evictionStrategy": strategy}}
+    vmi["status"] = status.render(vmi, report()) | {"nodeName": "node"}
+    migratable = condition(vmi["status"], "LiveMigratable")
+    assert migratable is not None
+    return judge(vmi, {"spec": {"nodeName": "node"}}, "None"), migratable
+
+
+@pytest.mark.feature("MIG-30", "NOD-03", "NOD-05")
+def test_a_drain_is_told_that_the_guest_cannot_move() -> None:
+    verdict, migratable = _evicted("LiveMigrate")
+    assert (migratable["status"], migratable["reason"]) == ("False", "NotMigratable")
+    assert verdict.refusal == "VMI vm is configured with an eviction strategy but is not live-migratable"
+    assert not verdict.mark
+    assert _evicted("LiveMigrateIfPossible")[0] == ALLOWED

@@ -38,9 +38,18 @@ def _running(sockets: int, **more: Any) -> JsonObject:
 
 @pytest.mark.feature("VML-25")
 def test_more_sockets_become_a_guarded_patch_of_the_instance() -> None:
-    update = liveupdate.live_update(_vm({"sockets": 3}), _running(1), cpu_allocation_ratio=10)
+    vmi = _running(1)
+    vmi["status"]["conditions"] = [{"type": "LiveMigratable", "status": "True"}]
+    update = liveupdate.live_update(_vm({"sockets": 3}), vmi, cpu_allocation_ratio=10)
     assert [item["op"] for item in update.operations] == ["test", "replace"]
     assert update.operations[1]["value"] == 3
+
+
+@pytest.mark.feature("VML-25")
+def test_more_sockets_need_a_restart_where_the_guest_cannot_migrate() -> None:
+    update = liveupdate.live_update(_vm({"sockets": 3}), _running(1), cpu_allocation_ratio=10)
+    assert update.operations == []
+    assert update.restart_message.endswith("CPU-hotplug is only available for migratable VMs")
 
 
 def test_fewer_or_too_many_sockets_need_a_restart() -> None:
