@@ -32,14 +32,17 @@ import sys
 
 sys.path.insert(0, "/{FOLDER}")
 
-from virtplane.compute.launcher.main import main
+from virtplane.compute.launcher.{{module}} import main
 
 sys.exit(main())
 """
 
 PROGRAMS = {
+    "container-disk": _LAUNCHER.format(module="containerdisk"),
     "kubectl-virt": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
-    "virt-launcher": _LAUNCHER,
+    "virt-freezer": _LAUNCHER.format(module="freezer"),
+    "virt-launcher": _LAUNCHER.format(module="main"),
+    "virt-probe": _LAUNCHER.format(module="probe"),
     "virtctl": _PROGRAM.format(module="virtplane.cli.virtctl.main"),
     "virtplane": _PROGRAM.format(module="virtplane.cli.main"),
 }

@@ -5,6 +5,9 @@ the guest's DHCP requests, reaps processes, and ends when its guest has ended. E
 virt-handler, which talks to it through ``control`` and to libvirt through its own socket. The launcher keeps
 working while virt-handler is away.
 
+Beside it are the small programs that others run in the launcher's container: ``probe`` (kubelet, for guests'
+probes), ``freezer`` (backup tools) and ``containerdisk`` (pods that hold volumes).
+
 Nothing here may import beyond the standard library, and of that only what the loop needs: this process runs
 once per virtual machine, and its memory and its start count. ``pathlib``, ``argparse``, ``typing``,
 ``dataclasses``, ``uuid``, ``shutil`` and ``ipaddress`` would double that: paths are strings here.

@@ -80,7 +80,7 @@ def _container(inputs: RenderInputs) -> JsonObject:
         "name": "hotplug-disk",
         "image": inputs.images.launcher,
         "imagePullPolicy": inputs.settings.image_pull_policy,
-        "command": ["/bin/sh", "-c", "/usr/bin/container-disk --copy-path /path/hp"],
+        "command": ["/bin/sh", "-c", f"{inputs.images.programs}/container-disk --copy-path /path/hp"],
         "resources": resources.support_resources(inputs, "hotplug-disk"),
         "securityContext": {
             "runAsUser": QEMU_USER,

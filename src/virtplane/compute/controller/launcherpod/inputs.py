@@ -22,6 +22,8 @@ class Images:
     launcher: str
     sidecar: str
     exporter: str = ""
+    programs: str = "/usr/bin"
+    """The folder of the product's programs in the launcher's image."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
         result.setdefault(parity, inputs.settings.annotations[parity])
     result.update(network.pod_annotations(inputs))
     if not skips_backup_hooks(inputs):
-        result.update(_backup_hooks(inputs.name, inputs.namespace_name))
+        result.update(_backup_hooks(inputs))
     return result
 
 
@@ -86,9 +86,10 @@ def skips_backup_hooks(inputs: RenderInputs) -> bool:
     return False
 
 
-def _backup_hooks(name: str, namespace: str) -> dict[str, str]:
+def _backup_hooks(inputs: RenderInputs) -> dict[str, str]:
     def command(action: str) -> str:
-        return json.dumps(["/usr/bin/virt-freezer", action, "--name", name, "--namespace", namespace])
+        program = f"{inputs.images.programs}/virt-freezer"
+        return json.dumps([program, action, "--name", inputs.name, "--namespace", inputs.namespace_name])
 
     return {
         "pre.hook.backup.velero.io/container": "compute",

@@ -272,6 +272,20 @@ def test_a_ping_of_the_guests_agent_is_a_command_in_the_container() -> None:
     assert probe["timeoutSeconds"] == 11
 
 
+def test_a_probes_command_runs_in_the_guest() -> None:
+    probe = _probe(exec={"command": ["cat", "/tmp/x", "--", "y"]}, timeoutSeconds=5)
+    command = ["virt-probe", "--domainName", "ns_vm", "--timeoutSeconds", "5", "--command", "cat"]
+    assert probe["exec"] == {"command": [*command, "--", "/tmp/x", "--", "y"]}
+    assert probe["timeoutSeconds"] == 6
+
+
+def test_commands_of_backup_tools_name_the_programs_of_the_launchers_image() -> None:
+    images = Images("launcher", "sidecar", programs="/opt/bin")
+    pod = render_launcher_pod(RenderInputs(instance(), ClusterConfig(), images))
+    command = pod["metadata"]["annotations"]["pre.hook.backup.velero.io/command"]
+    assert command == '["/opt/bin/virt-freezer", "--freeze", "--name", "vm", "--namespace", "ns"]'
+
+
 @pytest.mark.feature("MON-44")
 def test_times_and_thresholds_of_a_probe_are_kept_and_its_delay_begins_with_the_guest() -> None:
     given = {"periodSeconds": 20, "timeoutSeconds": 10, "failureThreshold": 4, "successThreshold": 3}

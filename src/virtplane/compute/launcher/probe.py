@@ -1,0 +1,110 @@
+"""virt-probe: what kubelet runs in the launcher's container for a guest's `exec` and `guestAgentPing` probes.
+
+Its command line is KubeVirt's. Exit codes: 0 healthy, 1 not healthy, 2 wrong arguments; for `exec` the
+code with which the command ended in the guest.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import sys
+import time
+
+from virtplane.compute.launcher.settings import options
+from virtplane.compute.launcher.virsh import DEFAULT_SOCKET, Guest, GuestError
+
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+_POLLS = 10
+"""How often, within the time that it has, a command in the guest is looked at."""
+
+_SHOWN_BYTES = 4096
+"""What a probe tells of a command's output: its end, which kubelet shows in an event."""
+
+
+class Usage(Exception):
+    """The command line makes no sense."""
+
+
+def split(arguments: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Options by name, and the words behind ``--``, which belong to the command in the guest."""
+    if "--" not in arguments:
+        return options(arguments), []
+    end = arguments.index("--")
+    return options(arguments[:end]), arguments[end + 1 :]
+
+
+def ping(guest: Guest) -> int:
+    """Whether the agent answers. A guest that somebody paused counts as healthy: it cannot answer."""
+    if not guest.is_still():
+        guest.ask("guest-ping")
+    return 0
+
+
+def execute(guest: Guest, seconds: float, command: str, arguments: list[str]) -> int:
+    """Run a command in the guest and return its exit code. Raises GuestError.
+
+    `seconds` is the time that the command has.
+    """
+    started = guest.ask("guest-exec", path=command, arg=arguments, **{"capture-output": True})
+    pid = started.get("pid") if isinstance(started, dict) else None
+    if not isinstance(pid, int):
+        raise GuestError("the guest's agent did not say which process it started")
+    while True:
+        state = guest.ask("guest-exec-status", pid=pid)
+        if not isinstance(state, dict):
+            raise GuestError(f"the guest's agent did not say how process {pid} is")
+        if state.get("exited"):
+            return _ended(state)
+        if guest.remaining_seconds() <= 0:
+            raise GuestError(f"Timed out waiting for guest pid {pid} for command {command} to exit")
+        time.sleep(min(seconds / _POLLS, max(0.0, guest.remaining_seconds())))
+
+
+def _ended(state: dict[str, object]) -> int:
+    for name, stream in (("out-data", sys.stdout), ("err-data", sys.stderr)):
+        stream.write(_text(state.get(name)))
+    code = state.get("exitcode")
+    # A command that a signal ended has no code.
+    return code & 0xFF or (1 if code else 0) if isinstance(code, int) else _EXIT_FAILED
+
+
+def _text(data: object) -> str:
+    if not isinstance(data, str):
+        return ""
+    try:
+        return base64.b64decode(data)[-_SHOWN_BYTES:].decode(errors="replace")
+    except binascii.Error:
+        return ""
+
+
+def run(arguments: list[str], virsh: str | None = None) -> int:
+    """One probe. Raises GuestError, and Usage where the arguments are wrong."""
+    found, rest = split(arguments)
+    try:
+        domain, seconds = found["domainName"], float(found.get("timeoutSeconds") or 1)
+    except (KeyError, ValueError) as error:
+        raise Usage(f"--domainName is missing or --timeoutSeconds is no number: {error}") from error
+    guest = Guest(domain, seconds, found.get("socket") or DEFAULT_SOCKET, virsh)
+    if "guestAgentPing" in found:
+        return ping(guest)
+    if not found.get("command"):
+        raise Usage("neither --command nor --guestAgentPing is given")
+    return execute(guest, seconds, found["command"], rest)
+
+
+def main() -> int:
+    """Console script ``virt-probe``."""
+    try:
+        return run(sys.argv[1:])
+    except GuestError as error:
+        sys.stderr.write(f"virt-probe: {error}\n")
+        return _EXIT_FAILED
+    except Usage as error:
+        sys.stderr.write(f"virt-probe: {error}\n")
+        return _EXIT_USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
