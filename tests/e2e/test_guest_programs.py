@@ -1,0 +1,73 @@
+"""Programs that others run in the launcher's container: kubelet for probes, backup tools around a copy."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from tests.e2e.support import NAMESPACE, Cluster, Machine, manifest, wait_for
+from tests.support.clusters import clean_up
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
+
+needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+
+_MARK = "/run/healthy"
+
+
+@pytest.fixture(scope="module")
+def guest(cluster: Cluster) -> Iterator[Machine]:
+    """A guest that is ready while a file exists in it, and alive while its agent answers."""
+    wanted = manifest("probed", grace=1)
+    spec = wanted["spec"]["template"]["spec"]
+    often = {"periodSeconds": 2, "timeoutSeconds": 5}
+    spec["readinessProbe"] = {"exec": {"command": ["test", "-e", _MARK]}, **often}
+    spec["livenessProbe"] = {"guestAgentPing": {}, "initialDelaySeconds": 40, **often}
+    made = cluster.create(wanted)
+    try:
+        wait_for("the guest runs", lambda: made.phase() == "Running", 60)
+        wait_for("the agent is connected", lambda: made.condition("AgentConnected") == "True", 60)
+        yield made
+    finally:
+        clean_up([made])
+
+
+def _exec(guest: Machine, *command: str) -> str:
+    pod = guest.pod()["metadata"]["name"]
+    return guest.cluster.kubectl("exec", "-n", NAMESPACE, pod, "-c", "compute", "--", *command)
+
+
+def test_a_command_in_the_guest_decides_whether_it_is_ready(guest: Machine) -> None:
+    assert guest.condition("Ready") == "False"
+    with guest.console() as console:
+        console.run(f"touch {_MARK}")
+        wait_for("the guest is ready", lambda: guest.condition("Ready") == "True", 40)
+        console.run(f"rm {_MARK}")
+        wait_for("the guest is not ready", lambda: guest.condition("Ready") == "False", 40)
+
+
+@needs_kubectl
+@pytest.mark.feature("MON-43")
+def test_a_guest_whose_agent_answers_stays_alive(guest: Machine) -> None:
+    _exec(
+        guest,
+        "virt-probe",
+        "--domainName",
+        f"{NAMESPACE}_probed",
+        "--guestAgentPing",
+        "--timeoutSeconds",
+        "9",
+    )
+    (compute,) = (each for each in guest.pod()["status"]["containerStatuses"] if each["name"] == "compute")
+    assert compute["restartCount"] == 0
+    assert guest.phase() == "Running"
+
+
+@needs_kubectl
+@pytest.mark.feature("SNP-06")
+def test_backup_tools_freeze_and_thaw_the_guest_by_the_commands_of_its_pod(guest: Machine) -> None:
+    annotations = guest.pod()["metadata"]["annotations"]
+    for moment in ("pre", "post"):
+        _exec(guest, *json.loads(annotations[f"{moment}.hook.backup.velero.io/command"]))
