@@ -55,7 +55,7 @@ def next_step(pool: JsonObject, vms: list[JsonObject], revisions: Mapping[str, J
         taken = {index_of(pool, vm) for vm in vms}
         free = [number for number in range(len(taken) + missing + 1) if number not in taken]
         return Step(create=tuple(free[: min(missing, BURST)]), update=_outdated(pool, living, revisions))
-    if missing < 0:
+    if missing < 0 and not _is_unmanaged(pool, "scaleInStrategy"):
         return Step(delete=tuple(_scale_in_order(pool, living)[: min(-missing, BURST)]))
     return Step(update=_outdated(pool, living, revisions))
 
@@ -64,7 +64,14 @@ def _outdated(
     pool: JsonObject, vms: list[JsonObject], revisions: Mapping[str, JsonObject]
 ) -> tuple[JsonObject, ...]:
     """VMs of an older template. Revisions are compared, not VMs: admission fills much into those."""
+    if _is_unmanaged(pool, "updateStrategy"):
+        return ()
     return tuple(vm for vm in vms if _is_outdated(pool, vm, revisions))
+
+
+def _is_unmanaged(pool: JsonObject, strategy: str) -> bool:
+    """Whether the pool's owner does this himself."""
+    return "unmanaged" in get_object(pool, "spec", strategy)
 
 
 def _is_outdated(pool: JsonObject, vm: JsonObject, revisions: Mapping[str, JsonObject]) -> bool:

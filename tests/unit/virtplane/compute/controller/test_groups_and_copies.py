@@ -61,6 +61,22 @@ def test_a_pool_shrinks_in_the_order_that_was_asked_for() -> None:
     assert names == ["pool-2", "pool-1"]
 
 
+def test_a_pool_that_is_not_to_shrink_by_itself_deletes_nothing() -> None:
+    pool = _pool(1, scaleInStrategy={"unmanaged": {}})
+    vms = [pooling.new_machine(pool, number) for number in (0, 1, 2)]
+    assert pooling.next_step(pool, vms, {}).delete == ()
+
+
+def test_a_pool_that_is_not_to_update_by_itself_changes_nothing() -> None:
+    pool = _pool(1, updateStrategy={"unmanaged": {}})
+    vm = pooling.new_machine(pool, 0)
+    revision = {"pool-1": {"data": pool["spec"]}}
+    template = {"spec": {"runStrategy": "Halted", "template": {}}}
+    changed = _pool(1, updateStrategy={"unmanaged": {}}, virtualMachineTemplate=template)
+    changed["metadata"]["generation"] = 2
+    assert pooling.next_step(changed, [vm], revision).update == ()
+
+
 def test_only_a_changed_template_makes_vms_of_a_pool_outdated() -> None:
     pool = _pool(1)
     vm = pooling.new_machine(pool, 0)
