@@ -53,6 +53,16 @@ def _letters(index: int) -> str:
     return text
 
 
+def io_threads(disks: list[JsonObject]) -> dict[str, int]:
+    """The number of the I/O thread of each disk that has one of its own; virtio disks can."""
+    wanted = [
+        get_str(disk, "name")
+        for disk in disks
+        if get_bool(disk, "dedicatedIOThread") and bus_of(disk) == "virtio"
+    ]
+    return {name: number for number, name in enumerate(wanted, start=1)}
+
+
 def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
     """All disks in the order of the specification. Raises MissingSource."""
     disks: list[JsonObject] = get_list(vmi, "spec", "domain", "devices", "disks")
@@ -64,11 +74,15 @@ def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
     targets = target_names(disks, reported)
     scsi = [get_str(disk, "name") for disk in disks if bus_of(disk) == "scsi"]
     boots = _boot_orders(vmi, disks)
+    threads = io_threads(disks)
     transitional = get_bool(vmi, "spec", "domain", "devices", "useVirtioTransitional")
     rendered = []
     for disk in disks:
         name = get_str(disk, "name")
         node = _render(disk, context.disks.get(name), targets[name], context, transitional=transitional)
+        driver = node.find("driver")
+        if driver is not None and name in threads:
+            driver.set("iothread", str(threads[name]))
         if name in scsi:
             unit = {"type": "drive", "controller": 0, "bus": 0, "target": 0, "unit": scsi.index(name)}
             node.append(element("address", unit))
@@ -139,6 +153,4 @@ def _driver(disk: JsonObject, source: DiskSource, kind: str) -> Element:
         "io": io or None,
         "discard": "unmap" if kind != "cdrom" and not source.preallocated else None,
     }
-    if get_bool(disk, "dedicatedIOThread"):
-        attributes["iothread"] = "1"
     return element("driver", attributes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lxml import etree
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.compute.domain import devices, disks, interfaces, platform, processor
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
@@ -24,6 +24,9 @@ def render(vmi: JsonObject, context: DomainContext) -> str:
     root.extend(processor.render_memory(spec_domain))
     processors = processor.render_cpu(spec_domain, context)
     root.extend(processors)
+    threads = disks.io_threads(get_list(spec_domain, "devices", "disks"))
+    if threads:
+        root.append(element("iothreads", {}, str(len(threads))))
     root.append(platform.render_os(vmi, context))
     root.append(platform.render_sysinfo(vmi, context))
     root.append(platform.render_features(spec_domain, context))

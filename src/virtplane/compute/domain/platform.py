@@ -102,8 +102,9 @@ def _hyperv(settings: JsonObject) -> Element:
         if name in settings:
             node.append(element(name, {"state": get_bool(settings, name, "enabled", default=True)}))
     if "spinlocks" in settings:
-        retries = get_int(settings, "spinlocks", "spinlocks", default=4096)
-        node.append(element("spinlocks", {"state": True, "retries": retries}))
+        is_on = get_bool(settings, "spinlocks", "enabled", default=True)
+        retries = get_int(settings, "spinlocks", "spinlocks", default=4096) if is_on else None
+        node.append(element("spinlocks", {"state": is_on, "retries": retries}))
     if "synictimer" in settings:
         timer = element("stimer", {"state": get_bool(settings, "synictimer", "enabled", default=True)})
         if "direct" in get_object(settings, "synictimer"):
@@ -111,8 +112,9 @@ def _hyperv(settings: JsonObject) -> Element:
             timer.append(element("direct", {"state": direct}))
         node.append(timer)
     if "vendorid" in settings:
-        vendor = get_str(settings, "vendorid", "vendorid")
-        node.append(element("vendor_id", {"state": True, "value": vendor}))
+        is_on = get_bool(settings, "vendorid", "enabled", default=True)
+        vendor = get_str(settings, "vendorid", "vendorid") if is_on else None
+        node.append(element("vendor_id", {"state": is_on, "value": vendor}))
     return node
 
 

@@ -252,3 +252,30 @@ def test_a_tpm_is_there_when_it_is_asked_for(tpm: JsonObject, model: str, kept: 
 def test_the_serial_console_is_written_to_a_log_unless_switched_off(logged: bool, count: int) -> None:
     root = rendered(instance(devices={"logSerialConsole": logged}))
     assert len(root.findall("devices/serial/log")) == count
+
+
+def test_disks_with_threads_of_their_own_have_them_in_the_domain() -> None:
+    own: JsonObject = {"dedicatedIOThread": True}
+    disks = [
+        {"name": "a", "disk": {"bus": "virtio"}, **own},
+        {"name": "b", "disk": {"bus": "sata"}, **own},
+        {"name": "c", "disk": {"bus": "virtio"}},
+        {"name": "d", "disk": {"bus": "virtio"}, **own},
+    ]
+    root = rendered(instance(devices={"disks": disks}), "a", "b", "c", "d")
+    assert only(root, "iothreads").text == "2"
+    threads = [driver.get("iothread") for driver in root.findall("devices/disk/driver")]
+    assert threads == ["1", None, None, "2"]
+    assert rendered(instance()).find("iothreads") is None
+
+
+@pytest.mark.parametrize(("enabled", "state"), [(True, "on"), (False, "off")])
+def test_enlightenments_with_a_value_can_be_switched_off(enabled: bool, state: str) -> None:
+    hyperv = {
+        "spinlocks": {"enabled": enabled, "spinlocks": 8191},
+        "vendorid": {"enabled": enabled, "vendorid": "me"},
+    }
+    root = rendered(instance(features={"hyperv": hyperv}))
+    spinlocks, vendor = only(root, "features/hyperv/spinlocks"), only(root, "features/hyperv/vendor_id")
+    assert (spinlocks.get("state"), vendor.get("state")) == (state, state)
+    assert (spinlocks.get("retries"), vendor.get("value")) == (("8191", "me") if enabled else (None, None))
