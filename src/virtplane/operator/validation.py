@@ -13,6 +13,8 @@ from virtplane.api import event_reasons as reasons
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
 from virtplane.api.durations import parse_duration
+from virtplane.api.fields.installation import INSTALLATION
+from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.response import (
     FORBIDDEN,
     INVALID,
@@ -20,27 +22,6 @@ from virtplane.compute.apiserver.admission.response import (
     Cause,
     Response,
 )
-from virtplane.compute.apiserver.admission.unsupported import unsupported_warnings
-
-NOT_ACTED_UPON = (
-    "configuration.autoCPULimitNamespaceLabelSelector",
-    "configuration.confidentialCompute",
-    "configuration.hypervisors",
-    "configuration.ksmConfiguration",
-    "configuration.mediatedDevicesConfiguration",
-    "configuration.minCPUModel",
-    "configuration.seccompConfiguration",
-    "configuration.tlsConfiguration",
-    "configuration.virtTemplateDeployment",
-    "customizeComponents.flags",
-    "imageRegistry",
-    "imageTag",
-    "monitorAccount",
-    "monitorNamespace",
-    "serviceMonitorNamespace",
-    "synchronizationPort",
-)
-"""Settings that are accepted, because users have them, but that nothing acts upon yet."""
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 _ROTATION = "spec.certificateRotationStrategy.selfSigned"
@@ -78,9 +59,11 @@ _CIPHERS = frozenset(
 """Names of cipher suites as Go's TLS library writes them, those of TLS 1.3 and insecure ones included."""
 
 
-def review_create(existing: int) -> Response:
+def review_create(new: JsonObject, existing: int) -> Response:
     """There is one KubeVirt object at most, whatever its namespace."""
-    return Response.plain("Kubevirt is already created") if existing else Response.allow()
+    if existing:
+        return Response.plain("Kubevirt is already created")
+    return Response.allow(unsupported_warnings(INSTALLATION, get_object(new, "spec")))
 
 
 def blocks_removal(kubevirt: JsonObject) -> bool:
@@ -121,8 +104,8 @@ def review_update(new: JsonObject, old: JsonObject) -> Response:
     if causes:
         return Response.refuse(causes, limit=0)
     warnings = list(_warnings(configuration, old_configuration))
-    known = set(unsupported_warnings("spec", old_spec, NOT_ACTED_UPON))
-    warnings += [text for text in unsupported_warnings("spec", spec, NOT_ACTED_UPON) if text not in known]
+    known = set(unsupported_warnings(INSTALLATION, old_spec))
+    warnings += [text for text in unsupported_warnings(INSTALLATION, spec) if text not in known]
     return Response.allow(warnings)
 
 

@@ -103,7 +103,7 @@ class OperatorWebhooks:
     async def _review(self, path: str, request: JsonObject) -> Response:
         if path == "/kubevirt-validate-create":
             existing = (await self._client.list(api.KUBEVIRTS)).get("items") or []
-            return validation.review_create(len(existing))
+            return validation.review_create(get_object(request, "object"), len(existing))
         if path == "/kubevirt-validate-update":
             return validation.review_update(get_object(request, "object"), get_object(request, "oldObject"))
         if path == "/kubevirt-validate-delete":

@@ -18,8 +18,8 @@ PREFIX = 'admission webhook "kubevirt-update-validator.kubevirt.io" denied the r
 
 
 def test_there_is_one_object_only() -> None:
-    assert validation.review_create(0).allowed
-    answer = validation.review_create(1)
+    assert validation.review_create(KUBEVIRT, 0).allowed
+    answer = validation.review_create(KUBEVIRT, 1)
     assert answer.status == {"code": 400, "message": "Kubevirt is already created"}
 
 
@@ -44,6 +44,19 @@ def test_listing_a_graduated_gate_is_warned_of() -> None:
 def test_unusable_settings_are_warned_of() -> None:
     new = apply_merge_patch(KUBEVIRT, {"spec": {"configuration": {"imagePullPolicy": "Sometimes"}}})
     assert "is ignored until this is mended" in validation.review_update(new, KUBEVIRT).warnings[0]
+
+
+def test_settings_without_effect_are_warned_of_when_they_are_new() -> None:
+    configuration = {"migrations": {"parallelMigrationsPerCluster": 3}, "permittedHostDevices": {}}
+    new = apply_merge_patch(KUBEVIRT, {"spec": {"configuration": configuration, "imageTag": "v1"}})
+    wanted = [
+        "spec.configuration.migrations.parallelMigrationsPerCluster: accepted, but has no effect yet",
+        "spec.configuration.permittedHostDevices: accepted, but has no effect yet",
+        "spec.imageTag: accepted, but has no effect yet",
+    ]
+    assert sorted(validation.review_update(new, KUBEVIRT).warnings) == wanted
+    assert sorted(validation.review_create(new, 0).warnings) == wanted
+    assert validation.review_update(new, new).warnings == ()
 
 
 @pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_object
 from virtplane.api.config import ClusterConfig
+from virtplane.api.fields.kinds import KINDS
+from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.kinds import (
     copies,
     groups,
@@ -51,6 +54,28 @@ WEBHOOKS: Mapping[str, Webhook] = {
 }
 """Webhooks by path, sorted. Evictions are answered elsewhere: they change the instance."""
 
+WARNED: Mapping[str, str] = {
+    "/migration-policy-validate-create": "MigrationPolicy",
+    "/migration-validate-create": "VirtualMachineInstanceMigration",
+    "/plugin-validate": "Plugin",
+    "/virtualmachinebackups-validate": "VirtualMachineBackup",
+    "/virtualmachinebackuptrackers-validate": "VirtualMachineBackupTracker",
+    "/virtualmachineclusterinstancetypes-validate": "VirtualMachineClusterInstancetype",
+    "/virtualmachineclusterpreferences-validate": "VirtualMachineClusterPreference",
+    "/virtualmachineexports-validate": "VirtualMachineExport",
+    "/virtualmachineinstances-validate-create": "VirtualMachineInstance",
+    "/virtualmachineinstancetypes-validate": "VirtualMachineInstancetype",
+    "/virtualmachinepool-validate": "VirtualMachinePool",
+    "/virtualmachinepreferences-validate": "VirtualMachinePreference",
+    "/virtualmachinereplicaset-validate": "VirtualMachineInstanceReplicaSet",
+    "/virtualmachinerestores-validate": "VirtualMachineRestore",
+    "/virtualmachines-validate": "VirtualMachine",
+    "/virtualmachinesnapshots-validate": "VirtualMachineSnapshot",
+    "/vm-clone-validate-create": "VirtualMachineClone",
+    "/vmipreset-validate": "VirtualMachineInstancePreset",
+}
+"""Kinds whose writers are warned of fields without effect, by webhook; virt-operator answers for KubeVirt."""
+
 
 async def review(path: str, request: JsonObject, config: ClusterConfig, lookups: Lookups) -> Response:
     """Answer one AdmissionRequest that came to `path`."""
@@ -58,8 +83,20 @@ async def review(path: str, request: JsonObject, config: ClusterConfig, lookups:
     if webhook is None:
         return Response.plain(f"there is no webhook {path}", 404)
     try:
-        return await webhook(Request.of(request, config, lookups))
+        asked = Request.of(request, config, lookups)
+        return _warned(path, asked, await webhook(asked))
     except Refused as refused:
         return refused.response
     except errors.StatusError as error:
         return Response.plain(error.message)
+
+
+def _warned(path: str, request: Request, answer: Response) -> Response:
+    """The answer with a warning for each field that has no effect; components are not warned."""
+    kind = WARNED.get(path)
+    if kind is None or not answer.allowed or request.is_from_component:
+        return answer
+    is_instance = kind == "VirtualMachineInstance"
+    spec = get_object(request.raw, "object", "spec")
+    found = unsupported_warnings(KINDS[kind], spec, instance=is_instance)
+    return replace(answer, warnings=(*answer.warnings, *found))

@@ -24,7 +24,6 @@ from virtplane.compute.apiserver.admission.rules.spec import (
     spec_causes,
     storage_causes,
 )
-from virtplane.compute.apiserver.admission.unsupported import unsupported_warnings
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -72,10 +71,7 @@ async def validate_create(request: Request) -> Response:
     found = list(_creation_causes(request, spec))
     if found:
         return Response.refuse(found)
-    warnings = deprecation_warnings(spec, request.config)
-    if not request.is_from_component:
-        warnings += unsupported_warnings("spec", spec)
-    return Response.allow(warnings)
+    return Response.allow(deprecation_warnings(spec, request.config))
 
 
 def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:

@@ -18,7 +18,6 @@ from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause,
 from virtplane.compute.apiserver.admission.rules import machine as rules
 from virtplane.compute.apiserver.admission.rules import networks
 from virtplane.compute.apiserver.admission.rules.spec import deprecation_warnings, discontinued_gates
-from virtplane.compute.apiserver.admission.unsupported import unsupported_warnings
 
 KIND = "VirtualMachine"
 RUNNING_DEPRECATED = "spec.running is deprecated, please use spec.runStrategy instead."
@@ -137,6 +136,4 @@ def _warnings(request: Request, machine: JsonObject) -> list[str]:
     found = deprecation_warnings(get_object(spec, "template", "spec"), request.config)
     if spec.get("running") is not None:
         found.append(RUNNING_DEPRECATED)
-    if not request.is_from_component:
-        found += unsupported_warnings("spec.template.spec", get_object(spec, "template", "spec"))
     return found

@@ -269,3 +269,80 @@ async def test_a_pool_says_how_many_may_be_missing(value: object, message: str) 
     }
     answer = await ask("/virtualmachinepool-validate", pool)
     assert answer.status and answer.status["message"] == message
+
+
+_GPUS = {"devices": {"gpus": [{"name": "g", "deviceName": "d/g"}]}}
+
+
+def _grouped(kind: str, **spec: Any) -> JsonObject:
+    """Several machines or instances with the label `app`."""
+    selector = {"matchLabels": {"app": "a"}}
+    return {"kind": kind, "metadata": {"name": "g"}, "spec": {"selector": selector, **spec}}
+
+
+def _labelled(document: JsonObject) -> JsonObject:
+    return {"metadata": {"labels": {"app": "a"}}, "spec": document["spec"]}
+
+
+def _typed(**spec: Any) -> JsonObject:
+    return {"metadata": {"name": "t"}, "spec": spec}
+
+
+_SIZES = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "document", "field"),
+    [
+        (
+            "/virtualmachines-validate",
+            machine(template={"spec": instance(domain=_GPUS)["spec"]}),
+            "spec.template.spec.domain.devices.gpus",
+        ),
+        (
+            "/virtualmachineinstances-validate-create",
+            instance(domain=_GPUS, architecture="amd64"),
+            "spec.domain.devices.gpus",
+        ),
+        (
+            "/virtualmachinereplicaset-validate",
+            _grouped("VirtualMachineInstanceReplicaSet", template=_labelled(instance(domain=_GPUS))),
+            "spec.template.spec.domain.devices.gpus",
+        ),
+        (
+            "/virtualmachinepool-validate",
+            _grouped(
+                "VirtualMachinePool",
+                virtualMachineTemplate=_labelled(machine(updateVolumesStrategy="Migration")),
+                autohealing={"startUpFailureThreshold": 2},
+            ),
+            "spec.autohealing",
+        ),
+        (
+            "/vmipreset-validate",
+            _grouped("VirtualMachineInstancePreset", domain={"devices": {}, "ioThreadsPolicy": "auto"}),
+            "spec.domain.ioThreadsPolicy",
+        ),
+        *(
+            (f"/virtualmachine{scope}instancetypes-validate", _typed(**_SIZES, gpus=[{}]), "spec.gpus")
+            for scope in ("", "cluster")
+        ),
+        *(
+            (
+                f"/virtualmachine{scope}preferences-validate",
+                _typed(devices={"preferredBlockMultiQueue": True}),
+                "spec.devices.preferredBlockMultiQueue",
+            )
+            for scope in ("", "cluster")
+        ),
+        ("/migration-policy-validate-create", _typed(allowPostCopy=True), "spec.allowPostCopy"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.startswith("/") else "",
+)
+async def test_every_kind_warns_of_fields_without_effect(path: str, document: JsonObject, field: str) -> None:
+    settings = config("GPU", "HostDevices")
+    answer = await ask(path, document, settings=settings)
+    assert answer.allowed, answer.status
+    assert f"{field}: accepted, but has no effect yet" in answer.warnings
+    assert len({text for text in answer.warnings if "has no effect" in text}) == len(answer.warnings)
+    assert (await ask(path, document, settings=settings, user=COMPONENT)).warnings == ()

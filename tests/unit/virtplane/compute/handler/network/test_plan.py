@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from virtplane.compute.apiserver.admission.unsupported import NOT_ACTED_UPON
+from virtplane.api.fields.instance import INSTANCE
+from virtplane.api.fields.state import State
 from virtplane.compute.handler.network import plan as network
 from virtplane.compute.handler.network.rules import ruleset
 
@@ -61,7 +62,7 @@ def test_own_network_and_mac_are_honoured() -> None:
 
 @pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
 def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
-    assert f"domain.devices.interfaces[].{binding}" in NOT_ACTED_UPON
+    assert INSTANCE[f"domain.devices.interfaces[].{binding}"].state is State.WARNS
     assert network.plan_network(instance({binding: {}}), POD) is None
 
 

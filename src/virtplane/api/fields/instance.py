@@ -1,0 +1,140 @@
+"""The spec of an instance, without devices and volumes."""
+
+from __future__ import annotations
+
+from virtplane.api.fields.devices import DEVICES
+from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
+from virtplane.api.fields.volumes import VOLUMES
+
+_SWITCH = "switches the enlightenment in the domain; under KVM only"
+_TIMER = "the guest's timer"
+_CHASSIS = "SMBIOS table of the chassis"
+_PROBE = "probes of the launcher's container; commands and pings reach the guest through virt-probe"
+
+_CPU: Table = {
+    "cores": acts("topology of the guest, and the pod's CPU request"),
+    "dedicatedCpuPlacement": acts("the pod asks for exclusive CPUs; virtual CPUs are not pinned one to one"),
+    "features[].name": acts("CPU feature of the guest; the node must have it where it is required"),
+    "features[].policy": acts("policy of the CPU feature"),
+    "isolateEmulatorThread": warns("the pod asks for one more CPU, but nothing is pinned to it"),
+    "maxSockets": acts("sockets that the guest's topology has room for"),
+    "model": acts("CPU model of the guest; the node must have it"),
+    "numa": warns(),
+    "realtime": warns(),
+    "sockets": acts("topology of the guest, and the pod's CPU request"),
+    "threads": acts("topology of the guest, and the pod's CPU request"),
+}
+
+_HYPERV: Table = {
+    "evmcs.enabled": acts(_SWITCH),
+    "frequencies.enabled": acts(_SWITCH),
+    "ipi.enabled": acts(_SWITCH),
+    "reenlightenment.enabled": acts(_SWITCH),
+    "relaxed.enabled": acts(_SWITCH),
+    "reset.enabled": acts(_SWITCH),
+    "runtime.enabled": acts(_SWITCH),
+    "spinlocks.enabled": acts(_SWITCH),
+    "spinlocks.spinlocks": acts("retries before the guest tells of a spin lock"),
+    "synic.enabled": acts(_SWITCH),
+    "synictimer.direct.enabled": acts(_SWITCH),
+    "synictimer.enabled": acts(_SWITCH),
+    "tlbflush.direct": warns("libvirt 9 has no such switch"),
+    "tlbflush.enabled": acts(_SWITCH),
+    "tlbflush.extended": warns("libvirt 9 has no such switch"),
+    "vapic.enabled": acts(_SWITCH),
+    "vendorid.enabled": acts(_SWITCH),
+    "vendorid.vendorid": acts("hypervisor vendor that the guest sees"),
+    "vpindex.enabled": acts(_SWITCH),
+}
+
+_FEATURES: Table = {
+    "acpi.enabled": acts("ACPI in the domain"),
+    "apic.enabled": acts("APIC in the domain"),
+    "apic.endOfInterrupt": acts("paravirtual end of interrupt"),
+    **prefixed("hyperv", _HYPERV),
+    "hypervPassthrough": warns(),
+    "kvm.hidden": acts("hides KVM from the guest"),
+    "pvspinlock.enabled": acts("paravirtual spin locks"),
+    "smm.enabled": acts("system management mode"),
+}
+
+_CLOCK: Table = {
+    "timer.hpet.present": acts(_TIMER),
+    "timer.hpet.tickPolicy": acts(_TIMER),
+    "timer.hyperv.present": acts(_TIMER),
+    "timer.kvm.present": acts(_TIMER),
+    "timer.pit.present": acts(_TIMER),
+    "timer.pit.tickPolicy": acts(_TIMER),
+    "timer.rtc.present": acts(_TIMER),
+    "timer.rtc.tickPolicy": acts(_TIMER),
+    "timer.rtc.track": acts(_TIMER),
+    "timezone": acts("time zone of the guest's hardware clock"),
+    "utc.offsetSeconds": acts("seconds by which the guest's hardware clock differs from UTC"),
+}
+
+DOMAIN: Table = {
+    "chassis.asset": acts(_CHASSIS),
+    "chassis.manufacturer": acts(_CHASSIS),
+    "chassis.serial": acts(_CHASSIS),
+    "chassis.sku": acts(_CHASSIS),
+    "chassis.version": acts(_CHASSIS),
+    **prefixed("clock", _CLOCK),
+    **prefixed("cpu", _CPU),
+    **prefixed("devices", DEVICES),
+    **prefixed("features", _FEATURES),
+    "firmware.acpi": warns(),
+    "firmware.bootloader.bios.useSerial": acts("BIOS messages on the serial console"),
+    "firmware.bootloader.efi.persistent": acts("a claim that keeps the EFI variables"),
+    "firmware.bootloader.efi.secureBoot": acts("which OVMF image boots the guest"),
+    "firmware.kernelBoot": warns("the image is pulled, but the guest boots from its disks"),
+    "firmware.serial": acts("serial number in SMBIOS"),
+    "firmware.uuid": acts("UUID in SMBIOS and in cloud-init data"),
+    "ioThreads": warns("the pod asks for the CPUs of the pool, but the domain has none"),
+    "ioThreadsPolicy": warns("the pod asks for the CPUs of the pool, but the domain has none"),
+    "launchSecurity": warns("nodes and devices are chosen by it, but the domain is not encrypted"),
+    "machine.type": acts("machine type of the domain; the node must have it"),
+    "memory.guest": acts("memory of the guest, and the pod's memory request"),
+    "memory.hugepages.pageSize": acts("huge pages for the guest's memory"),
+    "memory.maxGuest": warns("no memory is plugged in while the guest runs", defaulted=True),
+    "memory.reservedOverhead.addedOverhead": acts("added to the pod's memory request"),
+    "memory.reservedOverhead.memLock": warns(),
+    "rebootPolicy": acts("what a reboot from inside does"),
+    "resources.limits": acts("the pod's limits"),
+    "resources.overcommitGuestOverhead": acts("leaves the overhead out of the pod's memory request"),
+    "resources.requests": acts("the pod's requests"),
+}
+
+INSTANCE: Table = {
+    "accessCredentials[].sshPublicKey.propagationMethod.configDrive": acts("keys in the config drive"),
+    "accessCredentials[].sshPublicKey.propagationMethod.noCloud": acts("keys in the cloud-init data"),
+    "accessCredentials[].sshPublicKey.propagationMethod.qemuGuestAgent.users": acts("users who get the keys"),
+    "accessCredentials[].sshPublicKey.source.secret.secretName": acts("secret that holds the keys"),
+    "accessCredentials[].userPassword.propagationMethod.qemuGuestAgent": acts("the agent sets passwords"),
+    "accessCredentials[].userPassword.source.secret.secretName": acts("secret that holds the passwords"),
+    "affinity": copied("the pod's affinity"),
+    "architecture": acts("nodes that the pod can run on; guests are x86-64", "amd64"),
+    "dnsConfig": copied("the pod's DNS settings, which the guest gets by DHCP"),
+    "dnsPolicy": acts("the pod's DNS policy"),
+    **prefixed("domain", DOMAIN),
+    "evictionStrategy": acts("whether the pod may be evicted; nothing migrates yet"),
+    "hostname": acts("name of pod and guest"),
+    "livenessProbe": copied(_PROBE),
+    "networks[].multus": warns("the pod is annotated, but no node wires secondary networks"),
+    "networks[].name": acts("ties network and interface together"),
+    "networks[].pod.vmIPv6NetworkCIDR": warns(),
+    "networks[].pod.vmNetworkCIDR": acts("network that guests behind masquerade see"),
+    "networks[].resourceClaim": warns(),
+    "nodeSelector": acts("labels that the node must have"),
+    "priorityClassName": acts("priority of the pod"),
+    "readinessProbe": copied(_PROBE),
+    "resourceClaims": copied("resource claims of the pod"),
+    "schedulerName": acts("who places the pod"),
+    "serviceAccountName": warns(),
+    "startStrategy": acts("the guest starts paused"),
+    "subdomain": acts("DNS name of pod and guest"),
+    "terminationGracePeriodSeconds": acts("time that the guest has to shut down"),
+    "tolerations": copied("the pod's tolerations"),
+    "topologySpreadConstraints": copied("the pod's spread constraints"),
+    "utilityVolumes": warns(),
+    **VOLUMES,
+}

@@ -1,0 +1,62 @@
+"""Virtual machines and what makes several instances."""
+
+from __future__ import annotations
+
+from virtplane.api.fields.instance import DOMAIN, INSTANCE
+from virtplane.api.fields.state import Table, acts, copied, prefixed, warns
+
+_INFER = "the volume from which the name is inferred"
+_TEMPLATE: Table = {
+    "template.metadata": acts("labels and annotations of the instance"),
+    **prefixed("template.spec", INSTANCE),
+}
+
+MACHINE: Table = {
+    "dataVolumeTemplates": copied("DataVolumes of the Containerized Data Importer, where it is installed"),
+    "instancetype.inferFromVolume": acts(_INFER),
+    "instancetype.inferFromVolumeFailurePolicy": acts("whether a failed inference is an error"),
+    "instancetype.kind": acts("kind of the instance type"),
+    "instancetype.name": acts("name of the instance type"),
+    "instancetype.revisionName": acts("revision of the instance type"),
+    "preference.inferFromVolume": acts(_INFER),
+    "preference.inferFromVolumeFailurePolicy": acts("whether a failed inference is an error"),
+    "preference.kind": acts("kind of the preference"),
+    "preference.name": acts("name of the preference"),
+    "preference.revisionName": acts("revision of the preference"),
+    "runStrategy": acts("when the instance runs"),
+    "running": acts("when the instance runs; deprecated"),
+    **_TEMPLATE,
+    "updateVolumesStrategy": acts("what a change of volumes means", "Replacement"),
+}
+
+REPLICA_SET: Table = {
+    "paused": acts("the controller rests"),
+    "replicas": acts("number of instances"),
+    "selector": copied("which instances belong to the set"),
+    **_TEMPLATE,
+}
+
+PRESET: Table = {
+    **prefixed("domain", DOMAIN),
+    "selector": copied("which instances get the settings"),
+}
+
+POOL: Table = {
+    "autohealing": warns(),
+    "maxUnavailable": warns(),
+    "nameGeneration.appendIndexToConfigMapRefs": acts("config maps of their own for the machines"),
+    "nameGeneration.appendIndexToSecretRefs": acts("secrets of their own for the machines"),
+    "paused": acts("the controller rests"),
+    "replicas": acts("number of machines"),
+    "scaleInStrategy.opportunistic": warns(),
+    "scaleInStrategy.proactive.selectionPolicy.selectors": warns(),
+    "scaleInStrategy.proactive.selectionPolicy.sortPolicy": acts("which machines go first"),
+    "scaleInStrategy.proactive.statePreservation": warns(),
+    "scaleInStrategy.unmanaged": acts("the pool deletes no machine"),
+    "selector": copied("which machines belong to the pool"),
+    "updateStrategy.opportunistic": acts("machines take the template over at their next restart"),
+    "updateStrategy.proactive.selectionPolicy": warns(),
+    "updateStrategy.unmanaged": acts("machines keep the template that they were made of"),
+    "virtualMachineTemplate.metadata": acts("labels and annotations of the machines"),
+    **prefixed("virtualMachineTemplate.spec", MACHINE),
+}

@@ -1,0 +1,87 @@
+"""The page that lists every field. ``python -m virtplane.api.fields.page docs/fields.md`` writes it anew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from virtplane.api.fields.kinds import KINDS
+from virtplane.api.fields.state import Field, State
+from virtplane.api.fields.structs import around, entry_of, paths, struct_of
+
+_HEAD = """\
+# Fields
+
+What each field of the accepted API does today. This page is made of the table that admission warns by
+(`src/virtplane/api/fields`); write it anew with `python -m virtplane.api.fields.page docs/fields.md`.
+
+- **acts**: something acts upon it. Where only some values do, they are listed, and others are warned of.
+- **warns**: accepted, because manifests for KubeVirt have it, but without effect yet. Whoever writes it is
+  warned.
+- **refused**: admission refuses objects that set it.
+
+`[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Volumes that are
+added to or removed from a running guest (`addvolume`, `removevolume`) and memory dumps are accepted with a
+warning, too: nothing is plugged into a running guest yet.
+"""
+_INSTANCE = "the spec of [VirtualMachineInstance](#virtualmachineinstance)"
+_MACHINE = "the spec of [VirtualMachine](#virtualmachine)"
+_NESTED = {
+    "VirtualMachine": ("template.spec", _INSTANCE),
+    "VirtualMachineInstancePreset": ("domain", f"that of {_INSTANCE}"),
+    "VirtualMachineInstanceReplicaSet": ("template.spec", _INSTANCE),
+    "VirtualMachinePool": ("virtualMachineTemplate.spec", _MACHINE),
+}
+"""What other kinds hold is listed there."""
+
+_SAME = {
+    "VirtualMachineClusterInstancetype": "VirtualMachineInstancetype",
+    "VirtualMachineClusterPreference": "VirtualMachinePreference",
+}
+
+
+def page() -> str:
+    """The whole page."""
+    sections = [_section(kind) for kind in KINDS if kind not in _SAME]
+    return "\n".join([_HEAD, *sections])
+
+
+def rows(kind: str) -> Iterator[tuple[str, Field]]:
+    """The fields of a kind's spec with their entries, those of an object as a whole in one row."""
+    table = KINDS[kind]
+    shown = set()
+    for path in paths(struct_of(kind)):
+        field = entry_of(table, path)
+        assert field is not None, f"{kind}: {path} has no entry"
+        name = path if path in table else next(p for p in around(path) if table.get(p) is field)
+        if name not in shown:
+            shown.add(name)
+            yield (name if name == path else f"{name} …"), field
+
+
+def _section(kind: str) -> str:
+    also = [other for other, same in _SAME.items() if same == kind]
+    title = " and ".join([kind, *also])
+    nested, where = _NESTED.get(kind, ("", ""))
+    lines = [f"## {title}", ""]
+    if nested:
+        lines += [f"`{nested}` is {where}.", ""]
+    lines += ["| field | state | what it does |", "|---|---|---|"]
+    for path, field in rows(kind):
+        if not nested or not path.startswith(f"{nested}."):
+            lines.append(f"| `{path}` | {field.state} | {_text(field)} |")
+    return "\n".join([*lines, ""])
+
+
+def _text(field: Field) -> str:
+    text = field.text or ("nothing" if field.state is State.WARNS else "")
+    if field.values:
+        text += f" (only {', '.join(f'`{value}`' for value in sorted(field.values))})"
+    if field.defaulted:
+        text += " (admission fills it into instances; templates are warned of)"
+    return text
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""One entry of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class State(StrEnum):
+    """What becomes of a field."""
+
+    ACTS = "acts"
+    WARNS = "warns"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """What a field does. `text` is for the documentation."""
+
+    state: State
+    text: str
+    whole: bool = False
+    """The entry stands for everything inside the field, too."""
+    values: frozenset[str] = frozenset()
+    """The only values that act, where not all do; others are warned of."""
+    defaulted: bool = False
+    """Admission fills it into instances itself: only templates are warned of."""
+
+
+Table: TypeAlias = Mapping[str, Field]
+"""Entries by path."""
+
+
+def acts(text: str, *only: str) -> Field:
+    """A field that something acts upon; `only` names the values, where others have no effect."""
+    return Field(State.ACTS, text, values=frozenset(only))
+
+
+def copied(text: str) -> Field:
+    """An object that is handed on as it is to something that acts upon all of it."""
+    return Field(State.ACTS, text, whole=True)
+
+
+def warns(text: str = "", *, defaulted: bool = False) -> Field:
+    """A field that is accepted, because users of KubeVirt have it, but that nothing acts upon yet."""
+    return Field(State.WARNS, text, whole=True, defaulted=defaulted)
+
+
+def refused(text: str) -> Field:
+    """A field that admission refuses whenever it is set."""
+    return Field(State.REFUSED, text, whole=True)
+
+
+def prefixed(prefix: str, table: Table) -> dict[str, Field]:
+    """The entries of `table` below another path."""
+    return {f"{prefix}.{path}": field for path, field in table.items()}

@@ -1,0 +1,50 @@
+"""What to warn the writer of a document of: fields, or values of fields, that have no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kubecore.json import JsonObject
+from virtplane.api.fields.state import Field, State, Table
+
+_SUFFIX = "accepted, but has no effect yet"
+
+
+def unsupported_warnings(table: Table, spec: JsonObject, *, instance: bool = False) -> list[str]:
+    """One warning for each field of `spec` that has no effect, each naming its path in the document.
+
+    `instance`: the document is an instance, into which admission itself has filled some fields.
+    """
+    return [
+        text
+        for path, shown, value in _walk(spec, "", "spec")
+        if (field := table.get(path)) is not None
+        for text in _judge(field, shown, value)
+        if not (instance and field.defaulted)
+    ]
+
+
+def _judge(field: Field, shown: str, value: Any) -> Iterator[str]:
+    if field.state is State.WARNS and _is_set(value):
+        yield f"{shown}: {_SUFFIX}"
+    elif field.values and isinstance(value, str) and value and value not in field.values:
+        yield f"{shown}: the value {value} is {_SUFFIX}"
+
+
+def _is_set(value: Any) -> bool:
+    """Whether the value asks for anything. An empty object does: it switches things on."""
+    return value not in (None, False, "", []) or value == {}
+
+
+def _walk(value: JsonObject, path: str, shown: str) -> Iterator[tuple[str, str, Any]]:
+    """Every member at every depth: its path in the table, as users see it, and its value."""
+    for name, member in value.items():
+        inner, seen = f"{path}.{name}" if path else name, f"{shown}.{name}"
+        yield inner, seen, member
+        if isinstance(member, dict):
+            yield from _walk(member, inner, seen)
+        elif isinstance(member, list):
+            for index, item in enumerate(member):
+                if isinstance(item, dict):
+                    yield from _walk(item, f"{inner}[]", f"{seen}[{index}]")

@@ -1,0 +1,112 @@
+"""The table of fields: complete, without strangers, and equal to the documentation and the warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.api.crds import DEFINITIONS
+from virtplane.api.fields.instance import INSTANCE
+from virtplane.api.fields.instancetypes import INSTANCETYPE
+from virtplane.api.fields.kinds import KINDS
+from virtplane.api.fields.machine import MACHINE, POOL
+from virtplane.api.fields.page import page
+from virtplane.api.fields.state import State
+from virtplane.api.fields.structs import around, entry_of, paths, struct_of
+from virtplane.api.fields.warnings import unsupported_warnings
+from virtplane.compute.apiserver.admission.review import WARNED, WEBHOOKS
+
+ROOT = Path(__file__).parents[5]
+_WRITTEN_BY_CONTROLLERS = {"VirtualMachineSnapshotContent"}
+
+
+def test_every_kind_that_users_write_has_entries() -> None:
+    assert {each.resource.kind for each in DEFINITIONS} == set(KINDS) | _WRITTEN_BY_CONTROLLERS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_field_of_the_api_has_an_entry(kind: str) -> None:
+    assert [path for path in paths(struct_of(kind)) if entry_of(KINDS[kind], path) is None] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_entry_is_of_a_field_of_the_api(kind: str) -> None:
+    fields = list(paths(struct_of(kind)))
+    known = {*fields, *(outer for path in fields for outer in around(path))}
+    assert sorted(set(KINDS[kind]) - known) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_entry_hides_below_one_that_stands_for_everything_inside(kind: str) -> None:
+    table = KINDS[kind]
+    hidden = [path for path in table for outer in around(path) if outer in table and table[outer].whole]
+    assert hidden == []
+
+
+def test_the_page_is_made_of_the_table() -> None:
+    text = (ROOT / "docs/fields.md").read_text()
+    assert text == page(), "run: python -m virtplane.api.fields.page docs/fields.md"
+
+
+def test_writers_of_every_kind_are_warned() -> None:
+    assert set(WARNED) <= set(WEBHOOKS)
+    assert {*WARNED.values(), "KubeVirt"} == set(KINDS)
+
+
+def test_everything_that_has_no_effect_is_warned_of_and_nothing_else() -> None:
+    for kind, table in KINDS.items():
+        for path, field in table.items():
+            found = unsupported_warnings(table, _with(path, {}))
+            wanted = [f"spec.{path}: accepted, but has no effect yet".replace("[]", "[0]")]
+            assert found == (wanted if field.state is State.WARNS else []), kind
+
+
+def _with(path: str, value: object) -> JsonObject:
+    """A spec in which only the field `path` is set."""
+    for part in reversed(path.split(".")):
+        name = part.removesuffix("[]")
+        value = {name: [value] if part.endswith("[]") else value}
+    assert isinstance(value, dict)
+    return value
+
+
+def test_warnings_name_the_path_as_users_wrote_it() -> None:
+    devices = {"disks": [{"name": "a"}, {"name": "b", "tag": "x"}], "gpus": [{"name": "g"}, {"name": "h"}]}
+    spec = {"template": {"spec": {"domain": {"cpu": {"realtime": {}}, "devices": devices}}}}
+    assert unsupported_warnings(MACHINE, spec) == [
+        "spec.template.spec.domain.cpu.realtime: accepted, but has no effect yet",
+        "spec.template.spec.domain.devices.disks[1].tag: accepted, but has no effect yet",
+        "spec.template.spec.domain.devices.gpus: accepted, but has no effect yet",
+    ]
+
+
+@pytest.mark.parametrize("value", [None, False, "", []])
+def test_what_is_switched_off_or_empty_is_not_warned_of(value: object) -> None:
+    devices = {"autoattachVSOCK": value, "gpus": value}
+    assert unsupported_warnings(INSTANCE, {"domain": {"devices": devices}}) == []
+
+
+def test_values_without_effect_are_named() -> None:
+    assert unsupported_warnings(MACHINE, {"updateVolumesStrategy": "Replacement"}) == []
+    assert unsupported_warnings(MACHINE, {"updateVolumesStrategy": "Migration"}) == [
+        "spec.updateVolumesStrategy: the value Migration is accepted, but has no effect yet"
+    ]
+
+
+def test_what_admission_fills_in_itself_is_not_warned_of_in_instances() -> None:
+    spec = {"domain": {"memory": {"guest": "1Gi", "maxGuest": "4Gi"}}}
+    assert unsupported_warnings(INSTANCE, spec, instance=True) == []
+    assert unsupported_warnings(MACHINE, {"template": {"spec": spec}}) != []
+    assert unsupported_warnings(INSTANCETYPE, {"memory": spec["domain"]["memory"]}) != []
+
+
+def test_a_pools_own_fields_and_those_of_its_template_are_warned_of() -> None:
+    machine = {"template": {"spec": {"domain": {"launchSecurity": {"sev": {}}}}}}
+    pool = {"maxUnavailable": "20%", "autohealing": {}, "virtualMachineTemplate": {"spec": machine}}
+    assert [text.split(":")[0] for text in unsupported_warnings(POOL, pool)] == [
+        "spec.maxUnavailable",
+        "spec.autohealing",
+        "spec.virtualMachineTemplate.spec.template.spec.domain.launchSecurity",
+    ]
