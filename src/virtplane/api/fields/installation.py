@@ -42,7 +42,7 @@ _CONFIGURATION: Table = {
     "apiConfiguration.restClient": _LIMIT,
     **prefixed("architectureConfiguration.amd64", _ARCHITECTURE),
     **prefixed("architectureConfiguration.arm64", _ARCHITECTURE),
-    "architectureConfiguration.defaultArchitecture": acts("architecture of machines that name none"),
+    "architectureConfiguration.defaultArchitecture": warns("it is the architecture of the operator's node"),
     "architectureConfiguration.ppc64le": warns("no longer supported"),
     **prefixed("architectureConfiguration.s390x", _ARCHITECTURE),
     "autoCPULimitNamespaceLabelSelector": copied("namespaces whose guests get a CPU limit"),

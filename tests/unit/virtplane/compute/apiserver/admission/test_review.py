@@ -10,6 +10,8 @@ from kubecore.json import JsonObject
 from kubecore.patch import apply_json_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
+from virtplane.api.fields.instance import INSTANCE
+from virtplane.api.fields.state import State
 from virtplane.compute.apiserver.admission import Response, review
 
 COMPONENT = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -346,3 +348,14 @@ async def test_every_kind_warns_of_fields_without_effect(path: str, document: Js
     assert f"{field}: accepted, but has no effect yet" in answer.warnings
     assert len({text for text in answer.warnings if "has no effect" in text}) == len(answer.warnings)
     assert (await ask(path, document, settings=settings, user=COMPONENT)).warnings == ()
+
+
+@pytest.mark.parametrize("path", [path for path, each in INSTANCE.items() if each.state is State.REFUSED])
+async def test_fields_that_are_said_to_be_refused_are(path: str) -> None:
+    for binding, is_allowed in (("masquerade", True), (path.rpartition(".")[2], False)):
+        devices = {"interfaces": [{"name": "default", binding: {}}]}
+        networks = [{"name": "default", "pod": {}}]
+        vmi = instance(domain={"devices": devices}, networks=networks, architecture="amd64")
+        vm = machine(template={"spec": vmi["spec"]})
+        assert (await ask("/virtualmachineinstances-validate-create", vmi)).allowed is is_allowed
+        assert (await ask("/virtualmachines-validate", vm)).allowed is is_allowed

@@ -1,0 +1,184 @@
+"""Each setting of which the table says that it acts changes what is made of the KubeVirt object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support import every_field
+
+import virtplane
+from kubecore.json import JsonObject, get_str
+from virtplane.api.config import ClusterConfig
+from virtplane.api.fields.installation import INSTALLATION
+from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
+from virtplane.compute.apiserver.admission.rules import general
+from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.operator.controller import lifetimes
+from virtplane.operator.strategy.customize import customizer
+from virtplane.operator.strategy.installation import installation
+from virtplane.operator.strategy.parameters import Parameters
+from virtplane.operator.validation import blocks_removal
+
+_PLACEMENT = {"nodeSelector": {"role": "infra"}}
+_ROTATION = {
+    "ca": {"duration": "100h", "renewBefore": "10h"},
+    "server": {"duration": "20h", "renewBefore": "2h"},
+}
+_RESOURCES = {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}}
+_ARCHITECTURE = {"emulatedMachines": ["special*"], "machineType": "special-1"}
+
+_CONFIGURATION: JsonObject = {
+    "additionalGuestMemoryOverheadRatio": "1.5",
+    "architectureConfiguration": dict.fromkeys(("amd64", "arm64", "s390x"), _ARCHITECTURE),
+    "autoCPULimitNamespaceLabelSelector": {"matchLabels": {"limited": "yes"}},
+    "commonInstancetypesDeployment": {"enabled": False},
+    "cpuModel": "Penryn",
+    "cpuRequest": "200m",
+    "defaultRuntimeClass": "special",
+    "developerConfiguration": {
+        "cpuAllocationRatio": 5,
+        "disabledFeatureGates": ["ImageVolume"],
+        "featureGates": ["Root"],
+        "memoryOvercommit": 150,
+        "nodeSelectors": {"guests": "yes"},
+        "useEmulation": True,
+    },
+    "evictionStrategy": "LiveMigrate",
+    "imagePullPolicy": "Always",
+    "liveUpdateConfiguration": {"maxCpuSockets": 3},
+    "network": {"defaultNetworkInterface": "masquerade"},
+    "roleAggregationStrategy": "Manual",
+    "seccompConfiguration": {
+        "virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": "special.json"}}
+    },
+    "selinuxLauncherType": "special.process",
+    "supportContainerResources": [{"type": "container-disk", "resources": _RESOURCES}],
+    "virtualMachineOptions": {"disableSerialConsoleLog": {}},
+}
+_SPEC: JsonObject = {
+    "certificateRotateStrategy": {"selfSigned": _ROTATION},
+    "configuration": _CONFIGURATION,
+    "customizeComponents": {
+        "patches": [
+            {
+                "resourceType": "Deployment",
+                "resourceName": "virt-api",
+                "type": "merge",
+                "patch": '{"metadata": {"labels": {"special": "yes"}}}',
+            }
+        ]
+    },
+    "imagePullPolicy": "Always",
+    "imagePullSecrets": [{"name": "registry"}],
+    "infra": {"replicas": 5, "nodePlacement": _PLACEMENT},
+    "productComponent": "c",
+    "productName": "n",
+    "productVersion": "1",
+    "uninstallStrategy": "BlockUninstallIfWorkloadsExist",
+    "workloads": {"nodePlacement": _PLACEMENT},
+}
+_OLD_ROTATION = {"caRotateInterval": "90h", "caOverlapInterval": "9h", "certRotateInterval": "19h"}
+_ALTERNATIVES: list[list[every_field.Change]] = [
+    [("certificateRotateStrategy.selfSigned", _OLD_ROTATION)],
+    [("configuration.emulatedMachines", ["other*"])],
+    [("configuration.machineType", "other-1")],
+    [("configuration.liveUpdateConfiguration", {"maxHotplugRatio": 2})],
+    [("configuration.vmRolloutStrategy", "Stage")],
+    [("configuration.network", {"permitBridgeInterfaceOnPodNetwork": False})],
+]
+
+READ_BY = {
+    "configuration.developerConfiguration.minimumClusterTSCFrequency": (
+        "compute/controller/frequencies.py",
+        '"minimumClusterTSCFrequency"',
+    ),
+    "configuration.instancetype.referencePolicy": (
+        "compute/controller/vm/instancetypes.py",
+        ".instancetype_reference_policy",
+    ),
+    "configuration.obsoleteCPUModels": ("compute/handler", ".obsolete_cpu_models"),
+    "configuration.persistentReservationConfiguration.enabled": (
+        "compute/apiserver/admission/rules/devices.py",
+        ".persistent_reservation",
+    ),
+    "configuration.smbios.family": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.smbios.manufacturer": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.smbios.product": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.smbios.sku": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.smbios.version": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.vmStateStorageClass": ("compute/controller/vmi/backend.py", '"vmStateStorageClass"'),
+}
+"""Settings whose effect no pure function shows, and the code that reads them."""
+
+
+def _kubevirt(spec: JsonObject) -> JsonObject:
+    return {"metadata": {"namespace": "kubevirt"}, "spec": spec, "status": {"phase": "Deployed"}}
+
+
+def _vmi(architecture: str) -> JsonObject:
+    volumes = [{"name": "root", "containerDisk": {"image": "disk:1"}}]
+    domain: JsonObject = {"devices": {}, "memory": {"guest": "1Gi"}}
+    spec = {"architecture": architecture, "domain": domain, "volumes": volumes}
+    return {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec}
+
+
+def _pod(spec: JsonObject) -> JsonObject:
+    images, namespace = Images("launcher", "sidecar"), {"metadata": {"labels": {"limited": "yes"}}}
+    config = ClusterConfig(_kubevirt(spec))
+    return render_launcher_pod(RenderInputs(_vmi("amd64"), config, images, namespace=namespace))
+
+
+def _instances(spec: JsonObject) -> list[Any]:
+    config, made = ClusterConfig(_kubevirt(spec)), []
+    for architecture in ("amd64", "arm64", "s390x"):
+        vmi = _vmi(architecture)
+        try:
+            default_instance(vmi, config, "2026-01-01T00:00:00Z")
+        except DefaultingError as error:
+            made.append(str(error))
+        vmi["spec"]["domain"].pop("firmware", None)  # An identity at random.
+        wrong = _vmi(architecture)["spec"]
+        wrong["domain"]["machine"] = {"type": "special-2"}
+        made += [vmi, list(general.machine_type("spec", wrong, config))]
+    return made
+
+
+def _objects(spec: JsonObject) -> object:
+    parameters = Parameters(
+        namespace="kubevirt",
+        image="product:1",
+        layout="distributed",
+        config=ClusterConfig(_kubevirt(spec)),
+        spec=spec,
+        pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
+    )
+    made = installation(parameters)
+    customize = customizer(spec)
+    return [customize(each) for stage in (made.foundation, made.components, made.content) for each in stage]
+
+
+def test_every_setting_that_acts_changes_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("virtplane.operator.strategy.installation._definitions", list)
+    effects = [_pod, _instances, _objects, lifetimes, lambda spec: blocks_removal(_kubevirt(spec))]
+    samples = every_field.documents(_SPEC, _ALTERNATIVES)
+    assert set(every_field.silent(INSTALLATION, samples, effects)) == set(READ_BY)
+
+
+def test_settings_whose_effect_cannot_be_shown_are_read() -> None:
+    root = Path(virtplane.__file__).parent
+    for place, text in READ_BY.values():
+        found = [root / place] if place.endswith(".py") else list((root / place).rglob("*.py"))
+        is_read = any(text in path.read_text() for path in found)
+        assert is_read, (place, text)
+
+
+def test_smbios_settings_reach_the_domain() -> None:
+    from virtplane.compute.domain.context import DomainContext
+    from virtplane.compute.domain.platform import render_sysinfo
+
+    wanted = {name: f"my {name}" for name in ("family", "manufacturer", "product", "sku", "version")}
+    entries = render_sysinfo(_vmi("amd64"), DomainContext(emulation=False, smbios=wanted)).iter("entry")
+    assert {str(entry.get("name")): entry.text for entry in entries} == wanted

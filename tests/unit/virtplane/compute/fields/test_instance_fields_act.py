@@ -1,0 +1,131 @@
+"""Each field of an instance of which the table says that it acts changes what is made of the instance."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+from tests.support import every_field
+
+import virtplane
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from virtplane.api.config import ClusterConfig
+from virtplane.api.fields.instance import INSTANCE
+from virtplane.compute.apiserver import eviction
+from virtplane.compute.apiserver.admission.mutation.instance import default_instance
+from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.controller.vm.starting import set_default_input
+from virtplane.compute.controller.vmi.storage import needs_state_claim
+from virtplane.compute.domain import document
+from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
+from virtplane.compute.handler import credentials, decisions
+from virtplane.compute.handler.network import lease, plan
+from virtplane.compute.handler.storage.cloudinit import (
+    config_drive_files,
+    no_cloud_files,
+    public_keys,
+    read_data,
+)
+from virtplane.compute.handler.storage.rooted import Root
+
+_POD = plan.PodInterface("02:00:00:00:00:01", 1500, (ipaddress.IPv4Interface("10.1.0.5/24"),))
+_RESOLVER = lease.Resolver(("10.0.0.53",), ("ns.svc.cluster.local",))
+_SETTINGS = ClusterConfig(
+    {
+        "status": {"phase": "Deployed"},
+        "spec": {"configuration": {"developerConfiguration": {"featureGates": ["HypervStrictCheck"]}}},
+    }
+)
+
+
+def _instance(spec: JsonObject) -> JsonObject:
+    return {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec}
+
+
+def _pod(spec: JsonObject) -> JsonObject:
+    return render_launcher_pod(RenderInputs(_instance(spec), _SETTINGS, Images("launcher", "sidecar")))
+
+
+def _domain(spec: JsonObject) -> str:
+    wanted = get_list(spec, "domain", "devices", "disks")
+    disks = {get_str(disk, "name"): DiskSource("/d") for disk in wanted}
+    names = (get_str(each, "name") for each in get_list(spec, "domain", "devices", "interfaces"))
+    links = {name: InterfaceLink("tap0", "02:00:00:00:00:01") for name in names}
+    context = DomainContext(emulation=False, disks=disks, interfaces=links)
+    return document.render(_instance(spec), context)
+
+
+def _network(spec: JsonObject) -> tuple[object, object]:
+    found = plan.plan_network(_instance(spec), _POD)
+    return found, lease.lease(found, _instance(spec), _RESOLVER) if found else None
+
+
+def _decisions(spec: JsonObject) -> tuple[object, ...]:
+    vmi = _instance(spec)
+    evicted = eviction.judge(vmi, {"spec": {"nodeName": ""}}, "None")
+    movable = decisions.migratability(vmi, emulation=False)
+    return evicted, movable, decisions.grace_seconds(vmi), needs_state_claim(vmi)
+
+
+def _defaults(spec: JsonObject) -> JsonObject:
+    vmi = deep_copy(_instance(spec))
+    default_instance(vmi, _SETTINGS, "2026-01-01T00:00:00Z")
+    devices: JsonObject = vmi["spec"]["domain"]["devices"]
+    set_default_input(vmi["spec"])
+    return {"interfaces": devices.get("interfaces"), "inputs": devices.get("inputs")}
+
+
+_STORAGE = "compute/handler/storage"
+READ_BY = {
+    "volumes[].configMap.volumeLabel": '"volumeLabel"',
+    "volumes[].containerDisk.path": '"path"',
+    "volumes[].downwardAPI.volumeLabel": '"volumeLabel"',
+    "volumes[].emptyDisk.capacity": '"capacity"',
+    "volumes[].hostDisk.capacity": '"capacity"',
+    "volumes[].hostDisk.type": '"type"',
+    "volumes[].secret.volumeLabel": '"volumeLabel"',
+}
+"""What the node reads when it makes disks; only the disks show it."""
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Path:
+    """A launcher's file system with the secrets that kubelet mounts there."""
+    for name in ("keys-access-cred/key", "words-access-cred/ann"):
+        path = tmp_path / "var/run/kubevirt-private/secret" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("ssh-ed25519 AAAA")
+    return tmp_path
+
+
+def _cloud_init(spec: JsonObject, root: Root) -> list[object]:
+    """The files of each cloud-init disk."""
+    made: list[object] = []
+    secrets = "/var/run/kubevirt-private/secret"
+    kinds = {"cloudInitNoCloud": no_cloud_files, "cloudInitConfigDrive": config_drive_files}
+    for volume in get_list(spec, "volumes"):
+        for kind in kinds.keys() & volume.keys():
+            data = read_data(volume[kind], root, f"{secrets}/{get_str(volume, 'name')}")
+            made.append(kinds[kind](_instance(spec), data, public_keys(_instance(spec), root, secrets)))
+    return made
+
+
+def test_every_field_of_an_instance_that_acts_changes_what_is_made_of_it(launcher: Path) -> None:
+    with Root(launcher) as root:
+        effects: list[every_field.Effect] = [
+            *(_pod, _domain, _network, _decisions, _defaults),
+            lambda spec: _cloud_init(spec, root),
+            lambda spec: credentials.wanted(_instance(spec), root),
+        ]
+        for effect in effects:
+            effect(deep_copy(every_field.INSTANCE))  # It can be carried out.
+        samples = every_field.documents(every_field.INSTANCE, every_field.ALTERNATIVES)
+        assert set(every_field.silent(INSTANCE, samples, effects)) == set(READ_BY)
+
+
+def test_fields_that_only_disks_show_are_read_where_disks_are_made() -> None:
+    folder = Path(virtplane.__file__).parent / _STORAGE
+    text = "".join(path.read_text() for path in folder.glob("*.py"))
+    assert [path for path, name in READ_BY.items() if name not in text] == []

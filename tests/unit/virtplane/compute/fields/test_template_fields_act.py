@@ -1,0 +1,300 @@
+"""Fields of instance types, preferences, machines and groups of them that act change what is made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support import every_field
+
+import virtplane
+from kubecore.json import JsonObject, deep_copy
+from virtplane.api.fields import copies
+from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
+from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
+from virtplane.api.fields.state import State, Table
+from virtplane.compute.controller.clone import decisions as cloning
+from virtplane.compute.controller.pool import decisions as pooling
+from virtplane.compute.instancetypes.apply import apply
+from virtplane.compute.instancetypes.requirements import unmet_requirement
+
+_TYPE: JsonObject = {
+    "annotations": {"a": "b"},
+    "cpu": {"guest": 8, "dedicatedCPUPlacement": True, "maxSockets": 16, "model": "Penryn"},
+    "memory": {"guest": "8Gi", "hugepages": {"pageSize": "1Gi"}, "overcommitPercent": 50},
+    "nodeSelector": {"disk": "fast"},
+    "schedulerName": "other",
+}
+
+_ON = {"enabled": True}
+_SWITCHES = (
+    *("evmcs", "frequencies", "ipi", "reenlightenment", "relaxed", "reset", "runtime", "synic", "tlbflush"),
+    *("vapic", "vpindex"),
+)
+_PREFERENCE: JsonObject = {
+    "annotations": {"a": "b"},
+    "clock": {
+        "preferredClockOffset": {"utc": {"offsetSeconds": 1}},
+        "preferredTimer": {"hpet": {"present": False}},
+    },
+    "cpu": {
+        "preferredCPUFeatures": [{"name": "apic"}],
+        "preferredCPUTopology": "spread",
+        "spreadOptions": {"across": "SocketsCores", "ratio": 4},
+    },
+    "devices": {
+        "preferredAutoattachGraphicsDevice": False,
+        "preferredAutoattachInputDevice": True,
+        "preferredAutoattachMemBalloon": False,
+        "preferredAutoattachPodInterface": False,
+        "preferredAutoattachSerialConsole": False,
+        "preferredCdromBus": "usb",
+        "preferredDisableHotplug": True,
+        "preferredDiskBus": "virtio",
+        "preferredDiskCache": "none",
+        "preferredDiskDedicatedIoThread": True,
+        "preferredDiskIO": "native",
+        "preferredInputBus": "usb",
+        "preferredInputType": "tablet",
+        "preferredInterfaceMasquerade": {},
+        "preferredInterfaceModel": "e1000e",
+        "preferredLunBus": "sata",
+        "preferredRng": {},
+        "preferredSoundModel": "ac97",
+        "preferredTPM": {"enabled": True, "persistent": True},
+        "preferredUseVirtioTransitional": True,
+        "preferredVideoType": "virtio",
+    },
+    "features": {
+        "preferredAcpi": _ON,
+        "preferredApic": {"enabled": True, "endOfInterrupt": True},
+        "preferredHyperv": {
+            **dict.fromkeys(_SWITCHES, _ON),
+            "spinlocks": {"enabled": True, "spinlocks": 8191},
+            "synictimer": {"enabled": True, "direct": _ON},
+            "vendorid": {"enabled": True, "vendorid": "me"},
+        },
+        "preferredKvm": {"hidden": True},
+        "preferredPvspinlock": _ON,
+        "preferredSmm": _ON,
+    },
+    "firmware": {"preferredEfi": {"persistent": True, "secureBoot": True}},
+    "machine": {"preferredMachineType": "pc-q35-7.2"},
+    "preferredArchitecture": "amd64",
+    "preferredSubdomain": "sub",
+    "preferredTerminationGracePeriodSeconds": 5,
+    "requirements": {"architecture": "s390x"},
+}
+_PREFERENCES: list[list[every_field.Change]] = [
+    [("clock.preferredClockOffset", {"timezone": "Europe/Berlin"})],
+    [("cpu.spreadOptions", {"across": "CoresThreads"})],
+    [("devices.preferredAutoattachGraphicsDevice", True)],
+    [("cpu.spreadOptions", {}), ("preferSpreadSocketToCoreRatio", 4)],
+    [("firmware", {"preferredUseBios": True, "preferredUseBiosSerial": True})],
+    [("firmware", {"preferredUseEfi": True, "preferredUseSecureBoot": False})],
+    [("requirements", {"cpu": {"guest": 64}})],
+    [("requirements", {"memory": {"guest": "64Gi"}})],
+]
+
+READ_BY: dict[str, dict[str, tuple[str, str]]] = {
+    "VirtualMachinePreference": {
+        "volumes.preferredStorageClassName": (
+            "compute/apiserver/admission/kinds/matching.py",
+            '"preferredStorageClassName"',
+        ),
+    },
+    "VirtualMachine": {
+        "dataVolumeTemplates": ("compute/controller/vm/datavolumes.py", '"dataVolumeTemplates"'),
+        "runStrategy": ("compute/controller/vm/strategy.py", '"runStrategy"'),
+        "running": ("compute/controller/vm/strategy.py", '"running"'),
+        "template.metadata": ("compute/controller/vm/starting.py", '"metadata"'),
+        "updateVolumesStrategy": ("compute/controller/vm/reconciler.py", '"updateVolumesStrategy"'),
+        **{
+            f"{matcher}.{field}": place
+            for matcher in ("instancetype", "preference")
+            for field, place in {
+                "inferFromVolume": ("compute/apiserver/admission/kinds/inference.py", '"inferFromVolume"'),
+                "inferFromVolumeFailurePolicy": (
+                    "compute/apiserver/admission/kinds/inference.py",
+                    '"inferFromVolumeFailurePolicy"',
+                ),
+                "kind": ("compute/instancetypes/references.py", '"kind"'),
+                "name": ("compute/instancetypes/references.py", '"name"'),
+                "revisionName": ("compute/instancetypes/references.py", '"revisionName"'),
+            }.items()
+        },
+    },
+    "VirtualMachineInstanceReplicaSet": {
+        "paused": ("compute/controller/replicaset/decisions.py", '"paused"'),
+        "replicas": ("compute/controller/replicaset/decisions.py", '"replicas"'),
+        "selector": ("compute/controller/replicaset/reconciler.py", '"selector"'),
+        "template.metadata": ("compute/controller/replicaset/decisions.py", '"metadata"'),
+    },
+    "VirtualMachineInstancePreset": {
+        "selector": ("compute/apiserver/admission/mutation/presets.py", '"selector"'),
+    },
+    "VirtualMachinePool": {
+        "selector": ("compute/controller/pool/reconciler.py", '"selector"'),
+        "updateStrategy.opportunistic": ("compute/controller/pool/reconciler.py", '"opportunistic"'),
+    },
+    "VirtualMachineInstanceMigration": {
+        "addedNodeSelector": ("compute/controller/migration/target.py", '"addedNodeSelector"'),
+        "priority": ("compute/controller/migration/reconciler.py", '"priority"'),
+        "vmiName": ("compute/controller/migration/reconciler.py", '"vmiName"'),
+    },
+    "VirtualMachineSnapshot": {
+        "deletionPolicy": ("compute/controller/snapshot/snapshots.py", '"deletionPolicy"'),
+        "failureDeadline": ("compute/controller/snapshot/decisions.py", '"failureDeadline"'),
+        "source": ("compute/controller/snapshot/snapshots.py", '"source"'),
+    },
+    "VirtualMachineRestore": {
+        "patches": ("compute/controller/snapshot/restoring.py", '"patches"'),
+        "target": ("compute/controller/snapshot/restoring.py", '"target"'),
+        "targetReadinessPolicy": ("compute/controller/snapshot/restores.py", '"targetReadinessPolicy"'),
+        "virtualMachineSnapshotName": (
+            "compute/controller/snapshot/restores.py",
+            '"virtualMachineSnapshotName"',
+        ),
+        "volumeRestoreOverrides[].restoreName": (
+            "compute/controller/snapshot/restoring.py",
+            '"restoreName"',
+        ),
+        "volumeRestoreOverrides[].volumeName": ("compute/controller/snapshot/restoring.py", '"volumeName"'),
+        "volumeRestorePolicy": ("compute/controller/snapshot/restoring.py", '"volumeRestorePolicy"'),
+    },
+}
+"""Fields whose effect no pure function shows, and the code that reads them."""
+
+
+def _machine() -> JsonObject:
+    """A template that leaves open what types and preferences give."""
+    disks = [{"name": "a", "disk": {}}, {"name": "b", "cdrom": {}}, {"name": "c", "lun": {}}]
+    devices = {
+        "disks": disks,
+        "inputs": [{"name": "i"}],
+        "interfaces": [{"name": "default"}],
+        "sound": {"name": "s"},
+    }
+    return {"domain": {"devices": devices}, "networks": [{"name": "default", "pod": {}}]}
+
+
+def _applied(instancetype: JsonObject, preference: JsonObject | None = None) -> JsonObject:
+    spec, metadata = _machine(), {"annotations": {}}
+    apply(spec, metadata, deep_copy(instancetype), preference)
+    return {"spec": spec, "metadata": metadata}
+
+
+def test_every_field_of_an_instance_type_that_acts_changes_the_machine() -> None:
+    assert every_field.silent(INSTANCETYPE, [_TYPE], [_applied]) == []
+
+
+def test_every_field_of_a_preference_that_acts_changes_the_machine() -> None:
+    def preferred(preference: JsonObject) -> JsonObject:
+        return _applied({"cpu": {"guest": 8}, "memory": {"guest": "8Gi"}}, preference)
+
+    def unmet(preference: JsonObject) -> str:
+        return unmet_requirement({"architecture": "amd64", "domain": {}}, None, preference)
+
+    preferred(deep_copy(_PREFERENCE))
+    samples = every_field.documents(_PREFERENCE, _PREFERENCES)
+    left = every_field.silent(PREFERENCE, samples, [preferred, unmet])
+    assert set(left) == set(READ_BY["VirtualMachinePreference"])
+
+
+_POOL: JsonObject = {
+    "nameGeneration": {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True},
+    "replicas": 3,
+    "scaleInStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}},
+    "virtualMachineTemplate": {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {
+            "template": {
+                "spec": {
+                    "volumes": [
+                        {"name": "m", "configMap": {"name": "m"}},
+                        {"name": "s", "secret": {"secretName": "s"}},
+                    ]
+                }
+            }
+        },
+    },
+}
+_POOLS: list[list[every_field.Change]] = [
+    [("paused", True)],
+    [("replicas", 1)],
+    [("replicas", 1), ("scaleInStrategy", {"unmanaged": {}})],
+    [("updateStrategy", {"unmanaged": {}})],
+]
+
+
+def test_every_field_of_a_pool_that_acts_changes_what_the_pool_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.sample", lambda machines, count: list(machines)[:count])
+
+    def pool(spec: JsonObject) -> JsonObject:
+        return {"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 2}, "spec": spec}
+
+    def machine(spec: JsonObject) -> JsonObject:
+        return pooling.new_machine(pool(spec), 7)
+
+    def step(spec: JsonObject) -> pooling.Step:
+        old = pool({**_POOL, "virtualMachineTemplate": {"spec": {}}})
+        old["metadata"]["generation"] = 1
+        present = [pooling.new_machine(old, number) for number in (0, 1)]
+        return pooling.next_step(pool(spec), present, {"p-1": {"data": old["spec"]}})
+
+    own: Table = {path: field for path, field in POOL.items() if "Template.spec" not in path}
+    left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step])
+    assert set(left) == set(READ_BY["VirtualMachinePool"])
+
+
+def test_every_field_of_a_clone_that_acts_changes_the_copy() -> None:
+    clone: JsonObject = {
+        "annotationFilters": ["a"],
+        "labelFilters": ["a"],
+        "newMacAddresses": {"default": "02:00:00:00:00:01"},
+        "newSMBiosSerial": "s",
+        "patches": ['{"op": "add", "path": "/metadata/labels/x", "value": "y"}'],
+        "source": {"kind": "VirtualMachine", "name": "from"},
+        "target": {"name": "to"},
+        "template": {"annotationFilters": ["a"], "labelFilters": ["a"]},
+        "volumeNamePolicy": "PrefixTargetName",
+    }
+    own = {"labels": {"a": "1", "b": "2"}, "annotations": {"a": "1", "b": "2"}}
+    devices = {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:09"}]}
+    inner = {"metadata": own, "spec": {"domain": {"devices": devices}}}
+    source: JsonObject = {"metadata": own, "spec": {"template": inner}}
+
+    def restore(spec: JsonObject) -> JsonObject:
+        metadata = {"name": "c", "namespace": "n", "uid": "u"}
+        return cloning.new_restore({"metadata": metadata, "spec": spec}, source)
+
+    samples = every_field.documents(clone, [[("target", None)]])
+    assert every_field.silent(copies.CLONE, samples, [restore]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "table"),
+    [
+        ("VirtualMachine", {path: field for path, field in MACHINE.items() if "template.spec" not in path}),
+        (
+            "VirtualMachineInstanceReplicaSet",
+            {path: field for path, field in REPLICA_SET.items() if "template.spec" not in path},
+        ),
+        (
+            "VirtualMachineInstancePreset",
+            {path: field for path, field in PRESET.items() if not path.startswith("domain.")},
+        ),
+        ("VirtualMachineInstanceMigration", copies.MIGRATION),
+        ("VirtualMachineSnapshot", copies.SNAPSHOT),
+        ("VirtualMachineRestore", copies.RESTORE),
+    ],
+)
+def test_fields_that_controllers_act_upon_are_all_named(kind: str, table: Table) -> None:
+    assert {path for path, field in table.items() if field.state is State.ACTS} == set(READ_BY[kind])
+
+
+@pytest.mark.parametrize("kind", READ_BY)
+def test_fields_whose_effect_cannot_be_shown_are_read(kind: str) -> None:
+    root = Path(virtplane.__file__).parent
+    found = {path: text in (root / place).read_text() for path, (place, text) in READ_BY[kind].items()}
+    assert [path for path, is_read in found.items() if not is_read] == []
