@@ -12,7 +12,7 @@ _INIT: Table = {
     "userData": acts("user data of the guest"),
     "userDataBase64": acts("user data of the guest"),
 }
-_LATER = "nothing is plugged in while the guest runs, and such a volume is not attached at the start"
+_LATER = "no volume reaches a running guest, and no guest starts with such a volume"
 
 VOLUMES: Table = prefixed(
     "volumes[]",

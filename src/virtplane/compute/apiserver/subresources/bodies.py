@@ -1,4 +1,4 @@
-"""Bodies of requests for subresources: JSON or YAML objects, empty ones allowed."""
+"""Bodies of requests for subresources (JSON or YAML objects, empty ones allowed), and answers without one."""
 
 from __future__ import annotations
 
@@ -101,3 +101,8 @@ def _fits(expected: str, form: str, value: Any) -> bool:
         limit: int = 2 ** (31 if form == "int32" else 63)
         return -limit <= value < limit
     return isinstance(value, _PYTHON_TYPES[expected])
+
+
+def accepted_in_vain(warning: str) -> web.Response:
+    """The answer to a request that is noted, but that nothing carries out yet: its sender is warned."""
+    return web.Response(status=202, headers={"Warning": f'299 - "{warning}"'})

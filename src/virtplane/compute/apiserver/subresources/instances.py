@@ -19,7 +19,12 @@ from virtplane.api.kubevirt_v1 import subresources as bodytypes
 from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
-from virtplane.compute.apiserver.subresources.bodies import is_dry_run, parse_options, read_options
+from virtplane.compute.apiserver.subresources.bodies import (
+    accepted_in_vain,
+    is_dry_run,
+    parse_options,
+    read_options,
+)
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
 from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict
 
@@ -272,7 +277,7 @@ class Instances:
         else:
             operations = volumes.remove_operations(spec, name, "/spec", conflict)
         await self.patch(vmi, operations, is_dry_run(options))
-        return web.Response(status=202)
+        return accepted_in_vain(volumes.IN_VAIN) if adds else web.Response(status=202)
 
     async def object_graph(self, request: web.Request) -> web.Response:
         """The objects that the instance depends on."""

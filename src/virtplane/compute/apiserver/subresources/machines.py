@@ -14,7 +14,12 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1 import subresources as bodytypes
 from virtplane.api.kubevirt_v1 import vm_status
 from virtplane.compute.apiserver.subresources import lifecycle, memorydump, objectgraph, refusals, volumes
-from virtplane.compute.apiserver.subresources.bodies import is_dry_run, read_options, unreadable
+from virtplane.compute.apiserver.subresources.bodies import (
+    accepted_in_vain,
+    is_dry_run,
+    read_options,
+    unreadable,
+)
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.lifecycle import Patch
 from virtplane.compute.apiserver.subresources.refusals import MACHINE, machine_conflict
@@ -152,7 +157,7 @@ class Machines:
             await self._patch(vm, operations, is_dry_run(options), "status")
         else:
             await self._patch(vm, operations, is_dry_run(options))
-        return web.Response(status=202)
+        return accepted_in_vain(volumes.IN_VAIN)
 
     async def remove_volume(self, request: web.Request) -> web.Response:
         """Takes a hotplugged volume away from the VM."""
@@ -172,8 +177,8 @@ class Machines:
         if settings.gate("HotplugVolumes"):
             operations = volumes.remove_request(vm, name, conflict)
             await self._patch(vm, operations, is_dry_run(options), "status")
-        else:
-            await self._patch(vm, operations, is_dry_run(options))
+            return accepted_in_vain(volumes.IN_VAIN)
+        await self._patch(vm, operations, is_dry_run(options))
         return web.Response(status=202)
 
     async def memory_dump(self, request: web.Request) -> web.Response:
@@ -189,13 +194,13 @@ class Machines:
         found = await self._client.get(resources.PERSISTENT_VOLUME_CLAIMS, claim, meta.namespace(vm))
         memorydump.check_claim(vm, vmi, found)
         await self._patch(vm, memorydump.request_operations(vm, claim), False, "status")
-        return _accepted_in_vain("memory dumps")
+        return accepted_in_vain(memorydump.IN_VAIN)
 
     async def remove_memory_dump(self, request: web.Request) -> web.Response:
         """Detaches the claim of memory dumps."""
         vm = await self._machine(request)
         await self._patch(vm, memorydump.removal_operations(vm), False, "status")
-        return _accepted_in_vain("memory dumps")
+        return accepted_in_vain(memorydump.IN_VAIN)
 
     async def expand_spec(self, request: web.Request) -> web.Response:
         """The VM with instance type and preference applied."""
@@ -260,12 +265,6 @@ class Machines:
 
 def _is_failed_test(error: StatusError) -> bool:
     return error.code == 422 and not error.causes and "admission webhook" not in error.message
-
-
-def _accepted_in_vain(what: str) -> web.Response:
-    """The answer to a request that is noted, but that nothing carries out yet; its sender is warned."""
-    text = f"requests for {what} are accepted, but have no effect in this version"
-    return web.Response(status=202, headers={"Warning": f'299 - "{text}"'})
 
 
 def _require_hotplug(settings: ClusterConfig) -> None:

@@ -28,7 +28,7 @@ def _vm(**spec: Any) -> JsonObject:
 
 def _put_running(virt_api: VirtApi) -> None:
     virt_api.cluster.put(kinds.VIRTUAL_MACHINES, {**_vm(), "status": {"created": True}})
-    vmi = {"metadata": {"name": "vm", "namespace": "ns"}, "spec": {"domain": {}}}
+    vmi = {"metadata": {"name": "vm", "namespace": "ns"}, "spec": {"domain": {"devices": {}}}}
     virt_api.cluster.put(kinds.VIRTUAL_MACHINE_INSTANCES, {**vmi, "status": {"phase": "Running"}})
 
 
@@ -81,7 +81,20 @@ async def test_whoever_asks_for_a_memory_dump_is_warned_that_none_is_made(virt_a
     virt_api.cluster.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
     answer = await virt_api.ask("PUT", f"{VM}/memorydump", {"claimName": "claim", "phase": ""})
     assert answer.status == 202
-    assert "no effect in this version" in answer.headers["Warning"]
+    assert answer.headers["Warning"] == '299 - "memory dumps: accepted, but no memory is dumped yet"'
+
+
+@pytest.mark.parametrize("path", [VM, VMI])
+async def test_whoever_adds_a_volume_is_warned_that_no_guest_gets_it(virt_api: VirtApi, path: str) -> None:
+    _put_running(virt_api)
+    source = {"persistentVolumeClaim": {"claimName": "c"}}
+    options = {"name": "more", "disk": {"disk": {"bus": "scsi"}}, "volumeSource": source}
+    answer = await virt_api.ask("PUT", f"{path}/addvolume", options)
+    assert answer.status == 202, answer.body
+    assert "no volume reaches a running guest yet" in answer.headers["Warning"]
+    removed = await virt_api.ask("PUT", f"{path}/removevolume", {"name": "more"})
+    assert removed.status == 202, removed.body
+    assert "Warning" not in removed.headers
 
 
 @pytest.mark.parametrize(
