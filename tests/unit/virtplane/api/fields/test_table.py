@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kubecore.json import JsonObject
 from virtplane.api.crds import DEFINITIONS
@@ -110,3 +111,13 @@ def test_a_pools_own_fields_and_those_of_its_template_are_warned_of() -> None:
         "spec.autohealing",
         "spec.virtualMachineTemplate.spec.template.spec.domain.launchSecurity",
     ]
+
+
+def test_the_examples_use_nothing_that_has_no_effect() -> None:
+    found = {}
+    for path in sorted((ROOT / "examples").glob("*.yaml")):
+        for each in yaml.safe_load_all(path.read_text()):
+            if each["kind"] in KINDS:
+                found[path.name] = unsupported_warnings(KINDS[each["kind"]], each["spec"])
+    assert "demo-vm.yaml" in found
+    assert {name: texts for name, texts in found.items() if texts} == {}

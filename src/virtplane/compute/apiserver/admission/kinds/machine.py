@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from virtplane.api import labels, resources
+from virtplane.api.fields.machine import MACHINE
+from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import (
     PCI_TOPOLOGY,
@@ -94,7 +96,7 @@ async def validate(request: Request) -> Response:
     found = found or await volume_request_causes(request)
     if found:
         return Response.refuse(found)
-    return Response.allow(_warnings(request, machine))
+    return Response.allow([*_warnings(request, machine), *_inherited(request, machine, expanded)])
 
 
 def _creation_causes(request: Request, machine: JsonObject) -> Iterator[Cause]:
@@ -137,3 +139,16 @@ def _warnings(request: Request, machine: JsonObject) -> list[str]:
     if spec.get("running") is not None:
         found.append(RUNNING_DEPRECATED)
     return found
+
+
+def _inherited(request: Request, machine: JsonObject, expanded: JsonObject) -> list[str]:
+    """Warnings of fields without effect that instance type and preference bring along.
+
+    Those that the machine sets itself are warned of as on any kind.
+    """
+    if request.is_from_component:
+        return []
+    own, all_of_them = (
+        unsupported_warnings(MACHINE, get_object(each, "spec")) for each in (machine, expanded)
+    )
+    return [f"{text} (from instance type or preference)" for text in all_of_them if text not in own]

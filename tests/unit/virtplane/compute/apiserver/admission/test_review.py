@@ -359,3 +359,14 @@ async def test_fields_that_are_said_to_be_refused_are(path: str) -> None:
         vm = machine(template={"spec": vmi["spec"]})
         assert (await ask("/virtualmachineinstances-validate-create", vmi)).allowed is is_allowed
         assert (await ask("/virtualmachines-validate", vm)).allowed is is_allowed
+
+
+async def test_what_an_instance_type_brings_along_in_vain_is_warned_of_on_the_machine() -> None:
+    cpu = {"guest": 2, "dedicatedCPUPlacement": True, "isolateEmulatorThread": True}
+    given = {"metadata": {"name": "t"}, "spec": {"cpu": cpu, "memory": {"guest": "1Gi"}}}
+    lookups = Objects(("virtualmachineclusterinstancetypes", given))
+    vm = machine(instancetype={"name": "t"}, template={"spec": {"domain": {"devices": {}}}})
+    text = "spec.template.spec.domain.cpu.isolateEmulatorThread: accepted, but has no effect yet"
+    warnings = (await ask("/virtualmachines-validate", vm, lookups=lookups)).warnings
+    assert warnings == (f"{text} (from instance type or preference)",)
+    assert (await ask("/virtualmachines-validate", vm, lookups=lookups, user=COMPONENT)).warnings == ()
