@@ -14,9 +14,10 @@ def container_probe(probe: JsonObject, domain: str) -> JsonObject:
     result["initialDelaySeconds"] = get_int(probe, "initialDelaySeconds") + _START_SECONDS
     timeout = get_int(probe, "timeoutSeconds") or 1
     if "exec" in probe:
-        command = get_list(get_object(probe, "exec"), "command")
+        # A probe without a command is never healthy; virt-probe says so.
+        program, *arguments = get_list(get_object(probe, "exec"), "command") or [""]
         result["exec"] = {
-            "command": _probe_command(domain, timeout, "--command", command[0], "--", *command[1:])
+            "command": _probe_command(domain, timeout, "--command", program, "--", *arguments)
         }
         result["timeoutSeconds"] = timeout + 1
     elif "guestAgentPing" in probe:

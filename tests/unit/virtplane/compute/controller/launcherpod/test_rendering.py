@@ -279,6 +279,10 @@ def test_a_probes_command_runs_in_the_guest() -> None:
     assert probe["timeoutSeconds"] == 6
 
 
+def test_a_probe_without_a_command_keeps_no_pod_from_being_made() -> None:
+    assert _probe(exec={})["exec"]["command"][-3:] == ["--command", "", "--"]
+
+
 def test_commands_of_backup_tools_name_the_programs_of_the_launchers_image() -> None:
     images = Images("launcher", "sidecar", programs="/opt/bin")
     pod = render_launcher_pod(RenderInputs(instance(), ClusterConfig(), images))
