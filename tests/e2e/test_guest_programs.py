@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.support import NAMESPACE, Cluster, Machine, manifest, wait_for
+from tests.e2e.support import CORE, NAMESPACE, ApiError, Cluster, Machine, manifest, wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
@@ -22,6 +22,7 @@ def guest(cluster: Cluster) -> Iterator[Machine]:
     """A guest that is ready while a file exists in it, and alive while its agent answers."""
     wanted = manifest("probed", grace=1)
     spec = wanted["spec"]["template"]["spec"]
+    spec["evictionStrategy"] = "LiveMigrate"
     often = {"periodSeconds": 2, "timeoutSeconds": 5}
     spec["readinessProbe"] = {"exec": {"command": ["test", "-e", _MARK]}, **often}
     spec["livenessProbe"] = {"guestAgentPing": {}, "initialDelaySeconds": 40, **often}
@@ -71,3 +72,18 @@ def test_backup_tools_freeze_and_thaw_the_guest_by_the_commands_of_its_pod(guest
     annotations = guest.pod()["metadata"]["annotations"]
     for moment in ("pre", "post"):
         _exec(guest, *json.loads(annotations[f"{moment}.hook.backup.velero.io/command"]))
+
+
+@pytest.mark.feature("NOD-03", "NOD-05")
+def test_whoever_drains_the_node_is_told_that_the_guest_cannot_move(guest: Machine) -> None:
+    name = guest.pod()["metadata"]["name"]
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+    }
+    path = f"{CORE}/namespaces/{NAMESPACE}/pods/{name}/eviction"
+    with pytest.raises(ApiError, match="VMI probed is configured with an eviction strategy but") as refused:
+        guest.cluster.request("POST", path, eviction)
+    assert refused.value.code == 429
+    assert (guest.instance() or {})["status"].get("evacuationNodeName") is None

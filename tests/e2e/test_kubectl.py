@@ -293,6 +293,35 @@ def test_contradictions_about_running_are_refused_in_kubevirts_words(
     assert kubectl.refused("apply", "-f", "-", document=wrong) == f"The request is invalid: {said}"
 
 
+def test_writers_of_every_kind_are_warned_of_fields_without_effect(cluster: Cluster) -> None:
+    kubectl = Kubectl(cluster, "default")
+    sizes = {"cpu": {"guest": 1, "numa": {}}, "memory": {"guest": "1Gi"}}
+    halted = machine(runStrategy="Halted", updateVolumesStrategy="Migration")["spec"]
+    labelled = {"matchLabels": {"app": "warned"}}
+    template = {"metadata": {"labels": {"app": "warned"}}, "spec": halted}
+    pool = {"selector": labelled, "replicas": 0, "autohealing": {}, "virtualMachineTemplate": template}
+    for kind, spec, field in (
+        ("VirtualMachineInstancetype", sizes, "spec.cpu.numa"),
+        ("VirtualMachineClusterInstancetype", sizes, "spec.cpu.numa"),
+        (
+            "VirtualMachinePreference",
+            {"devices": {"preferredBlockMultiQueue": True}},
+            "spec.devices.preferredBlockMultiQueue",
+        ),
+        ("VirtualMachinePool", pool, "spec.autohealing"),
+    ):
+        group = "pool" if kind == "VirtualMachinePool" else "instancetype"
+        document = {
+            "apiVersion": f"{group}.kubevirt.io/v1beta1",
+            "kind": kind,
+            "metadata": {"name": "warned"},
+            "spec": spec,
+        }
+        done = kubectl.attempt("apply", "--dry-run=server", "-f", "-", stdin=json.dumps(document).encode())
+        assert done.returncode == 0, done.stderr
+        assert f"Warning: {field}: accepted, but has no effect yet" in done.stderr, kind
+
+
 # Machines.
 
 

@@ -53,7 +53,7 @@ _INTERFACE: Table = {
     "ports[].protocol": acts("protocol of the port"),
     "slirp": refused("discontinued"),
     "sriov": warns(),
-    "state": acts("link of the card: up, down, or no card"),
+    "state": acts("link of the card when the guest starts: up, down, or no card"),
     "tag": warns(),
 }
 

@@ -88,7 +88,7 @@ def main() -> int:
     """Console script ``virt-freezer``."""
     try:
         run(sys.argv[1:])
-    except GuestError as error:
+    except (GuestError, OSError) as error:
         sys.stderr.write(f"virt-freezer: {error}\n")
         return _EXIT_FAILED
     except Usage as error:

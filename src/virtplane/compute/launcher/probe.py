@@ -98,7 +98,7 @@ def main() -> int:
     """Console script ``virt-probe``."""
     try:
         return run(sys.argv[1:])
-    except GuestError as error:
+    except (GuestError, OSError) as error:
         sys.stderr.write(f"virt-probe: {error}\n")
         return _EXIT_FAILED
     except Usage as error:

@@ -102,7 +102,7 @@ def network_needs_restart(template: JsonObject, vmi: JsonObject) -> bool:
         return False
     for interface in running:
         other = wanted.get(get_str(interface, "name"))
-        if other is None or _without_state(interface) != _without_state(other):
+        if other is None or _comparable(interface) != _comparable(other):
             return True
     present = {get_str(item, "name") for item in running}
     networks = {get_str(item, "name"): item for item in get_list(template, "networks")}
@@ -126,6 +126,8 @@ def _networks_changed(networks: dict[str, JsonObject], vmi: JsonObject) -> bool:
     return False
 
 
-def _without_state(interface: JsonObject) -> JsonObject:
+def _comparable(interface: JsonObject) -> JsonObject:
+    # A change of the state needs a restart, too: no node changes the link of a running guest yet.
     ignored = ("state", "macAddress", "model")
-    return {key: value for key, value in interface.items() if key not in ignored and value not in (None, [])}
+    kept = {key: value for key, value in interface.items() if key not in ignored and value not in (None, [])}
+    return {**kept, "state": get_str(interface, "state") or "up"}

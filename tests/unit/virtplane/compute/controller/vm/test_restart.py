@@ -31,6 +31,17 @@ def test_hotpluggable_volumes_come_and_go_freely() -> None:
     assert not restart.needs_restart(_spec(), after, {}, live_update=True)
 
 
+def test_a_change_of_a_links_state_needs_a_restart() -> None:
+    def template(**state: str) -> JsonObject:
+        devices = {"interfaces": [{"name": "default", "masquerade": {}, **state}]}
+        return {"domain": {"devices": devices}, "networks": [{"name": "default", "pod": {}}]}
+
+    running = {"spec": template()}
+    assert not restart.network_needs_restart(template(), running)
+    assert not restart.network_needs_restart(template(state="up"), running)
+    assert restart.network_needs_restart(template(state="down"), running)
+
+
 def _running(sockets: int, **more: Any) -> JsonObject:
     cpu = {"sockets": sockets, "cores": 1, "threads": 1, "maxSockets": 4}
     return {"spec": {"domain": {"cpu": cpu, **more}}, "status": {"phase": "Running", "conditions": []}}
