@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container, is_restartable
 from kindling.node.pods.observed import Observation
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Runtime
+from kindling.node.threads import in_thread
 from kubecore.json import JsonObject, get_list, get_str
 
 _log = logging.getLogger(__name__)
@@ -100,7 +101,8 @@ class PodStopper:
                 link.unlink(missing_ok=True)
         for sandbox in observed.sandboxes:
             await self._runtime.remove_sandbox(sandbox.id)
-        await asyncio.to_thread(shutil.rmtree, identity.log_directory(pod), True)
+        logs = identity.log_directory(pod)
+        await in_thread("remove-logs", lambda check: files.remove_tree(logs, check))
 
 
 def _log_links(pod: JsonObject, container: Container) -> list[Path]:

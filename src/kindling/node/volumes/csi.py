@@ -83,7 +83,7 @@ class CsiVolumes:
             if not link.is_symlink():
                 link.symlink_to(target)
         elif not read_only and _wants_ownership(persistent, rules):
-            ownership.apply(pod, target)
+            await ownership.apply(pod, target)
         return Prepared(target, read_only, is_block=block)
 
     async def unpublish(self, pod_uid: str) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from kindling.node import files
 from kindling.node.images.manager import ImageProblem
 from kindling.node.pods import identity
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
+from kindling.node.threads import in_thread
 from kindling.node.volumes import content, host_path, loops, mounts, ownership, subpath
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.writer import write_payload
@@ -126,7 +126,7 @@ class VolumeManager:
         left = mounts.mount_points_below(base)
         if left:
             raise OSError(f"{left[0]} is still mounted")
-        await asyncio.to_thread(shutil.rmtree, base, True)
+        await in_thread("remove-pod", lambda check: files.remove_tree(base, check))
 
     def container_mounts(
         self,
@@ -165,7 +165,7 @@ class VolumeManager:
     async def _prepare_one(self, pod: JsonObject, uid: str, volume: JsonObject) -> Prepared:
         name = get_str(volume, "name")
         if "emptyDir" in volume:
-            return Prepared(_empty_dir(pod, uid, volume))
+            return Prepared(await _empty_dir(pod, uid, volume))
         if "hostPath" in volume:
             path = Path(get_str(volume, "hostPath", "path"))
             host_path.check(path, get_str(volume, "hostPath", "type"))
@@ -229,12 +229,12 @@ class VolumeManager:
             target.mkdir(parents=True, exist_ok=True)
             if not mounts.is_mounted(target):
                 mounts.bind(str(path), target)
-            ownership.apply(pod, target)
+            await ownership.apply(pod, target)
             return Prepared(target, read_only)
         return Prepared(path, read_only)
 
 
-def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
+async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
     target = identity.volume_directory(uid, "empty-dir", get_str(volume, "name"))
     medium = get_str(volume, "emptyDir", "medium")
     if medium not in ("", "Memory"):
@@ -246,7 +246,7 @@ def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
         limit = get_object(volume, "emptyDir").get("sizeLimit")
         size = f",size={Quantity.parse(limit).value}" if limit is not None else ""
         mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
-    ownership.apply(pod, target)
+    await ownership.apply(pod, target)
     return target
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from pathlib import Path
 
 MS_RDONLY = 1
@@ -15,6 +16,7 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -22,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount(source: str, target: Path, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2). Raises OSError."""
     done = _libc.mount(
-        source.encode(), str(target).encode(), kind.encode() or None, flags, data.encode() or None
+        os.fsencode(source), os.fsencode(target), kind.encode() or None, flags, data.encode() or None
     )
     if done != 0:
         number = ctypes.get_errno()
@@ -38,7 +40,7 @@ def bind(source: str, target: Path, *, read_only: bool = False) -> None:
 
 def unmount(target: Path) -> None:
     """Detach whatever is mounted at `target`, layer by layer; nothing there is fine."""
-    while _libc.umount2(str(target).encode(), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
+    while _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         pass
 
 
@@ -59,9 +61,12 @@ def make_private(target: Path) -> None:
 def mount_points_below(directory: Path) -> list[Path]:
     """Mount points at or below `directory`, deepest first."""
     prefix = str(directory)
-    points = []
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
-        point = line.split()[4].encode().decode("unicode_escape")
-        if point == prefix or point.startswith(prefix + "/"):
-            points.append(Path(point))
-    return sorted(points, key=lambda item: len(item.parts), reverse=True)
+    points = (_point(line) for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
+    found = [Path(point) for point in points if point == prefix or point.startswith(prefix + "/")]
+    return sorted(found, key=lambda item: len(item.parts), reverse=True)
+
+
+def _point(line: bytes) -> str:
+    """The mount point in a line of mountinfo, where blanks and backslashes are octal numbers."""
+    raw = _OCTAL.sub(lambda match: bytes([int(match.group(1), 8)]), line.split(b" ")[4])
+    return os.fsdecode(raw)

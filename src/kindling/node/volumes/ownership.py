@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
+from kindling.node import files
+from kindling.node.threads import in_thread
 from kubecore.json import JsonObject, get_object, get_str
 
 _DIRECTORY_BITS = 0o2770
 _FILE_BITS = 0o660
+_RESOLVE = files.NO_MOUNTS | files.NO_LINKS | files.BENEATH
+_PASSED_OVER = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
+"""Taken away or replaced by a link meanwhile, or the root of another mount: not the volume's."""
 
 
 def fs_group(pod: JsonObject) -> int | None:
@@ -17,8 +24,11 @@ def fs_group(pod: JsonObject) -> int | None:
     return group if isinstance(group, int) else None
 
 
-def apply(pod: JsonObject, directory: Path) -> None:
-    """Hand `directory` to the pod's group, if it names one (fsGroupChangePolicy is honoured)."""
+async def apply(pod: JsonObject, directory: Path) -> None:
+    """Hand `directory` to the pod's group, if it names one (fsGroupChangePolicy is honoured).
+
+    A volume may hold millions of files, and other pods may change it meanwhile. Raises OSError.
+    """
     group = fs_group(pod)
     if group is None:
         return
@@ -27,17 +37,68 @@ def apply(pod: JsonObject, directory: Path) -> None:
     right = status.st_gid == group and status.st_mode & _DIRECTORY_BITS == _DIRECTORY_BITS
     if policy == "OnRootMismatch" and right:
         return
-    for root, directories, files in os.walk(directory, topdown=False):
-        for name in files:
-            _hand_over(Path(root) / name, group, _FILE_BITS)
-        for name in directories:
-            if (Path(root) / name).is_symlink():
-                _hand_over(Path(root) / name, group, _FILE_BITS)
-    for root, _, _ in os.walk(directory):
-        _hand_over(Path(root), group, _DIRECTORY_BITS)
+    await in_thread("fsgroup", lambda check: hand_over(directory, group, check))
 
 
-def _hand_over(path: Path, group: int, bits: int) -> None:
-    os.chown(path, -1, group, follow_symlinks=False)
-    if not path.is_symlink():
-        path.chmod((path.lstat().st_mode & 0o7777) | bits)
+def hand_over(directory: Path, group: int, check: files.Check = lambda: None) -> None:
+    """Give `group` everything in `directory`, which itself comes last: as it is, so is the whole.
+
+    Neither follows links nor enters mounts. Raises OSError, also for names too long to resolve.
+    """
+    root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        waiting = ["."]
+        while waiting:
+            waiting += _hand_over_entries(root, waiting.pop(), group, check)
+        _give(root, group)
+    finally:
+        os.close(root)
+
+
+def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> list[str]:
+    """Give `group` the entries of one directory; those that are directories."""
+    try:
+        opened = files.open_below(root, path, os.O_RDONLY | os.O_DIRECTORY, _RESOLVE)
+    except OSError as error:
+        if error.errno in _PASSED_OVER:
+            return []
+        raise
+    directories = []
+    try:
+        with os.scandir(opened) as entries:
+            for entry in entries:
+                check()
+                if _hand_over_entry(opened, entry.name, group):
+                    directories.append(f"{path}/{entry.name}")
+    finally:
+        os.close(opened)
+    return directories
+
+
+def _hand_over_entry(parent: int, name: str, group: int) -> bool:
+    """Give `group` one entry; whether it is a directory."""
+    try:
+        entry = files.open_below(parent, name, os.O_PATH | os.O_NOFOLLOW, files.NO_MOUNTS)
+    except OSError as error:
+        if error.errno in _PASSED_OVER:
+            return False
+        raise
+    try:
+        return _give(entry, group)
+    finally:
+        os.close(entry)
+
+
+def _give(descriptor: int, group: int) -> bool:
+    """Give `group` an open file or link; whether it is a directory."""
+    status = os.fstat(descriptor)
+    if stat.S_ISLNK(status.st_mode):
+        # Nobody looks at a link's owner, and there is no path to exactly this one.
+        return False
+    is_directory = stat.S_ISDIR(status.st_mode)
+    bits = _DIRECTORY_BITS if is_directory else _FILE_BITS
+    if status.st_gid != group:
+        os.chown(files.through(descriptor), -1, group)
+    if status.st_mode & bits != bits:
+        files.through(descriptor).chmod((os.fstat(descriptor).st_mode & 0o7777) | bits)
+    return is_directory

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from pathlib import Path
 
+from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem
+
+_RESOLVE = files.BENEATH | files.NO_MAGIC_LINKS
+_PATH = os.O_PATH | os.O_CLOEXEC
 
 
 def prepare(uid: str, volume: str, container: str, index: int, base: Path, relative: str) -> Path:
@@ -15,39 +21,67 @@ def prepare(uid: str, volume: str, container: str, index: int, base: Path, relat
 
     Raises ContentProblem when the path would leave the volume.
     """
-    descriptor = _open_inside(base, relative)
+    descriptor = open_inside(base, relative)
     try:
         target = identity.pod_directory(uid) / "volume-subpaths" / volume / container / str(index)
         mounts.unmount(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if Path(f"/proc/self/fd/{descriptor}").is_dir():
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             target.mkdir(exist_ok=True)
         else:
             target.touch(exist_ok=True)
-        mounts.bind(f"/proc/self/fd/{descriptor}", target)
+        mounts.bind(str(files.through(descriptor)), target)
     finally:
         os.close(descriptor)
     return target
 
 
-def _open_inside(base: Path, relative: str) -> int:
-    if relative.startswith("/") or ".." in relative.split("/"):
+def open_inside(base: Path, relative: str) -> int:
+    """A descriptor of ``base/relative``; missing directories get the permissions of the volume's own.
+
+    Containers may change the volume meanwhile: the kernel follows its links, never out of it, as a whole
+    with each step. Raises ContentProblem, OSError.
+    """
+    parts = [part for part in relative.split("/") if part not in ("", ".")]
+    if relative.startswith("/") or ".." in parts:
         raise ContentProblem(f"subPath {relative!r} must stay inside the volume")
-    root = base.resolve()
-    path = root / relative
-    if not path.exists() and not path.is_symlink():
-        resolved = path.parent.resolve()
-        if resolved != root and root not in resolved.parents:
-            raise ContentProblem(f"subPath {relative!r} leaves the volume")
-        path.mkdir(parents=True, mode=0o755)
-        path.chmod(root.stat().st_mode & 0o7777)
-    # Links of config volumes stay inside; what resolves elsewhere is refused. The descriptor pins the result.
-    resolved = path.resolve()
-    if resolved != root and root not in resolved.parents:
-        raise ContentProblem(f"subPath {relative!r} leaves the volume")
-    descriptor = os.open(resolved, os.O_PATH | os.O_NOFOLLOW)
-    real = Path(f"/proc/self/fd/{descriptor}").readlink()
-    if real != root and root not in real.parents:
-        os.close(descriptor)
-        raise ContentProblem(f"subPath {relative!r} leaves the volume")
-    return descriptor
+    root = os.open(base, _PATH)
+    try:
+        try:
+            return files.open_below(root, "/".join(parts) or ".", _PATH, _RESOLVE)
+        except FileNotFoundError:
+            return _make(root, parts)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.ELOOP):
+            raise ContentProblem(f"subPath {relative!r} leaves the volume") from error
+        raise ContentProblem(f"subPath {relative!r}: {error.strerror}") from error
+    finally:
+        os.close(root)
+
+
+def _make(root: int, parts: list[str]) -> int:
+    """Make the directories of `parts` that are missing; a descriptor of the last one. Raises OSError."""
+    mode = os.fstat(root).st_mode & 0o7777
+    current = os.dup(root)
+    for depth, name in enumerate(parts, start=1):
+        try:
+            following = _open_or_make(root, "/".join(parts[:depth]), current, name, mode)
+        finally:
+            os.close(current)
+        current = following
+    return current
+
+
+def _open_or_make(root: int, path: str, parent: int, name: str, mode: int) -> int:
+    """A descriptor of the directory `path`, made in `parent` if there is none."""
+    try:
+        return files.open_below(root, path, _PATH | os.O_DIRECTORY, _RESOLVE)
+    except FileNotFoundError:
+        # A link that leads nowhere is in the way here, and so refused.
+        os.mkdir(name, 0o700, dir_fd=parent)
+    made = files.open_below(parent, name, os.O_RDONLY | os.O_DIRECTORY, files.NO_LINKS)
+    try:
+        os.fchmod(made, mode)
+        return files.open_below(made, ".", _PATH, files.NO_LINKS)
+    finally:
+        os.close(made)

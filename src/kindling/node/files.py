@@ -1,0 +1,126 @@
+"""Files below directories that pods write to: read within bounds, removed without leaving the directory.
+
+The agent is root and a pod may leave anything in its volumes: links, mounts, files of any size, directories
+nested without end, and it may change them while they are looked at. The kernel resolves names here
+(``openat2``), so that a check and its use cannot be told apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from kindling.node.volumes import mounts
+
+NO_MOUNTS = 0x01
+"""Refuse to cross a mount point (EXDEV)."""
+NO_MAGIC_LINKS = 0x02
+"""Refuse links such as /proc/PID/root (ELOOP)."""
+NO_LINKS = 0x04
+"""Refuse any symbolic link on the way (ELOOP)."""
+BENEATH = 0x08
+"""Refuse what leads out of the directory (EXDEV)."""
+
+_OPENAT2 = 437
+"""The number of this system call is the same on every architecture."""
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BATCH = 1000
+
+Check = Callable[[], None]
+"""Called between two steps of long work; raises to end it."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def open_below(directory: int, name: str, flags: int, resolve: int) -> int:
+    """A descriptor of `name` below the open `directory`. `resolve` combines the constants. Raises OSError."""
+    how = _How(flags | os.O_CLOEXEC, 0, resolve)
+    path = os.fsencode(name)
+    descriptor = _libc.syscall(_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how))
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+    return int(descriptor)
+
+
+def through(descriptor: int) -> Path:
+    """A path that leads to exactly the open file, also when it was opened with O_PATH."""
+    return Path(f"/proc/self/fd/{descriptor}")
+
+
+def read_start(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a regular file. A link or pipe in its place is an OSError, never a wait."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return stream.read(limit)
+
+
+def remove_tree(directory: Path, check: Check = lambda: None) -> None:
+    """Remove `directory` and everything in it; no such directory is fine.
+
+    Links are removed, not followed. With something mounted inside, nothing is removed (OSError, EBUSY); a
+    mount that appears meanwhile ends the removal (EBUSY or EXDEV). Takes two descriptors whatever the depth:
+    a directory that holds others hands them up to `directory` first.
+    """
+    inside = [point for point in mounts.mount_points_below(directory) if point != directory]
+    if inside:
+        raise OSError(errno.EBUSY, "something is mounted here", str(inside[0]))
+    try:
+        root = os.open(directory, _DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        while entries := _some_entries(root):
+            for entry in entries:
+                check()
+                if not _remove_entry(root, entry):
+                    _hand_up(root, entry.name, check)
+                    os.rmdir(entry.name, dir_fd=root)
+    finally:
+        os.close(root)
+    directory.rmdir()
+
+
+def _some_entries(directory: int) -> list[os.DirEntry[str]]:
+    with os.scandir(directory) as found:
+        return list(islice(found, _BATCH))
+
+
+def _remove_entry(directory: int, entry: os.DirEntry[str]) -> bool:
+    """Remove one entry; False when it is a directory that is not empty."""
+    if not entry.is_dir(follow_symlinks=False):
+        os.unlink(entry.name, dir_fd=directory)
+        return True
+    try:
+        os.rmdir(entry.name, dir_fd=directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
+
+
+def _hand_up(root: int, name: str, check: Check) -> None:
+    """Empty the directory `name` of `root`: its own directories become directories of `root`."""
+    directory = open_below(root, name, _DIRECTORY, NO_MOUNTS | NO_LINKS)
+    try:
+        while entries := _some_entries(directory):
+            for entry in entries:
+                check()
+                if not _remove_entry(directory, entry):
+                    new = f".removed-{secrets.token_hex(8)}"
+                    os.rename(entry.name, new, src_dir_fd=directory, dst_dir_fd=root)
+    finally:
+        os.close(directory)
