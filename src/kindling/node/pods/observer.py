@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+from kindling.node.files import read_start
 from kindling.node.pods import identity
 from kindling.node.pods.observed import Observation
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
 
 _log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 RELIST_SECONDS = 10.0
 """Relisting without any event; events make it immediate."""
 _AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
 """Pauses before looking again after an event: CRI learns of it a little later than listeners do."""
+_PAUSE_SECONDS = 0.5
+"""Before relisting after the runtime did not answer."""
+_DETAIL_SECONDS = 5.0
+"""So long may the runtime take to tell of one sandbox or container; the next relisting asks again."""
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
@@ -35,6 +43,8 @@ class Observer:
         self._pods: dict[str, Observation] = {}
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, Sandbox] = {}
+        self._untold: set[str] = set()
+        """Ids of sandboxes and containers of which the runtime told nothing when it was asked."""
         self._lock = asyncio.Lock()
         self.last_relist = 0.0
         """Loop time of the last successful relist; the node is healthy while it is recent."""
@@ -64,7 +74,7 @@ class Observer:
                     await self.relist()
                 except RuntimeFailure as error:
                     _log.warning("the container runtime does not answer: %s", error)
-                    await asyncio.sleep(0.5)
+                    await asyncio.sleep(_PAUSE_SECONDS)
                     wake.set()
 
     async def _listen(self, wake: asyncio.Event) -> None:
@@ -77,8 +87,11 @@ class Observer:
             sandboxes = await self._runtime.list_sandboxes()
             containers = await self._runtime.list_containers()
             before = self._pods
-            self._sandboxes = {item.id: await self._with_ips(item) for item in sandboxes}
-            self._containers = {item.id: await self._with_details(item) for item in containers}
+            detailed = await asyncio.gather(*(self._with_ips(item) for item in sandboxes))
+            self._sandboxes = {item.id: item for item in detailed}
+            looked_at = await asyncio.gather(*(self._with_details(item) for item in containers))
+            self._containers = {item.id: item for item in looked_at}
+            self._untold &= set(self._sandboxes) | set(self._containers)
             self._pods = self._group()
             self.last_relist = asyncio.get_running_loop().time()
         for uid in set(before) | set(self._pods):
@@ -87,31 +100,49 @@ class Observer:
 
     async def _with_ips(self, item: Sandbox) -> Sandbox:
         known = self._sandboxes.get(item.id)
-        if known is not None and known.ready == item.ready:
+        if known is not None and known.ready == item.ready and item.id not in self._untold:
             return known
         if not item.ready:
             return item
-        try:
-            return await self._runtime.sandbox_status(item.id)
-        except RuntimeFailure as error:
-            if error.is_not_found:
-                return item
-            raise
+        status = await self._ask(item.id, f"sandbox of pod {item.uid}", self._runtime.sandbox_status)
+        return status or item
 
     async def _with_details(self, item: Container) -> Container:
         known = self._containers.get(item.id)
-        if known is not None and known.state is item.state:
+        if known is not None and known.state is item.state and item.id not in self._untold:
             return known
-        try:
-            status = await self._runtime.container_status(item.id)
-        except RuntimeFailure as error:
-            if error.is_not_found:
-                return replace(item, state=ContainerState.UNKNOWN)
-            raise
+        what = f"container {item.name} of pod {item.labels.get(identity.LABEL_UID)}"
+        status = await self._ask(item.id, what, self._runtime.container_status)
+        if status is None and item.id in self._untold:
+            # How it ended is not known, so it has not ended yet.
+            unclear = replace(item, state=ContainerState.RUNNING)
+            return (known or unclear) if item.state is ContainerState.EXITED else item
+        if status is None:
+            return replace(item, state=ContainerState.UNKNOWN)
         detailed = replace(status, sandbox_id=item.sandbox_id)
         if detailed.state is ContainerState.EXITED:
             return replace(detailed, message=await asyncio.to_thread(termination_message, detailed))
         return detailed
+
+    async def _ask(self, id: str, what: str, ask: Callable[[str], Awaitable[_T]]) -> _T | None:
+        """What the runtime tells of one thing, None when it is gone or (`_untold`) not told this time.
+
+        Raises RuntimeFailure when the whole runtime is away.
+        """
+        self._untold.discard(id)
+        try:
+            async with asyncio.timeout(_DETAIL_SECONDS):
+                return await ask(id)
+        except TimeoutError:
+            _log.warning("the container runtime does not tell of the %s (%s) in time", what, id)
+        except RuntimeFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise
+            if error.is_not_found:
+                return None
+            _log.warning("the container runtime does not tell of the %s (%s): %s", what, id, error)
+        self._untold.add(id)
+        return None
 
     def _group(self) -> dict[str, Observation]:
         sandboxes: dict[str, list[Sandbox]] = {}
@@ -139,7 +170,7 @@ def termination_message(container: Container) -> str:
     name = container.annotations.get(identity.ANNOTATION_TERMINATION_FILE, "")
     if name:
         try:
-            written = Path(name).read_bytes()[:_MAX_MESSAGE].decode("utf-8", "replace")
+            written = read_start(Path(name), _MAX_MESSAGE).decode("utf-8", "replace")
         except OSError:
             written = ""
         if written:

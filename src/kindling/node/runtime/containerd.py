@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
-import orjson
 
 from kindling.node.runtime.interface import (
     Container,
@@ -134,7 +133,7 @@ class Containerd:
                 sandbox_id=item.pod_sandbox_id,
                 name=item.metadata.name,
                 attempt=item.metadata.attempt,
-                state=ContainerState(item.state),
+                state=_state(item.state),
                 created_at=item.created_at,
                 labels=dict(item.labels),
                 annotations=dict(item.annotations),
@@ -152,7 +151,7 @@ class Containerd:
             sandbox_id="",
             name=status.metadata.name,
             attempt=status.metadata.attempt,
-            state=ContainerState(status.state),
+            state=_state(status.state),
             created_at=status.created_at,
             labels=dict(status.labels),
             annotations=dict(status.annotations),
@@ -165,11 +164,6 @@ class Containerd:
             message=status.message,
             log_path=status.log_path,
         )
-
-    async def container_pid(self, container_id: str) -> int:
-        """The process id from the verbose status."""
-        answer = await self._call("ContainerStatus", {"container_id": container_id, "verbose": True})
-        return int(orjson.loads(answer.info.get("info") or "{}").get("pid") or 0)
 
     async def update_resources(self, container_id: str, linux: Mapping[str, Any]) -> None:
         """Change cgroup limits."""
@@ -249,6 +243,12 @@ class Containerd:
         except RuntimeFailure as error:
             if not error.is_not_found:
                 raise
+
+
+def _state(number: int) -> ContainerState:
+    """CRI's state; one that later versions may add is unknown."""
+    known = {state.value: state for state in ContainerState}
+    return known.get(number, ContainerState.UNKNOWN)
 
 
 def _sandbox(message: Message, ips: tuple[str, ...] = ()) -> Sandbox:

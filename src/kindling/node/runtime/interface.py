@@ -138,9 +138,6 @@ class Runtime(Protocol):
     async def container_status(self, container_id: str) -> Container:
         """Everything about one container."""
 
-    async def container_pid(self, container_id: str) -> int:
-        """The process id of a running container's first process, as this node sees it."""
-
     async def update_resources(self, container_id: str, linux: Mapping[str, Any]) -> None:
         """Change cgroup limits of a running container."""
 
