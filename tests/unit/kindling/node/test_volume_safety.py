@@ -223,6 +223,8 @@ def test_a_volume_too_deep_to_name_is_an_error_of_this_volume(volume: Path) -> N
         os.close(current)
         current = inner
     os.close(current)
-    with pytest.raises(OSError, match="name too long"):
-        ownership.hand_over(volume, GROUP)
-    files.remove_tree(volume)
+    try:
+        with pytest.raises(OSError, match="name too long"):
+            ownership.hand_over(volume, GROUP)
+    finally:
+        files.remove_tree(volume)
