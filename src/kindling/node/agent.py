@@ -109,7 +109,9 @@ class NodeAgent:
                 await asyncio.to_thread(remove_pod_cgroups, settings.cgroup_root, uid)
 
             csi = CsiRegistry(client, settings.node.name, identity.ROOT / "plugins_registry")
-            volumes = VolumeManager(backend, {"csi": CsiVolumes(client, csi, settings.node.name)})
+            csi_volumes = CsiVolumes(client, csi, settings.node.name)
+            stack.push_async_callback(csi_volumes.close)
+            volumes = VolumeManager(backend, {"csi": csi_volumes})
             starter = ContainerStarter(
                 StarterServices(
                     runtime=runtime,
@@ -165,7 +167,7 @@ class NodeAgent:
                 group.create_task(observer.run(), name="runtime-observer")
                 live = {str(pod["metadata"]["uid"]) for pod in pods.list()}
                 devices.retain(live)
-                roster.adopt(observer.uids() - live, observer)
+                roster.adopt((observer.uids() | volumes.uids()) - live, observer)
                 group.create_task(housekeeping.run(), name="housekeeping")
                 group.create_task(csi.run(), name="csi-registry")
                 group.create_task(roster.run(pods), name="pod-workers")

@@ -7,6 +7,7 @@ milliseconds and keeps the numbers readable.
 
 from __future__ import annotations
 
+from kubecore.wire.failures import rpc_text
 from kubecore.wire.interface import Interface, Message, build_interface, load_interface, to_plain
 
-__all__ = ["Interface", "Message", "build_interface", "load_interface", "to_plain"]
+__all__ = ["Interface", "Message", "build_interface", "load_interface", "rpc_text", "to_plain"]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from kindling.node.pods import identity
 from kindling.node.pods.observer import Observer
 from kindling.node.pods.worker import PodWorker
 from kubecore.json import JsonObject, get_str
@@ -34,16 +35,17 @@ class Roster:
         return [each.pod for each in self._workers.values() if each.is_admitted]
 
     def adopt(self, uids: set[str], observer: Observer) -> None:
-        """Pods that the runtime has but the API does not know any more: they are removed by `run`."""
-        for uid in uids:
+        """Pods that the node has something of but the API does not know any more: `run` removes them.
+
+        Of some the runtime has nothing: the agent ended while it set their volumes up, or took them down.
+        """
+        for uid in uids - {""}:
             observed = observer.observation(uid)
             owners = [item.labels for item in observed.sandboxes]
             owners += [item.labels for item in observed.all_containers()]
-            if not uid or not owners:
-                continue
-            name = owners[0].get("io.kubernetes.pod.name", "")
-            namespace = owners[0].get("io.kubernetes.pod.namespace", "")
-            _log.info("removing what is left of pod %s/%s", namespace, name)
+            labels = owners[0] if owners else {}
+            name, namespace = labels.get(identity.LABEL_NAME, ""), labels.get(identity.LABEL_NAMESPACE, "")
+            _log.info("removing what is left of pod %s/%s (%s)", namespace, name, uid)
             metadata = {"name": name, "namespace": namespace, "uid": uid}
             self._orphans.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
 

@@ -1,29 +1,34 @@
 """Volumes of CSI drivers: staging and publishing on this node, and undoing both.
 
-What was published is read back from disk (``vol_data.json`` beside each mount), so that a restarted agent
-undoes what its predecessor did. Paths are those that drivers and tools expect of a kubelet.
+What is to be done is written down first (`csi_records`), so that an agent that starts again undoes what its
+predecessor began. Nothing below a place that a driver mounts is ever removed: only the empty place is.
 """
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import hashlib
-import shutil
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import orjson
+from weakref import WeakValueDictionary
 
 from kindling.node.pods import identity
 from kindling.node.secret_values import decode_text
-from kindling.node.volumes import mounts, ownership
+from kindling.node.volumes import csi_records, mounts, ownership
 from kindling.node.volumes.content import ContentProblem
+from kindling.node.volumes.csi_records import Record
 from kindling.node.volumes.csi_registry import CsiRegistry, Driver
 from kindling.node.volumes.manager import Prepared
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.resources import CSI_DRIVERS, SECRETS, VOLUME_ATTACHMENTS
+
+_log = logging.getLogger(__name__)
 
 _ACCESS_MODES = {"ReadWriteOnce": 1, "ReadOnlyMany": 3, "ReadWriteMany": 5, "ReadWriteOncePod": 1}
 _MULTI_WRITER_MODES = {"ReadWriteOnce": 7, "ReadWriteOncePod": 6}
@@ -33,84 +38,131 @@ _STAGE, _MULTI_WRITER = 1, 5
 
 
 class CsiVolumes:
-    """The ``PersistentDriver`` of persistent volumes with a ``csi`` source."""
+    """The ``PersistentDriver`` of persistent volumes with a ``csi`` source.
+
+    Calls for one volume follow each other. Once its first call has been made, an operation goes on to its end
+    although the pod does not want it any more: the driver would not stop either. What it did is undone by
+    the next one.
+    """
 
     def __init__(self, client: Client, registry: CsiRegistry, node_name: str) -> None:
         self._client = client
         self._registry = registry
         self._node_name = node_name
+        self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+        """By driver and handle, for as long as somebody holds or awaits one."""
+        self._operations: dict[str, set[asyncio.Task[None]]] = {}
+        """What goes on, by pod uid."""
 
     async def publish(self, pod: JsonObject, persistent: JsonObject, *, read_only: bool) -> Prepared:
-        """Stage the volume on the node and publish it to the pod. Raises ContentProblem."""
+        """Stage the volume on the node and publish it to the pod. Raises ContentProblem, OSError."""
         source = get_object(persistent, "spec", "csi")
         name, handle = get_str(source, "driver"), get_str(source, "volumeHandle")
         driver = self._driver(name)
         rules = await self._rules(name)
-        context = await self._attachment(name, handle, rules)
-        uid, volume = get_str(pod, "metadata", "uid"), get_str(persistent, "metadata", "name")
         block = get_str(persistent, "spec", "volumeMode") == "Block"
-        target = publish_path(uid, volume, block=block)
+        record = Record(
+            pod_uid=get_str(pod, "metadata", "uid"),
+            volume=get_str(persistent, "metadata", "name"),
+            driver=name,
+            handle=handle,
+            block=block,
+            staged=_STAGE in driver.capabilities,
+        )
         read_only = read_only or get_bool(source, "readOnly")
+        attributes = get_object(source, "volumeAttributes")
         request = {
             "volume_id": handle,
-            "publish_context": context,
+            "publish_context": await self._attachment(name, handle, rules),
             "volume_capability": capability(persistent, driver.capabilities, block=block),
-            "volume_context": get_object(source, "volumeAttributes"),
+            **({"staging_target_path": str(record.staging)} if record.staged else {}),
         }
-        if _STAGE in driver.capabilities:
-            staging = staging_path(name, handle, volume, block=block)
-            staging.mkdir(parents=True, exist_ok=True, mode=0o750)
-            request["staging_target_path"] = str(staging)
-            secrets = await self._secrets(source, "nodeStageSecretRef")
-            await driver.call("NodeStageVolume", {**request, "secrets": secrets})
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        record = {
-            "driverName": name,
-            "volumeHandle": handle,
-            "specVolID": volume,
-            "nodeName": self._node_name,
+        shown = _pod_info(pod) if get_bool(rules, "spec", "podInfoOnMount") else {}
+        stage = {
+            **request,
+            "volume_context": attributes,
+            "secrets": await self._secrets(source, "nodeStageSecretRef") if record.staged else {},
         }
-        _record_path(uid, volume).parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        _record_path(uid, volume).write_bytes(orjson.dumps(record | {"block": block}))
-        if get_bool(rules, "spec", "podInfoOnMount"):
-            request["volume_context"] = {**get_object(source, "volumeAttributes"), **_pod_info(pod)}
-        secrets = await self._secrets(source, "nodePublishSecretRef")
-        values = {"target_path": str(target), "readonly": read_only, "secrets": secrets}
-        await driver.call("NodePublishVolume", {**request, **values})
+        publish = {
+            **request,
+            "volume_context": {**attributes, **shown},
+            "target_path": str(record.target),
+            "readonly": read_only,
+            "secrets": await self._secrets(source, "nodePublishSecretRef"),
+        }
+        await self._alone(record, lambda: self._do(driver, record, stage, publish))
         if block:
-            link = identity.pod_directory(uid) / "volumeDevices" / "kubernetes.io~csi" / volume
-            link.parent.mkdir(parents=True, exist_ok=True)
-            if not link.is_symlink():
-                link.symlink_to(target)
+            _link_device(record)
         elif not read_only and _wants_ownership(persistent, rules):
-            await ownership.apply(pod, target)
-        return Prepared(target, read_only, is_block=block)
+            await ownership.apply(pod, record.target)
+        return Prepared(record.target, read_only, is_block=block)
 
     async def unpublish(self, pod_uid: str) -> None:
-        """Undo `publish` for all volumes of a pod; unstage what no other pod uses. Raises OSError."""
-        base = identity.pod_directory(pod_uid) / "volumes" / "kubernetes.io~csi"
-        for record_file in base.glob("*/vol_data.json") if base.is_dir() else ():
-            record = orjson.loads(record_file.read_bytes())
-            name, handle, volume = record["driverName"], record["volumeHandle"], record["specVolID"]
-            block = bool(record.get("block"))
-            target = publish_path(pod_uid, volume, block=block)
+        """Undo `publish` for all volumes of a pod; unstage what no other pod uses.
+
+        Raises OSError when something of a volume stays, after all others have been undone.
+        """
+        while begun := self._operations.get(pod_uid):
+            await asyncio.wait(begun)
+        problems = []
+        for record in csi_records.of_pod(pod_uid):
             try:
-                driver = self._driver(name)
-                values = {"volume_id": handle, "target_path": str(target)}
-                await driver.call("NodeUnpublishVolume", values)
-                staging = staging_path(name, handle, volume, block=block)
-                if _STAGE in driver.capabilities and not _used_by_others(pod_uid, volume):
-                    values = {"volume_id": handle, "staging_target_path": str(staging)}
-                    await driver.call("NodeUnstageVolume", values)
-                    shutil.rmtree(staging, ignore_errors=True)
-            except ContentProblem as problem:
-                raise OSError(f"volume {volume}: {problem}") from problem
-            mounts.unmount(target)
-            if target.is_dir():
-                target.rmdir()
-            else:
-                target.unlink(missing_ok=True)
-            shutil.rmtree(record_file.parent)
+                await self._alone(record, partial(self._undo, record))
+            except (ContentProblem, OSError) as problem:
+                problems.append(f"volume {record.volume}: {problem}")
+        if problems:
+            raise OSError("; ".join(problems))
+
+    async def close(self) -> None:
+        """End what goes on; it is all written down, and taken up again by the next agent."""
+        tasks = [task for tasks in self._operations.values() for task in tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _alone(self, record: Record, operation: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Carry out `operation` while no other one of this volume goes on, also when this task is cancelled.
+
+        Whoever is cancelled while waiting for its turn has done nothing.
+        """
+        lock = self._locks.setdefault((record.driver, record.handle), asyncio.Lock())
+        await lock.acquire()
+        task = asyncio.create_task(operation(), name=f"csi-{record.volume}-{record.pod_uid}")
+        self._operations.setdefault(record.pod_uid, set()).add(task)
+
+        def ended(_task: asyncio.Task[None]) -> None:
+            lock.release()
+            others = self._operations[record.pod_uid]
+            others.discard(task)
+            if not others:
+                del self._operations[record.pod_uid]
+
+        task.add_done_callback(ended)
+        await asyncio.shield(task)
+
+    async def _do(
+        self, driver: Driver, record: Record, stage: Mapping[str, Any], publish: Mapping[str, Any]
+    ) -> None:
+        csi_records.write(record, self._node_name)
+        if record.staged:
+            record.staging.mkdir(parents=True, exist_ok=True, mode=0o750)
+            await driver.call("NodeStageVolume", stage)
+        record.target.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        await driver.call("NodePublishVolume", publish)
+
+    async def _undo(self, record: Record) -> None:
+        if not record.file.exists():
+            return  # an operation before this one has done it
+        driver = self._driver(record.driver)
+        values = {"volume_id": record.handle, "target_path": str(record.target)}
+        await driver.call("NodeUnpublishVolume", values)
+        _remove_target(record)
+        staged = _STAGE in driver.capabilities if record.staged is None else record.staged
+        if staged and not csi_records.is_staged_for_others(record):
+            values = {"volume_id": record.handle, "staging_target_path": str(record.staging)}
+            await driver.call("NodeUnstageVolume", values)
+            _remove_staging(record)
+        csi_records.remove(record)
 
     def _driver(self, name: str) -> Driver:
         driver = self._registry.get(name)
@@ -153,21 +205,6 @@ class CsiVolumes:
         return {key: decode_text(value) for key, value in get_object(found, "data").items()}
 
 
-def publish_path(pod_uid: str, volume: str, *, block: bool) -> Path:
-    """Where a driver publishes a volume for a pod."""
-    if block:
-        return identity.ROOT / "plugins/kubernetes.io/csi/volumeDevices/publish" / volume / pod_uid
-    return identity.volume_directory(pod_uid, "csi", volume) / "mount"
-
-
-def staging_path(driver: str, handle: str, volume: str, *, block: bool) -> Path:
-    """Where a driver stages a volume for all pods of the node."""
-    base = identity.ROOT / "plugins/kubernetes.io/csi"
-    if block:
-        return base / "volumeDevices/staging" / volume
-    return base / driver / hashlib.sha256(handle.encode()).hexdigest() / "globalmount"
-
-
 def capability(persistent: JsonObject, offered: frozenset[int], *, block: bool) -> dict[str, Any]:
     """CSI's VolumeCapability of a persistent volume."""
     modes = get_list(persistent, "spec", "accessModes") or ["ReadWriteOnce"]
@@ -186,13 +223,50 @@ def capability(persistent: JsonObject, offered: frozenset[int], *, block: bool) 
     return {"mount": mount, "access_mode": {"mode": mode}}
 
 
-def _record_path(pod_uid: str, volume: str) -> Path:
-    return identity.volume_directory(pod_uid, "csi", volume) / "vol_data.json"
+def _link_device(record: Record) -> None:
+    link = identity.pod_directory(record.pod_uid) / "volumeDevices" / "kubernetes.io~csi" / record.volume
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if not link.is_symlink():
+        link.symlink_to(record.target)
 
 
-def _used_by_others(pod_uid: str, volume: str) -> bool:
-    pattern = f"*/volumes/kubernetes.io~csi/{volume}/vol_data.json"
-    return any(path.parts[-5] != pod_uid for path in (identity.ROOT / "pods").glob(pattern))
+def _remove_target(record: Record) -> None:
+    """Remove the empty place of a volume that its driver has unpublished. Raises OSError."""
+    target = record.target
+    mounts.unmount(target)
+    if mounts.is_mounted(target):
+        raise OSError(f"{target} is still mounted")
+    if target.is_dir() and not target.is_symlink():
+        target.rmdir()
+    else:
+        target.unlink(missing_ok=True)
+    if record.block:
+        _remove_if_empty(target.parent)
+
+
+def _remove_staging(record: Record) -> None:
+    """Remove the empty place of a volume that its driver has unstaged. Raises OSError.
+
+    What lies in it is the volume's data or the driver's own: neither is the agent's to remove.
+    """
+    staging = record.staging
+    if mounts.is_mounted(staging):
+        raise OSError(f"{staging} is still mounted although driver {record.driver} has unstaged the volume")
+    if _remove_if_empty(staging) and not record.block:
+        _remove_if_empty(staging.parent)
+
+
+def _remove_if_empty(directory: Path) -> bool:
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        _log.info("%s is left as it is: not empty", directory)
+        return False
+    return True
 
 
 def _wants_ownership(persistent: JsonObject, rules: JsonObject) -> bool:

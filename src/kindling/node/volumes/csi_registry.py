@@ -4,26 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import stat
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 
+from kindling.node.backoff import Backoff
 from kindling.node.volumes.content import ContentProblem
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects.names import is_dns1123_subdomain, is_qualified_name
 from kubecore.resources import CSI_NODES, NODES
-from kubecore.wire import Message, load_interface
+from kubecore.wire import Message, load_interface, rpc_text
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 1.0
 _CALL_SECONDS = 120.0
+_REGISTRATION_SECONDS = 30.0
+_MAX_RETRY_SECONDS = 60.0
+_MAX_NAME = 63
 _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Socket:
+    """A socket of the folder: a driver that restarts makes its socket anew."""
+
+    path: str
+    inode: int
 
 
 class Driver:
@@ -40,21 +56,36 @@ class Driver:
 
     async def call(self, method: str, values: Mapping[str, Any] | None = None) -> Message:
         """Call a method of the driver's node service. Raises ContentProblem."""
-        request = self._interface.methods["Node"][method].request(**(values or {}))
+        try:
+            request = self._interface.methods["Node"][method].request(**(values or {}))
+        except ValueError as error:
+            # Texts from secrets and attributes may hold what is no text.
+            raise ContentProblem(f"{method} of driver {self.name}: {error}") from error
         try:
             return await self._stub[method](request, timeout=_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
-            text = f"rpc error: code = {error.code().name} desc = {error.details()}"
-            raise ContentProblem(text) from error
+            raise ContentProblem(rpc_text(error.code().name, error.details() or "")) from error
+        except grpc.aio.UsageError as error:
+            raise ContentProblem(f"driver {self.name} has gone away") from error
+        except asyncio.CancelledError as error:
+            # A connection that is closed cancels its calls, which is no cancellation of this task.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise ContentProblem(f"driver {self.name} has gone away") from error
 
     async def ask(self) -> None:
         """Learn what the driver can do and what it calls this node."""
         answer = await self.call("NodeGetCapabilities")
         self.capabilities = frozenset(item.rpc.type for item in answer.capabilities)
         info = await self.call("NodeGetInfo")
+        if not info.node_id:
+            raise ContentProblem(f"driver {self.name} has no name for this node")
         topology = dict(info.accessible_topology.segments) if info.HasField("accessible_topology") else {}
+        if wrong := [key for key in topology if is_qualified_name(key)]:
+            raise ContentProblem(f"driver {self.name} has a topology of keys that are none: {wrong}")
         self.node = {"name": self.name, "nodeID": info.node_id, "topologyKeys": sorted(topology) or None}
-        if info.max_volumes_per_node:
+        if info.max_volumes_per_node > 0:
             self.node["allocatable"] = {"count": info.max_volumes_per_node}
 
     async def close(self) -> None:
@@ -63,15 +94,23 @@ class Driver:
 
 
 class CsiRegistry:
-    """Watches the folder where drivers' registrars put their sockets."""
+    """Watches the folder where drivers' registrars put their sockets.
+
+    Any of them may hang, lie or vanish: each is registered in a task of its own, within a time.
+    """
 
     def __init__(self, client: Client, node_name: str, directory: Path) -> None:
         self._client = client
         self._node_name = node_name
         self._directory = directory
         self._registration = load_interface("pluginregistration-v1")
-        self._by_socket: dict[tuple[str, int], Driver | None] = {}
-        """By path and inode: a driver that restarts makes its socket anew. None: not a CSI driver."""
+        self._by_socket: dict[_Socket, Driver | None] = {}
+        """None: not a CSI driver."""
+        self._registering: dict[_Socket, asyncio.Task[None]] = {}
+        self._backoff = Backoff(_LOOK_SECONDS, _MAX_RETRY_SECONDS)
+        self._failed: set[_Socket] = set()
+        self._publishing = asyncio.Lock()
+        self._published = True
 
     def get(self, name: str) -> Driver | None:
         """The registered driver `name`."""
@@ -81,52 +120,101 @@ class CsiRegistry:
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        self._directory.mkdir(parents=True, exist_ok=True)
         try:
             while True:
-                await self._look()
+                try:
+                    self._directory.mkdir(parents=True, exist_ok=True)
+                    await self._look()
+                except OSError as error:
+                    _log.warning("looking for CSI drivers in %s: %s", self._directory, error)
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
+            for task in self._registering.values():
+                task.cancel()
+            await asyncio.gather(*self._registering.values(), return_exceptions=True)
             for driver in self._by_socket.values():
                 if driver is not None:
                     await driver.close()
 
     async def _look(self) -> None:
-        present = {(str(path), path.stat().st_ino) for path in self._directory.glob("*.sock")}
-        gone = [key for key in self._by_socket if key not in present]
-        for key in gone:
-            driver = self._by_socket.pop(key)
+        present = _sockets(self._directory)
+        for socket in [socket for socket in self._by_socket if socket not in present]:
+            driver = self._by_socket.pop(socket)
             if driver is not None:
                 _log.info("CSI driver %s went away", driver.name)
+                self._published = False
                 await driver.close()
-        added = False
-        for key in sorted(present - set(self._by_socket)):
-            try:
-                self._by_socket[key] = await self._register(Path(key[0]))
-                added = True
-            except (grpc.aio.AioRpcError, ContentProblem) as error:
-                _log.warning("registering %s: %s", key[0], error)
-        if added or gone:
+        for socket in self._failed - present:
+            self._failed.discard(socket)
+            self._backoff.forget(str(socket))
+        now = asyncio.get_running_loop().time()
+        for socket in sorted(present - set(self._by_socket) - set(self._registering)):
+            if not self._backoff.is_waiting(str(socket), now):
+                task = asyncio.create_task(self._register(socket), name=f"csi-registration-{socket.path}")
+                self._registering[socket] = task
+        await self._publish()
+
+    async def _register(self, socket: _Socket) -> None:
+        """Register one socket, or remember that it failed and when to try again."""
+        try:
+            async with asyncio.timeout(_REGISTRATION_SECONDS):
+                driver = await self._meet(socket.path)
+        except (grpc.aio.AioRpcError, ContentProblem, TimeoutError, OSError) as error:
+            self._failed.add(socket)
+            self._backoff.failed(str(socket), asyncio.get_running_loop().time())
+            wait = self._backoff.delay(str(socket))
+            text = error or f"no answer within {_REGISTRATION_SECONDS:g} s"
+            _log.warning("CSI driver at %s is not registered, again in %g s: %s", socket.path, wait, text)
+            return
+        finally:
+            del self._registering[socket]
+        self._failed.discard(socket)
+        self._backoff.forget(str(socket))
+        self._by_socket[socket] = driver
+        if driver is not None:
+            _log.info("CSI driver %s registered", driver.name)
+            self._published = False
             await self._publish()
 
-    async def _register(self, socket: Path) -> Driver | None:
+    async def _meet(self, socket: str) -> Driver | None:
+        """Ask who is behind a registration socket. Raises ContentProblem, AioRpcError."""
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
             stub = self._registration.stub(channel, "Registration")
             info = await stub["GetInfo"](self._registration.message("InfoRequest"), timeout=5)
             if info.type != "CSIPlugin":
                 _log.info("%s is a %s, which registers elsewhere", socket, info.type)
                 return None
-            driver = await _connect(info.name, info.endpoint or str(socket))
-            _log.info("CSI driver %s registered", info.name)
-            done = self._registration.message("RegistrationStatus", {"plugin_registered": True})
-            await stub["NotifyRegistrationStatus"](done, timeout=5)
+            try:
+                driver = await _connect(info.name, info.endpoint or socket)
+            except ContentProblem as problem:
+                await self._notify(stub, str(problem))
+                raise
+            try:
+                await self._notify(stub, "")
+            except BaseException:
+                await driver.close()
+                raise
             return driver
 
+    async def _notify(self, stub: Mapping[str, Callable[..., Any]], problem: str) -> None:
+        status = {"plugin_registered": not problem, "error": problem}
+        await stub["NotifyRegistrationStatus"](
+            self._registration.message("RegistrationStatus", status), timeout=5
+        )
+
     async def _publish(self) -> None:
-        """Tell the API which drivers this node has."""
+        """Tell the API which drivers this node has, unless it knows."""
+        async with self._publishing:
+            if not self._published:
+                self._published = True  # what changes from now on is not told yet
+                self._published &= await self._tell()
+
+    async def _tell(self) -> bool:
+        """Whether the API could be told."""
+        by_name = {driver.name: driver.node for driver in filter(None, reversed(self._by_socket.values()))}
         drivers = [
-            {key: value for key, value in driver.node.items() if value is not None}
-            for driver in sorted(filter(None, self._by_socket.values()), key=lambda item: item.name)
+            {key: value for key, value in by_name[name].items() if value is not None}
+            for name in sorted(by_name)
         ]
         try:
             node = await self._client.get(NODES, self._node_name)
@@ -152,16 +240,35 @@ class CsiRegistry:
                     raise
                 await self._client.create(CSI_NODES, wanted)
         except (StatusError, ConnectionFailed) as error:
-            _log.warning("CSINode: %s", error)
+            _log.warning("the CSINode of %s, tried again soon: %s", self._node_name, error)
+            return False
+        return True
+
+
+def _sockets(directory: Path) -> set[_Socket]:
+    """The sockets in a folder; links and what goes away meanwhile are none."""
+    found = set()
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if stat.S_ISSOCK(status.st_mode) and entry.name.endswith(".sock"):
+                found.add(_Socket(entry.path, status.st_ino))
+    return found
 
 
 async def _connect(name: str, endpoint: str) -> Driver:
+    """The driver `name`, which has said what it can do. Raises ContentProblem."""
+    if len(name) > _MAX_NAME or is_dns1123_subdomain(name.lower()):
+        raise ContentProblem(f"{name[:_MAX_NAME]!r} is no name of a CSI driver")
     stack = AsyncExitStack()
     channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{endpoint}", options=_OPTIONS))
     driver = Driver(name, load_interface("csi-v1").stub(channel, "Node"), stack)
     try:
         await driver.ask()
-    except ContentProblem:
+    except BaseException:
         await stack.aclose()
         raise
     return driver

@@ -79,6 +79,11 @@ class VolumeManager:
         self._backend = backend
         self._drivers = dict(drivers or {})
 
+    def uids(self) -> set[str]:
+        """Pods that something was set up for and not taken down."""
+        pods = identity.pod_directory("")
+        return {entry.name for entry in pods.iterdir()} if pods.is_dir() else set()
+
     async def prepare(self, pod: JsonObject) -> dict[str, Prepared]:
         """Set every volume of `pod` up (again, after a restart). Raises VolumeProblem."""
         uid = get_str(pod, "metadata", "uid")

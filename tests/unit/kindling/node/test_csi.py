@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,12 @@ import grpc.aio
 import pytest
 
 from kindling.node.pods import identity
+from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.volumes.csi import CsiVolumes, capability, publish_path, staging_path
-from kindling.node.volumes.csi_registry import CsiRegistry
+from kindling.node.volumes.csi import CsiVolumes, capability
+from kindling.node.volumes.csi_records import publish_path, staging_path
+from kindling.node.volumes.csi_registry import CsiRegistry, Driver
+from kindling.node.volumes.manager import VolumeManager
 from kubecore.errors import StatusError
 from kubecore.wire import load_interface
 
@@ -74,14 +79,14 @@ async def serve_driver(stack: AsyncExitStack, directory: Path) -> list[tuple[str
         calls.append(("registered", request.plugin_registered))
         return registration.message("RegistrationStatusResponse")
 
-    for socket, interface, service, methods in (
+    for path, interface, service, methods in (
         ("csi", csi, "Node", {name: answering(name, values) for name, values in node.items()}),
         ("r/d.sock", registration, "Registration", {"GetInfo": info, "NotifyRegistrationStatus": notified}),
     ):
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((interface.handler(service, methods),))
-        (directory / socket).parent.mkdir(exist_ok=True)
-        server.add_insecure_port(f"unix:{directory}/{socket}")
+        (directory / path).parent.mkdir(exist_ok=True)
+        server.add_insecure_port(f"unix:{directory}/{path}")
         await server.start()
         stack.push_async_callback(server.stop, 0)
     return calls
@@ -124,3 +129,132 @@ def test_capabilities_follow_modes() -> None:
     assert capability(VOLUME, frozenset({5}), block=True) == {"block": {}, "access_mode": {"mode": 7}}
     many = {"spec": {"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}}
     assert capability(many, frozenset(), block=False)["access_mode"] == {"mode": 5}
+
+
+class Careless:
+    """A driver that answers well and leaves everything mounted, or hangs."""
+
+    capabilities = frozenset({1})
+    name = "d.example.com"
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    def get(self, _name: str) -> Any:
+        return self
+
+    async def call(self, method: str, values: dict[str, Any]) -> None:
+        if method == "NodeStageVolume":
+            mounts.bind(str(self._data), Path(values["staging_target_path"]))
+        elif method == "NodePublishVolume":
+            Path(values["target_path"]).mkdir(exist_ok=True)
+            mounts.bind(values["staging_target_path"], Path(values["target_path"]))
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+async def test_data_below_a_place_that_the_driver_left_mounted_is_never_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path / "k")
+    data = tmp_path / "data"
+    (data / "inner").mkdir(parents=True)
+    (data / "inner/file").write_text("x")
+    driver: Any = Careless(data)
+    api: Any = Api()
+    volumes = VolumeManager(None, {"csi": CsiVolumes(api, driver, "node01")})  # type: ignore[arg-type]
+    staging = staging_path("d.example.com", "h1", "pv1", block=False)
+    try:
+        await volumes._drivers["csi"].publish(POD, VOLUME, read_only=False)
+        with pytest.raises(OSError, match="is still mounted although driver"):
+            await volumes.clean_up("u1")
+        assert (staging / "inner/file").read_text() == "x"
+        mounts.unmount(staging)
+        (staging / "left.json").write_text("the driver's")
+        await volumes.clean_up("u1")
+        assert (staging / "left.json").exists()
+        assert not identity.pod_directory("u1").exists()
+        assert (data / "inner/file").read_text() == "x"
+    finally:
+        for point in mounts.mount_points_below(tmp_path):
+            mounts.unmount(point)
+
+
+async def test_a_call_ends_as_a_problem_when_the_driver_goes_away(tmp_path: Path) -> None:
+    """A closed connection cancels its calls; the pod's worker is not cancelled with them."""
+    csi = load_interface("csi-v1")
+    asked = asyncio.Event()
+
+    async def hang(_request: Any, _context: Any) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((csi.handler("Node", {"NodeStageVolume": hang}),))
+    server.add_insecure_port(f"unix:{tmp_path}/csi")
+    await server.start()
+    stack = AsyncExitStack()
+    options = (("grpc.default_authority", "localhost"),)
+    channel = await stack.enter_async_context(
+        grpc.aio.insecure_channel(f"unix:{tmp_path}/csi", options=options)
+    )
+    driver = Driver("d.example.com", csi.stub(channel, "Node"), stack)
+    call = asyncio.create_task(driver.call("NodeStageVolume"))
+    await asyncio.wait_for(asked.wait(), 5)
+    await driver.close()
+    with pytest.raises(ContentProblem, match=r"driver d\.example\.com has gone away"):
+        await call
+    with pytest.raises(ContentProblem, match=r"driver d\.example\.com has gone away"):
+        await driver.call("NodeStageVolume")
+    with pytest.raises(ContentProblem, match="NodeStageVolume of driver"):
+        await driver.call("NodeStageVolume", {"secrets": {"key": "\udcff"}})
+    await server.stop(0)
+
+
+async def test_registrars_that_hang_or_lie_do_not_keep_a_driver_from_registering(tmp_path: Path) -> None:
+    """Beside a good driver: a link to nowhere, one to it, a file, a folder, one that hangs, two that lie."""
+    folder = tmp_path / "r"
+    api: Any = Api()
+    told: asyncio.Queue[tuple[bool, str]] = asyncio.Queue()
+    async with AsyncExitStack() as stack:
+        await serve_driver(stack, tmp_path)
+        (folder / "a.sock").symlink_to("/nowhere")
+        (folder / "b.sock").symlink_to(folder / "d.sock")
+        (folder / "c.sock").write_text("")
+        (folder / "e.sock").mkdir()
+        silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+        silent.bind(str(folder / "0.sock"))
+        silent.listen()
+        await _serve_registrar(stack, folder / "1.sock", "../../../etc", told)
+        await _serve_registrar(stack, folder / "2.sock", "x" * 64, told)
+        registry = CsiRegistry(api, "node01", folder)
+        watching = asyncio.create_task(registry.run())
+        await asyncio.wait_for(api.told.wait(), 4)
+        assert [item["name"] for item in api.created[0]["spec"]["drivers"]] == ["d.example.com"]
+        for _ in range(2):
+            registered, problem = await asyncio.wait_for(told.get(), 4)
+            assert not registered
+            assert "is no name of a CSI driver" in problem
+        assert not watching.done()
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _serve_registrar(
+    stack: AsyncExitStack, path: Path, name: str, told: asyncio.Queue[tuple[bool, str]]
+) -> None:
+    registration = load_interface("pluginregistration-v1")
+
+    async def info(_request: Any, _context: Any) -> Any:
+        return registration.message("PluginInfo", {"type": "CSIPlugin", "name": name})
+
+    async def notified(request: Any, _context: Any) -> Any:
+        told.put_nowait((request.plugin_registered, request.error))
+        return registration.message("RegistrationStatusResponse")
+
+    server = grpc.aio.server()
+    methods = {"GetInfo": info, "NotifyRegistrationStatus": notified}
+    server.add_generic_rpc_handlers((registration.handler("Registration", methods),))
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    stack.push_async_callback(server.stop, 0)

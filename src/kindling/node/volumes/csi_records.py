@@ -1,0 +1,115 @@
+"""What is written down of a pod's CSI volumes before drivers touch them: ``vol_data.json`` beside each mount.
+
+The records of all pods are the node's memory of its CSI volumes. One exists from before the first call until
+after the last, whatever happens to the agent in between. Paths are those that drivers and tools expect of a
+kubelet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from kindling.node.pods import identity
+
+_NAME = "vol_data.json"
+_BELOW_POD = "volumes/kubernetes.io~csi"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One pod's use of one volume. `staged`: the driver stages it first (None: not written down)."""
+
+    pod_uid: str
+    volume: str
+    driver: str
+    handle: str
+    block: bool
+    staged: bool | None
+
+    @property
+    def file(self) -> Path:
+        """Where it is written down."""
+        return identity.volume_directory(self.pod_uid, "csi", self.volume) / _NAME
+
+    @property
+    def target(self) -> Path:
+        """Where the volume is published for the pod."""
+        return publish_path(self.pod_uid, self.volume, block=self.block)
+
+    @property
+    def staging(self) -> Path:
+        """Where the volume is staged for all pods."""
+        return staging_path(self.driver, self.handle, self.volume, block=self.block)
+
+
+def write(record: Record, node_name: str) -> None:
+    """Write a record down, whole or not at all. Raises OSError."""
+    document = {
+        "driverName": record.driver,
+        "volumeHandle": record.handle,
+        "specVolID": record.volume,
+        "nodeName": node_name,
+        "block": record.block,
+        "staged": record.staged,
+    }
+    record.file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    fresh = record.file.with_suffix(".new")
+    fresh.write_bytes(orjson.dumps(document))
+    fresh.replace(record.file)
+
+
+def remove(record: Record) -> None:
+    """Forget a record and its directory, which holds no mount any more. Raises OSError."""
+    record.file.with_suffix(".new").unlink(missing_ok=True)
+    record.file.unlink(missing_ok=True)
+    record.file.parent.rmdir()
+
+
+def of_pod(pod_uid: str) -> list[Record]:
+    """The volumes of one pod. Raises OSError for a record that cannot be read."""
+    return [_read(pod_uid, file) for file in sorted((identity.pod_directory(pod_uid)).glob(_pattern()))]
+
+
+def is_staged_for_others(record: Record) -> bool:
+    """Whether any other record is of the same staged volume. Raises OSError."""
+    files = (identity.ROOT / "pods").glob(f"*/{_pattern()}")
+    others = (_read(file.parents[3].name, file) for file in files if file != record.file)
+    return any(other.staging == record.staging for other in others)
+
+
+def _pattern() -> str:
+    return f"{_BELOW_POD}/*/{_NAME}"
+
+
+def _read(pod_uid: str, file: Path) -> Record:
+    try:
+        found = orjson.loads(file.read_bytes())
+        return Record(
+            pod_uid=pod_uid,
+            volume=file.parent.name,
+            driver=found["driverName"],
+            handle=found["volumeHandle"],
+            block=bool(found.get("block")),
+            staged=found.get("staged"),
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise OSError(f"{file} is no record of a CSI volume: {error!r}; mend or remove it") from error
+
+
+def publish_path(pod_uid: str, volume: str, *, block: bool) -> Path:
+    """Where a driver publishes a volume for a pod."""
+    if block:
+        return identity.ROOT / "plugins/kubernetes.io/csi/volumeDevices/publish" / volume / pod_uid
+    return identity.volume_directory(pod_uid, "csi", volume) / "mount"
+
+
+def staging_path(driver: str, handle: str, volume: str, *, block: bool) -> Path:
+    """Where a driver stages a volume for all pods of the node."""
+    base = identity.ROOT / "plugins/kubernetes.io/csi"
+    if block:
+        return base / "volumeDevices/staging" / volume
+    return base / driver / hashlib.sha256(handle.encode()).hexdigest() / "globalmount"

@@ -1,0 +1,55 @@
+"""Which pods of a node get a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from kindling.node.pods import identity
+from kindling.node.pods.observed import Observation
+from kindling.node.pods.roster import Roster
+from kindling.node.runtime.interface import Sandbox
+from kindling.node.volumes.manager import VolumeManager
+
+LABELS = {identity.LABEL_NAME: "p", identity.LABEL_NAMESPACE: "ns"}
+SEEN = {"ran": Observation((Sandbox("s1", "p", "ns", "ran", 0, True, 1, labels=LABELS),))}
+
+
+class Worker:
+    """Tells that it was told to remove its pod, and ends."""
+
+    def __init__(self, pod: dict[str, Any], told: asyncio.Queue[dict[str, Any]]) -> None:
+        self.pod, self.uid, self._told = pod, pod["metadata"]["uid"], told
+
+    def vanish(self) -> None:
+        self._told.put_nowait(self.pod["metadata"])
+
+    async def run(self) -> None:
+        return
+
+
+async def test_what_pods_left_is_removed_also_when_the_runtime_has_nothing_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent was killed while it set volumes up, and the pod was deleted by force meanwhile."""
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    volumes = VolumeManager(Mock())
+    assert volumes.uids() == set()
+    (tmp_path / "pods/set-up").mkdir(parents=True)
+    assert volumes.uids() == {"set-up"}
+    told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    roster = Roster(Mock(side_effect=lambda pod: Worker(pod, told)))
+    observer: Any = Mock(observation=lambda uid: SEEN.get(uid, Observation()))
+    roster.adopt({"ran", "set-up", ""}, observer)
+    running = asyncio.create_task(roster.run(Mock()))
+    removed = [await asyncio.wait_for(told.get(), 2) for _ in range(2)]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert sorted(removed, key=lambda item: item["uid"]) == [
+        {"name": "p", "namespace": "ns", "uid": "ran"},
+        {"name": "", "namespace": "", "uid": "set-up"},
+    ]
