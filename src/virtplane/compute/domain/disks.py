@@ -118,15 +118,7 @@ def _render(
     if source is not None:
         node.append(_driver(disk, source, kind))
         node.append(element("source", {"dev" if source.block else "file": source.path}))
-        if source.backing_path:
-            store = element(
-                "backingStore",
-                {"type": "file"},
-                element("format", {"type": source.backing_format}),
-                element("source", {"file": source.backing_path}),
-                element("backingStore"),
-            )
-            node.append(store)
+        node.append(_backing(source))
     tray = "open" if source is None else get_str(disk, kind, "tray") or None
     node.append(element("target", {"dev": target, "bus": bus, "tray": tray if kind == "cdrom" else None}))
     if get_str(disk, "serial"):
@@ -137,6 +129,19 @@ def _render(
         node.append(element("shareable"))
     node.append(alias(name))
     return node
+
+
+def _backing(source: DiskSource) -> Element:
+    """What is below the disk, always said to end: libvirt would read from the disk what it is not told."""
+    if not source.backing_path:
+        return element("backingStore")
+    return element(
+        "backingStore",
+        {"type": "file"},
+        element("format", {"type": source.backing_format}),
+        element("source", {"file": source.backing_path}),
+        element("backingStore"),
+    )
 
 
 def _driver(disk: JsonObject, source: DiskSource, kind: str) -> Element:

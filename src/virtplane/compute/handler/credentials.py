@@ -49,7 +49,8 @@ def wanted(vmi: JsonObject, root: Root) -> Access:
     keys: dict[str, list[str]] = {}
     passwords: dict[str, str] = {}
     for kind, credential in _by_agent(vmi):
-        texts = _texts(root, get_str(credential, "source", "secret", "secretName"))
+        secret = get_str(credential, "source", "secret", "secretName")
+        texts = root.texts(f"{PRIVATE_DIRECTORY}/secret/{secret}-access-cred")
         if kind == "userPassword":
             passwords |= {user: text.strip("\n") for user, text in texts.items()}
             continue
@@ -65,12 +66,6 @@ def _by_agent(vmi: JsonObject) -> Iterator[tuple[str, JsonObject]]:
         for kind in ("sshPublicKey", "userPassword"):
             if "qemuGuestAgent" in get_object(credential, kind, "propagationMethod"):
                 yield kind, get_object(credential, kind)
-
-
-def _texts(root: Root, secret: str) -> dict[str, str]:
-    folder = f"{PRIVATE_DIRECTORY}/secret/{secret}-access-cred"
-    names = [name for name in root.names(folder) if not name.startswith(".")]
-    return {name: root.read(f"{folder}/{name}").decode() for name in names}
 
 
 class CredentialKeeper:

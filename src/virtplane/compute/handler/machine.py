@@ -39,6 +39,7 @@ _LOOKS = 500
 """Looking for a socket costs microseconds; one that takes longer is looked for at leisure."""
 
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
+"""Below ``/``, on the node and in the container alike."""
 
 
 class Machine:
@@ -245,8 +246,9 @@ class Machine:
         """The container's device nodes belong to root; QEMU's user must be able to open them."""
         with Root(launcher) as root:
             for name in _DEVICES:
-                if root.mode(name):
-                    root.give(name)
+                own = Path("/", name)
+                if own.exists() and root.mode(name):
+                    root.give(name, device=own.stat().st_rdev)
 
     def _share_capabilities(self) -> None:
         """Probing QEMU takes libvirt seconds; a launcher that finds the node's answers starts at once."""

@@ -127,8 +127,7 @@ def public_keys(vmi: JsonObject, root: Root, secrets: str) -> list[str]:
             continue
         folder = f"{secrets}/{get_str(public, 'source', 'secret', 'secretName')}-access-cred"
         if root.is_folder(folder):
-            visible = (f"{folder}/{name}" for name in root.names(folder) if not name.startswith("."))
-            texts = [root.read(path).decode() for path in visible if root.is_file(path)]
+            texts = root.texts(folder).values()
             keys += [line for text in texts for line in text.splitlines() if line.strip()]
     return keys
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pycdlib.pycdlibexception
 
@@ -11,7 +10,7 @@ from kubecore.json import JsonObject, get_object, get_str
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
 from virtplane.compute.handler.storage.cloudinit import write_iso
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, READ_LIMIT, Root
 
 _FOLDERS = {
     "configMap": "config-map",
@@ -41,7 +40,7 @@ def create_disk(root: Root, volume: JsonObject) -> str:
         folder = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}/{name}"
         path = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}-disks/{name}.iso"
     if not root.is_file(path):
-        files = dict(_files(root, folder, ""))
+        files = _files(root, folder)
         label = get_str(volume, kind, "volumeLabel") or _LABEL
         if kind == "sysprep":
             label = _SYSPREP_LABEL
@@ -55,15 +54,27 @@ def is_configuration(volume: JsonObject) -> bool:
     return any(get_object(volume, kind) for kind in KINDS)
 
 
-def _files(root: Root, folder: str, prefix: str) -> Iterator[tuple[str, bytes]]:
-    """The files below a mounted volume by their paths in it, without the kubelet's own."""
-    for name in root.names(folder):
-        if name.startswith(".."):
-            continue
-        if root.is_folder(f"{folder}/{name}"):
-            yield from _files(root, f"{folder}/{name}", f"{prefix}{name}/")
-        else:
-            yield f"{prefix}{name}", root.read(f"{folder}/{name}")
+def _files(root: Root, folder: str) -> dict[str, bytes]:
+    """The files below a mounted volume by their paths in it, without the kubelet's own.
+
+    Raises BadImage for more than a volume of Kubernetes can hold: somebody else has put them there.
+    """
+    files: dict[str, bytes] = {}
+    folders, total = [""], 0
+    while folders:
+        prefix = folders.pop()
+        for name in root.names(f"{folder}/{prefix}"):
+            if name.startswith(".."):
+                continue
+            path = f"{prefix}{name}"
+            if root.is_folder(f"{folder}/{path}"):
+                folders.append(f"{path}/")
+                continue
+            files[path] = root.read(f"{folder}/{path}")
+            total += len(files[path])
+            if len(files) + len(folders) > NAMES_LIMIT or total > READ_LIMIT:
+                raise BadImage(f"{folder} holds more than {NAMES_LIMIT} files or {READ_LIMIT} bytes")
+    return files
 
 
 def _check_answers(name: str, files: dict[str, bytes]) -> None:

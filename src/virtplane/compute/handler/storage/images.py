@@ -1,7 +1,8 @@
-"""Disk images that users bring: recognised by their headers, never by their names.
+"""Disk images that come in container images: recognised by their headers, never by their names.
 
-A qcow2 image may name other files to read (backing file, external data); one that does is refused, for it
-would make QEMU read whatever path its author chose.
+No guest can write to them; what guests write to is raw and never looked at (``volumes``). A qcow2 image may
+name other files to read (backing file, external data); one that does is refused, for it would make QEMU read
+whatever path its author chose.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ def inspect(root: Root, path: str) -> ImageInfo:
     """Recognise the image at `path`. Raises BadImage for a qcow2 image that refers to other files."""
     name = path.rpartition("/")[2]
     try:
-        header, size = root.read(path, _HEADER_BYTES), root.size(path)
+        header, size = root.head(path, _HEADER_BYTES), root.size(path)
     except OSError as error:
         raise BadImage(f"{name}: {error.strerror}") from error
     if header[:4] != _QCOW2_MAGIC or len(header) < 32:
-        return ImageInfo("raw", -(-size // _SECTOR) * _SECTOR)
+        return ImageInfo("raw", _whole_sectors(size))
     version, backing_offset = struct.unpack_from(">IQ", header, 4)
     (virtual_size,) = struct.unpack_from(">Q", header, 24)
     incompatible = struct.unpack_from(">Q", header, 72)[0] if version >= 3 and len(header) >= 80 else 0
@@ -49,6 +50,19 @@ def inspect(root: Root, path: str) -> ImageInfo:
     if incompatible & _EXTERNAL_DATA:
         raise BadImage(f"{name} is a qcow2 image with an external data file, which is not allowed")
     return ImageInfo("qcow2", virtual_size)
+
+
+def raw_size(root: Root, path: str) -> int:
+    """The bytes that a guest sees of a raw file or block device, in whole sectors. Raises BadImage."""
+    try:
+        with root.opened(path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
+            return _whole_sectors(os.lseek(descriptor, 0, os.SEEK_END))
+    except OSError as error:
+        raise BadImage(f"{path.rpartition('/')[2]}: {error.strerror}") from error
+
+
+def _whole_sectors(size: int) -> int:
+    return -(-size // _SECTOR) * _SECTOR
 
 
 def find_container_disk(root: Root, folder: str, path: str) -> str:

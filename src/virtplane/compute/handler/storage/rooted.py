@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ _OPENAT2 = 437
 """The number of this system call is the same on every architecture."""
 
 _NO_MAGIC_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x08, 0x10
+READ_LIMIT = 4 << 20
+"""Bytes of one file that are read: Kubernetes' own objects, which pods have mounted, end at 1 MiB."""
+
+NAMES_LIMIT = 10_000
 _PATH = os.O_PATH | os.O_CLOEXEC
 _FOLDER = _PATH | os.O_DIRECTORY
 
@@ -97,25 +102,65 @@ class Root:
         return stat.S_ISBLK(self.mode(path))
 
     def names(self, folder: str) -> list[str]:
-        """What the folder holds, sorted."""
+        """What the folder holds, sorted. Raises OSError (E2BIG) for more than `NAMES_LIMIT` names."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         with self.opened(folder, flags) as descriptor, os.scandir(descriptor) as entries:
-            return sorted(entry.name for entry in entries)
+            names = sorted(entry.name for entry in itertools.islice(entries, NAMES_LIMIT + 1))
+        if len(names) > NAMES_LIMIT:
+            raise OSError(errno.E2BIG, f"more than {NAMES_LIMIT} files in one folder", folder)
+        return names
 
-    def read(self, path: str, limit: int = -1) -> bytes:
-        """The file's first `limit` bytes, or all of it."""
-        # A named pipe in the file's place must not hold up the node.
+    def read(self, path: str, limit: int = READ_LIMIT) -> bytes:
+        """All of a regular file. Raises OSError: EFBIG for more than `limit` bytes, EINVAL for no file."""
+        content = self.head(path, limit + 1)
+        if len(content) > limit:
+            raise OSError(errno.EFBIG, f"more than {limit} bytes in one file", path)
+        return content
+
+    def head(self, path: str, count: int) -> bytes:
+        """The first `count` bytes of a regular file, or all of it. Raises OSError (EINVAL for no file)."""
+        # A named pipe in the file's place must not hold up the node, nor a device that never ends.
         with open(self._open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
-            return file.read(limit)
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            return file.read(count)
+
+    def texts(self, folder: str) -> dict[str, str]:
+        """The visible files of a mounted secret by name.
+
+        Raises OSError (EFBIG for more than `READ_LIMIT` bytes in all of them), UnicodeDecodeError.
+        """
+        found: dict[str, str] = {}
+        total = 0
+        for name in self.names(folder):
+            if name.startswith(".") or not self.is_file(f"{folder}/{name}"):
+                continue
+            content = self.read(f"{folder}/{name}", READ_LIMIT - total)
+            total += len(content)
+            found[name] = content.decode()
+        return found
 
     def size(self, path: str) -> int:
         """The file's length in bytes."""
         with self.opened(path, _PATH) as descriptor:
             return os.fstat(descriptor).st_size
 
-    def give(self, path: str, owner: int = QEMU_USER) -> None:
-        """Give a file or device to the user (and the group of the same number) that QEMU runs as."""
-        with self.opened(path, _PATH) as descriptor:
+    def give(self, path: str, owner: int = QEMU_USER, *, device: int | None = None) -> None:
+        """Give a file to the user (and the group of the same number) that QEMU runs as.
+
+        It must be a regular file or a block device, or the character device with the number `device`. Raises
+        OSError: ELOOP where the last name of `path` is a link, ENODEV where it is anything else.
+        """
+        with self.opened(path, _PATH | os.O_NOFOLLOW) as descriptor:
+            status = os.fstat(descriptor)
+            if stat.S_ISLNK(status.st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if device is None:
+                is_fit = stat.S_ISREG(status.st_mode) or stat.S_ISBLK(status.st_mode)
+            else:
+                is_fit = stat.S_ISCHR(status.st_mode) and status.st_rdev == device
+            if not is_fit:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV), path)
             os.chown(f"/proc/self/fd/{descriptor}", owner, owner)
 
     def create(self, path: str, write: Callable[[int], None], owner: int = QEMU_USER) -> None:

@@ -1,7 +1,12 @@
-"""Every volume of an instance, made a disk that QEMU can open. Blocks (runs in a thread); repeatable."""
+"""Every volume of an instance, made a disk that QEMU can open. Blocks (runs in a thread); repeatable.
+
+What a guest can write to is raw, always: its first bytes are the guest's. A guest that wrote a qcow2 header
+there would otherwise choose which files of the pod QEMU reads for it after the next start.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,11 +98,10 @@ class VolumePreparer:
         return self._overlay(name, DiskSource(f"/{disk}", info.format), size=info.virtual_size)
 
     def _overlay(self, name: str, base: DiskSource, *, size: int = 0) -> DiskSource:
-        """A scratch layer that is lost with the pod."""
+        """A scratch layer that is lost with the pod; `size` is the guest's, 0 for that of a raw base."""
         overlay = f"disk-data/{name}/disk.qcow2"
         if not self.scratch.is_file(overlay):
-            if not size:
-                size = images.inspect(self.root, base.path).virtual_size
+            size = size or images.raw_size(self.root, base.path)
             images.create_overlay(
                 self.scratch, overlay, backing=base.path, backing_format=base.format, size=size
             )
@@ -144,8 +148,7 @@ class VolumePreparer:
                 raise VolumeNotReady(name, f"{get_str(source, 'path')} does not exist on this node")
             size = Quantity.parse(source.get("capacity", "0")).value
             self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
-        self.root.give(path)
-        return DiskSource(path, images.inspect(self.root, path).format)
+        return self._raw_file(name, path)
 
     def _claim(self, name: str) -> DiskSource:
         device = f"/dev/{name}"
@@ -155,5 +158,14 @@ class VolumePreparer:
         path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
         if not self.root.is_file(path):
             raise VolumeNotReady(name, "the claim holds no disk.img")
-        self.root.give(path)
-        return DiskSource(path, images.inspect(self.root, path).format)
+        return self._raw_file(name, path)
+
+    def _raw_file(self, name: str, path: str) -> DiskSource:
+        """A disk in a file that outlives the guest. Raises BadImage for a link: it could name any file."""
+        try:
+            self.root.give(path)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise images.BadImage(f"volume {name}: {Path(path).name} is a link, not a disk") from error
+        return DiskSource(path, "raw")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from virtplane.compute.handler.sockets import reachable
-from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.storage import rooted
+from virtplane.compute.handler.storage.rooted import READ_LIMIT, Root
 
 ME = os.getuid()
 
@@ -44,7 +46,7 @@ def test_links_cannot_climb_out(folder: Path, root: Root, target: str) -> None:
     assert root.mode("escape") == 0
     with pytest.raises(FileNotFoundError):
         root.read("escape")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match="Too many levels"):
         root.give("escape", ME)
 
 
@@ -84,6 +86,69 @@ def test_a_file_whose_writing_fails_does_not_take_its_name(folder: Path, root: R
     root.create("a/b", lambda descriptor: os.write(descriptor, b"whole") and None, ME)
     assert (folder / "a/b").read_text() == "whole"
     assert root.names("a") == ["b"]
+
+
+def test_give_refuses_a_link_to_a_file_inside(folder: Path, root: Root) -> None:
+    (folder / "token").write_text("others'")
+    (folder / "disk.img").symlink_to("token")
+    with pytest.raises(OSError, match="Too many levels") as caught:
+        root.give("disk.img", ME)
+    assert caught.value.errno == errno.ELOOP
+
+
+def test_give_refuses_what_is_not_a_disk(folder: Path, root: Root) -> None:
+    os.mkfifo(folder / "pipe")
+    for name in ("pipe", "/"):
+        with pytest.raises(OSError, match="No such device"):
+            root.give(name, ME)
+
+
+def test_give_takes_a_device_by_its_number_only() -> None:
+    with Root("/dev") as devices, pytest.raises(OSError, match="No such device"):
+        devices.give("null", ME, device=os.makedev(10, 200))
+
+
+def test_read_refuses_a_file_without_end(folder: Path, root: Root) -> None:
+    with (folder / "userdata").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="more than") as caught:
+        root.read("userdata")
+    assert caught.value.errno == errno.EFBIG
+    assert root.head("userdata", 10) == bytes(10)
+
+
+def test_read_refuses_devices_and_pipes(folder: Path, root: Root) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        root.read("pipe")
+    with Root("/dev") as devices, pytest.raises(OSError, match="not a regular file"):
+        devices.read("zero")
+
+
+def test_texts_are_bounded_in_all_files_together(folder: Path, root: Root) -> None:
+    for name in ("a", "b"):
+        with (folder / name).open("wb") as file:
+            file.truncate(READ_LIMIT // 2 + 1)
+    with pytest.raises(OSError, match="more than"):
+        root.texts("/")
+
+
+def test_texts_leave_out_what_is_no_visible_file(folder: Path, root: Root) -> None:
+    (folder / "..data").mkdir()
+    (folder / "..data/key").write_text("k")
+    (folder / "key").symlink_to("..data/key")
+    os.mkfifo(folder / "pipe")
+    assert root.texts("/") == {"key": "k"}
+
+
+def test_names_refuses_a_folder_without_end(
+    folder: Path, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooted, "NAMES_LIMIT", 2)
+    for name in "abc":
+        (folder / name).touch()
+    with pytest.raises(OSError, match="more than 2 files"):
+        root.names("/")
 
 
 def test_circles_are_refused(folder: Path, root: Root) -> None:

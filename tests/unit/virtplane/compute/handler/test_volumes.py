@@ -1,0 +1,88 @@
+"""Disks that outlive their guest: what is in them is the guest's, and never looked at."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lxml import etree
+
+from virtplane.compute.domain.context import DomainContext
+from virtplane.compute.domain.document import render
+from virtplane.compute.handler.storage.images import BadImage
+from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.storage.volumes import VolumePreparer
+
+SECRET = b"/etc/shadow"
+DISKS = "var/run/kubevirt-private/vmi-disks/data"
+KINDS: dict[str, dict[str, Any]] = {
+    "claim": {"persistentVolumeClaim": {"claimName": "c"}},
+    "data volume": {"dataVolume": {"name": "d"}},
+    "host disk": {"hostDisk": {"path": "/data/disk.img", "type": "Disk"}},
+    "ephemeral": {"ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},
+}
+
+
+def written_by_the_guest() -> bytes:
+    """A qcow2 header that names a backing file, as a guest can write it at the start of its disk."""
+    header = struct.pack(">4sIQIIQ", b"QFI\xfb", 3, 512, len(SECRET), 16, 1 << 30).ljust(512, b"\0")
+    return (header + SECRET).ljust(4096, b"\0")
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A launcher's file system; who owns files is not what is tested here, and only root could change it."""
+    monkeypatch.setattr(os, "chown", lambda *_, **__: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+    (tmp_path / "root" / DISKS).mkdir(parents=True)
+    (tmp_path / "scratch").mkdir()
+    return tmp_path
+
+
+def prepare(pod: Path, volume: dict[str, Any]) -> tuple[dict[str, Any], DomainContext]:
+    disks = [{"name": "data", "disk": {"bus": "virtio"}}]
+    vmi: dict[str, Any] = {
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+        "spec": {"domain": {"devices": {"disks": disks}}, "volumes": [{"name": "data", **volume}]},
+    }
+    with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
+        sources = VolumePreparer(vmi, root, scratch, pod / "empty").prepare()
+    return vmi, DomainContext(emulation=True, disks=sources)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "ephemeral"])
+def test_disk_is_raw_whatever_the_guest_wrote_to_it(pod: Path, kind: str) -> None:
+    (pod / "root" / DISKS / "disk.img").write_bytes(written_by_the_guest())
+    vmi, context = prepare(pod, KINDS[kind])
+    disk = etree.fromstring(render(vmi, context)).find("devices/disk")
+    assert disk is not None
+    driver, below = disk.find("driver"), disk.find("backingStore")
+    assert driver is not None and driver.get("type") == "raw"
+    assert below is not None and len(below) == 0 and not below.attrib
+
+
+@pytest.mark.skipif(shutil.which("qemu-img") is None, reason="qemu-img is not installed")
+def test_ephemeral_layer_stands_on_a_raw_claim(pod: Path) -> None:
+    (pod / "root" / DISKS / "disk.img").write_bytes(written_by_the_guest())
+    _, context = prepare(pod, KINDS["ephemeral"])
+    source = context.disks["data"]
+    assert (source.format, source.backing_format) == ("qcow2", "raw")
+    overlay = pod / "scratch/disk-data/data/disk.qcow2"
+    told = subprocess.run(
+        ["qemu-img", "info", "-U", str(overlay)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "backing file format: raw" in told
+    assert "(4096 bytes)" in told
+
+
+@pytest.mark.parametrize("kind", ["claim", "host disk"])
+def test_disk_that_is_a_link_is_refused(pod: Path, kind: str) -> None:
+    (pod / "root/token").write_text("t")
+    (pod / "root" / DISKS / "disk.img").symlink_to("/token")
+    with pytest.raises(BadImage, match=r"disk\.img is a link"):
+        prepare(pod, KINDS[kind])
