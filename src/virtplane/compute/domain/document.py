@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from lxml import etree
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -9,10 +11,23 @@ from virtplane.compute.domain import devices, disks, interfaces, platform, proce
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
 
+_MACHINE_TYPE = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
 
 def domain_name(vmi: JsonObject) -> str:
     """The libvirt name of an instance's domain."""
     return f"{get_str(vmi, 'metadata', 'namespace')}_{get_str(vmi, 'metadata', 'name')}"
+
+
+def machine_type(xml: str) -> str:
+    """The machine type of a live domain, by its XML as libvirt gives it; empty where it says none."""
+    parser = etree.XMLParser(resolve_entities=False, no_network=True)
+    try:
+        kind = etree.fromstring(xml, parser).find("os/type")
+    except etree.XMLSyntaxError:
+        return ""
+    name = str(kind.get("machine", "")) if kind is not None else ""
+    return name if _MACHINE_TYPE.fullmatch(name) else ""
 
 
 def render(vmi: JsonObject, context: DomainContext) -> str:

@@ -16,7 +16,7 @@ from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
 from virtplane.api.config import effective
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
-from virtplane.compute.handler import hypervisor, kubeletroot, kvm
+from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
@@ -25,6 +25,7 @@ from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
+from virtplane.compute.handler.threads import in_thread
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +45,8 @@ class VirtHandler:
         settings = HandlerSettings(node_name=context.node_name)
         own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
         kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
-        hypervisor.use_event_loop()
-        orphans = await asyncio.to_thread(heldimages.unmount_orphans, settings.pods_directory)
+        libvirtcalls.start_events()
+        orphans = await in_thread("orphans", heldimages.unmount_orphans, settings.pods_directory)
         if orphans:
             logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
         verdict = await kvm.probe()

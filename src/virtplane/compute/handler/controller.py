@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import Literal
 
-from kubecore.client import Client
+from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
@@ -17,8 +18,8 @@ from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.handler import decisions, status
 from virtplane.compute.handler.decisions import Action, Observation
-from virtplane.compute.handler.hypervisor import HypervisorError
-from virtplane.compute.handler.launcher import LauncherGone
+from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
+from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
@@ -28,15 +29,31 @@ from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeN
 
 logger = logging.getLogger(__name__)
 
+_WORKERS = 64
+"""Many, for each waits most of its time, and one for long where a launcher does not answer."""
+
 _RETRY_SECONDS = 1.0
-_LAUNCHER_POLL_SECONDS = 0.1
-"""Only between the container's start and its control socket (a launcher may also end before it has one)."""
+_BEHIND_SECONDS = 0.1
+_API_SECONDS = 30.0
+"""A connection whose other end has vanished without a word would be waited on for ever."""
 
 _AGENT_SECONDS = 10.0
+_FAILED = "Synchronizing with the Domain failed."
+"""KubeVirt's reason for a guest that is not as its instance says."""
+
 _CRITICAL = (NetworkSetupError, UnsupportedVolume)
 """A guest that these happen to can never run in its pod."""
 
-_RECOVERABLE = (HypervisorError, BadImage, CloudInitError, MissingSource, LauncherGone, OSError, ValueError)
+_RECOVERABLE = (
+    HypervisorError,
+    BadImage,
+    CloudInitError,
+    MissingSource,
+    LauncherBroken,
+    LauncherGone,
+    OSError,
+    ValueError,
+)
 
 
 class InstanceController:
@@ -54,7 +71,7 @@ class InstanceController:
     ) -> None:
         self.machines: dict[str, Machine] = {}
         """By the instance's UID."""
-        self.controller = Controller("virt-handler-vm", self.reconcile, workers=10, max_delay=30.0)
+        self.controller = Controller("virt-handler-vm", self.reconcile, workers=_WORKERS, max_delay=30.0)
         self.controller.watch(informer)
         self._client = client
         self._informer = informer
@@ -85,16 +102,16 @@ class InstanceController:
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
             return DONE
         if self._is_behind(vmi):
-            return RequeueAfter(_LAUNCHER_POLL_SECONDS)
+            return RequeueAfter(_BEHIND_SECONDS)
         pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
         if not pod_uid and get_str(vmi, "metadata", "uid") not in self.machines:
             return await self._report_lost(key, vmi)
         machine = self._machine(key, vmi, pod_uid)
         seen = await machine.observe()
-        if not seen.launcher_ready and not seen.launcher_gone:
-            machine.expect_launcher()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
+        if error is None and machine.lines.lasting_trouble and not machine.lines.gone:
+            error = _FAILED, machine.lines.lasting_trouble
         return await self._report(machine, vmi, error, await machine.observe())
 
     async def _forget_others(self, key: Key, vmi: JsonObject | None) -> None:
@@ -102,7 +119,7 @@ class InstanceController:
         uid = get_str(vmi, "metadata", "uid")
         name = f"{key[0]}_{key[1]}"
         for other, machine in list(self.machines.items()):
-            ended = other == uid and vmi is not None and decisions.is_final(vmi) and machine.gone
+            ended = other == uid and vmi is not None and decisions.is_final(vmi) and machine.lines.gone
             if machine.name == name and (other != uid or ended):
                 del self.machines[other]
                 self._last_written.pop(other, None)
@@ -164,11 +181,11 @@ class InstanceController:
             self._event(vmi, "Warning", "SyncFailed", str(error))
             if action is Action.START:
                 machine.fatal = str(error)
-            return "Synchronizing with the Domain failed.", str(error)
+            return _FAILED, str(error)
         except _RECOVERABLE as error:
             logger.warning("Guest could not be synchronised", extra={"vmi": machine.name, "err": str(error)})
             self._event(vmi, "Warning", "SyncFailed", str(error))
-            return "Synchronizing with the Domain failed.", str(error)
+            return _FAILED, str(error)
         return None
 
     async def _start(self, machine: Machine, vmi: JsonObject) -> None:
@@ -184,6 +201,7 @@ class InstanceController:
         report = status.Report(
             phase=phase,
             domain=seen.domain,
+            domain_known=seen.domain_known or seen.launcher_gone,
             facts=machine.facts,
             emulation=self._emulation,
             macs=machine.macs,
@@ -204,11 +222,14 @@ class InstanceController:
         changed = deep_copy(vmi)
         changed["status"] = fresh
         try:
-            written = await self._client.update(VIRTUAL_MACHINE_INSTANCES, changed)
+            async with asyncio.timeout(_API_SECONDS):
+                written = await self._client.update(VIRTUAL_MACHINE_INSTANCES, changed)
         except StatusError as failure:
             if failure.code == 404:
                 return
             raise
+        except TimeoutError as error:
+            raise ConnectionFailed(f"no answer within {_API_SECONDS:g} s") from error
         self._last_written[get_str(vmi, "metadata", "uid")] = get_str(written, "metadata", "resourceVersion")
 
     def _announce(self, vmi: JsonObject, phase: str) -> None:
@@ -242,11 +263,12 @@ class InstanceController:
             return DONE
         if error is not None:
             return RequeueAfter(_RETRY_SECONDS)
-        if not seen.launcher_ready:
-            return RequeueAfter(_LAUNCHER_POLL_SECONDS)
+        if not seen.launcher_ready or not seen.domain_known:
+            # Connecting ends with a call of its own; a launcher that ends before it listens has none.
+            return RequeueAfter(_RETRY_SECONDS)
         if decisions.is_leaving(vmi, seen):
             grace = decisions.grace_seconds(vmi)
-            return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _LAUNCHER_POLL_SECONDS)))
+            return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _BEHIND_SECONDS)))
         return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE
 
     def _event(self, vmi: JsonObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:

@@ -7,14 +7,15 @@ cloud-init hands over instead is no business of this module (``storage.cloudinit
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
-from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.threads import in_thread
 
 OFFLINE = "Guest agent is offline"
 _RESYNC_SECONDS = 300.0
@@ -68,6 +69,11 @@ def _by_agent(vmi: JsonObject) -> Iterator[tuple[str, JsonObject]]:
                 yield kind, get_object(credential, kind)
 
 
+def _read(vmi: JsonObject, open_root: Callable[[], Root]) -> Access:
+    with open_root() as root:
+        return wanted(vmi, root)
+
+
 class CredentialKeeper:
     """Sets the credentials of one guest when they change."""
 
@@ -82,14 +88,15 @@ class CredentialKeeper:
         self._set = None
         self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
 
-    async def keep(self, vmi: JsonObject, launcher: Path, hypervisor: Hypervisor, domain: str) -> None:
-        """Set what is not set yet."""
+    async def keep(
+        self, vmi: JsonObject, open_root: Callable[[], Root], hypervisor: Hypervisor, domain: str
+    ) -> None:
+        """Set what is not set yet. `open_root` gives the launcher's file system."""
         if not concern(vmi):
             self.outcome = None
             return
         try:
-            with Root(launcher) as root:
-                access = wanted(vmi, root)
+            access = await in_thread("credentials", _read, vmi, open_root)
             if access != self._set or time.monotonic() - self._set_at > _RESYNC_SECONDS:
                 for user, keys in access.keys.items():
                     await hypervisor.set_authorized_keys(domain, user, keys)

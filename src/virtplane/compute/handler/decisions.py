@@ -5,13 +5,17 @@ The phases that virt-handler owns begin with Scheduled; earlier ones belong to v
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from virtplane.api.labels import ALLOW_BRIDGE_MIGRATION
-from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.libvirtcalls import DomainState
+
+_POD_UID = re.compile(r"[0-9a-zA-Z-]{1,64}", re.ASCII)
+"""It becomes part of a path."""
 
 FINAL_PHASES = ("Succeeded", "Failed")
 SHUTDOWN_REPEAT_SECONDS = 5.0
@@ -46,6 +50,9 @@ class Observation:
     terminating: bool = False
     """The launcher was told to end: somebody deletes its pod, or drains or stops the node."""
 
+    domain_known: bool = True
+    """Whether `domain` is as it is now; False while libvirt cannot be reached, with what was seen last."""
+
 
 def is_final(vmi: JsonObject) -> bool:
     """True once the instance has ended."""
@@ -73,7 +80,8 @@ def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
         return Action.NOTHING
     if is_final(vmi):
         return Action.RELEASE if seen.launcher_ready else Action.NOTHING
-    if not seen.launcher_ready:
+    if not seen.launcher_ready or not seen.domain_known:
+        # A guest whose libvirt does not answer may still run; its launcher ends it with the pod.
         return Action.WAIT
     if seen.domain is not None and not seen.domain.is_active:
         return Action.NOTHING
@@ -124,9 +132,14 @@ def _ended_phase(vmi: JsonObject, seen: Observation, phase: str) -> str:
 
 
 def pod_on_node(vmi: JsonObject, node_name: str) -> str:
-    """The UID of the instance's launcher pod on this node, or the empty string."""
+    """The UID of the instance's launcher pod on this node, or the empty string.
+
+    Only components write the status of instances (admission undoes what others write), and virt-controller
+    lists there the pods that it made; see docs/decisions/014.
+    """
     pods = get_object(vmi, "status", "activePods")
-    return next((uid for uid, node in sorted(pods.items()) if node == node_name), "")
+    found = (uid for uid, node in sorted(pods.items()) if node == node_name and _POD_UID.fullmatch(uid))
+    return next(found, "")
 
 
 def belongs_to_node(vmi: JsonObject, node_name: str) -> bool:

@@ -1,95 +1,61 @@
-"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive on the loop.
+"""The libvirt connection of one launcher. Blocking calls run in threads; changes are told on the loop.
 
-Each connection has threads of its own, and one more for the guest agent: a guest whose agent does not answer
-holds up neither other guests nor what is done to itself.
+Every call has a deadline. A daemon that misses one is of no use any more: the connection is cut, which ends
+all its calls. Calls that the guest agent has to answer queue by themselves: a guest whose agent does not
+answer holds up neither other guests nor what is done to itself. What daemon and agent answer is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import libvirt
-import libvirtaio
 
-from virtplane.compute.handler.sockets import reachable
+from virtplane.compute.handler.libvirtcalls import (
+    LONG_CALL_SECONDS,
+    DaemonSilent,
+    DomainState,
+    HypervisorError,
+    call_daemon,
+    domain_state,
+)
+from virtplane.compute.handler.rate import RateLimit
+from virtplane.compute.handler.relay import Relay
 
 _Result = TypeVar("_Result")
 
 _AGENT_SECONDS = 5
 """How long an agent may take to answer; libvirt would wait for ever."""
 
+CLOSE_SECONDS = 5.0
+
+_KEEPALIVE = (10, 3)
+"""After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
+
+_EVENTS = (1000, 10.0)
+"""So many events in so many seconds are borne."""
+
 _STREAM_BYTES = 65536
-
-_STATES = {
-    libvirt.VIR_DOMAIN_NOSTATE: "NoState",
-    libvirt.VIR_DOMAIN_RUNNING: "Running",
-    libvirt.VIR_DOMAIN_BLOCKED: "Blocked",
-    libvirt.VIR_DOMAIN_PAUSED: "Paused",
-    libvirt.VIR_DOMAIN_SHUTDOWN: "ShuttingDown",
-    libvirt.VIR_DOMAIN_SHUTOFF: "Shutoff",
-    libvirt.VIR_DOMAIN_CRASHED: "Crashed",
-    libvirt.VIR_DOMAIN_PMSUSPENDED: "PMSuspended",
-}
-_SHUTOFF_REASONS = {
-    libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN: "Shutdown",
-    libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED: "Destroyed",
-    libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: "Crashed",
-    libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED: "Migrated",
-    libvirt.VIR_DOMAIN_SHUTOFF_SAVED: "Saved",
-    # A guest whose process was killed from outside ends as "failed".
-    libvirt.VIR_DOMAIN_SHUTOFF_FAILED: "Failed",
-    libvirt.VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT: "FromSnapshot",
-}
-_PAUSED_REASONS = {
-    libvirt.VIR_DOMAIN_PAUSED_USER: "Paused",
-    libvirt.VIR_DOMAIN_PAUSED_MIGRATION: "Migration",
-    libvirt.VIR_DOMAIN_PAUSED_IOERROR: "IOError",
-    libvirt.VIR_DOMAIN_PAUSED_STARTING_UP: "StartingUp",
-    libvirt.VIR_DOMAIN_PAUSED_CRASHED: "Crashed",
-    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY: "PostCopy",
-    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED: "PostcopyFailed",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class DomainState:
-    """libvirt's state of a domain and why it is in it."""
-
-    status: str
-    reason: str = ""
-
-    @property
-    def is_active(self) -> bool:
-        """True while the guest has a process."""
-        return self.status not in ("Shutoff", "Crashed")
-
-
-class HypervisorError(Exception):
-    """A libvirt call failed. `code` is libvirt's error number."""
-
-    def __init__(self, operation: str, error: libvirt.libvirtError) -> None:
-        super().__init__(f"{operation} failed: {error.get_error_message() or error}")
-        self.code = error.get_error_code()
-
-
-def use_event_loop() -> None:
-    """Deliver libvirt's events on the running loop; once per process, before any connection."""
-    libvirtaio.virEventRegisterAsyncIOImpl(asyncio.get_running_loop())
+SCREENSHOT_BYTES = 64 << 20
+"""More than the largest display of any device that guests can have."""
 
 
 class Hypervisor:
     """One connection to one launcher's libvirt. `on_change` is called on every event worth a look."""
 
-    def __init__(self, connection: libvirt.virConnect, on_change: Callable[[], None]) -> None:
+    def __init__(self, connection: libvirt.virConnect, relay: Relay, on_change: Callable[[], None]) -> None:
         self._connection = connection
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="libvirt")
-        self._agent_thread = ThreadPoolExecutor(1, thread_name_prefix="guest-agent")
+        self._relay = relay
+        self._slots = asyncio.Semaphore(2)
+        self._agent_slot = asyncio.Semaphore(1)
+        self._events = RateLimit(*_EVENTS)
         self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
         self._callbacks: list[int] = []
         self.agent_connected = False
         self.is_open = True
@@ -98,21 +64,29 @@ class Hypervisor:
     async def open(cls, path: Path, on_change: Callable[[], None]) -> Hypervisor:
         """Connect to the daemon behind the socket `path`. Raises HypervisorError."""
         try:
-            with reachable(path) as address:
-                connection = await _call(None, "open", libvirt.open, f"qemu+unix:///session?socket={address}")
-        except FileNotFoundError as error:
-            raise HypervisorError("open", libvirt.libvirtError(str(error))) from error
-        self = cls(connection, on_change)
-        connection.registerCloseCallback(self._closed, None)
-        for event, callback in (
-            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._lifecycle),
-            (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._agent),
-            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._lifecycle),
-        ):
-            self._callbacks.append(
-                await self._call("register", connection.domainEventRegisterAny, None, event, callback, None)
-            )
+            relay = Relay(path)
+        except OSError as error:
+            raise HypervisorError("open", error.strerror or str(error)) from error
+        try:
+            address = f"qemu+unix:///session?socket={relay.address}"
+            connection = await call_daemon("open", libvirt.open, address)
+            self = cls(connection, relay, on_change)
+            await self._prepare()
+        except BaseException:
+            await relay.close()
+            raise
         return self
+
+    async def _prepare(self) -> None:
+        await self._call("register", self._connection.registerCloseCallback, self._on_close, None)
+        await self._call("keepalive", self._connection.setKeepAlive, *_KEEPALIVE)
+        for event, callback in (
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._on_lifecycle),
+            (libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE, self._on_agent),
+            (libvirt.VIR_DOMAIN_EVENT_ID_REBOOT, self._on_lifecycle),
+        ):
+            register = self._connection.domainEventRegisterAny
+            self._callbacks.append(await self._call("register", register, None, event, callback, None))
 
     async def state(self, name: str) -> DomainState | None:
         """The domain's state, or None when no such domain is defined. Raises HypervisorError."""
@@ -120,13 +94,13 @@ class Hypervisor:
         if domain is None:
             return None
         status, reason = await self._call("state", domain.state)
-        reasons = {"Shutoff": _SHUTOFF_REASONS, "Paused": _PAUSED_REASONS}.get(_STATES[status], {})
-        return DomainState(_STATES[status], reasons.get(reason, "Unknown"))
+        return domain_state(status, reason)
 
     async def start(self, xml: str, *, paused: bool) -> None:
         """Define the domain and start it. Raises HypervisorError."""
-        domain = await self._call("define", self._connection.defineXML, xml)
-        await self._call("start", domain.createWithFlags, libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+        flags = libvirt.VIR_DOMAIN_START_PAUSED if paused else 0
+        domain = await self._call("define", self._connection.defineXML, xml, seconds=LONG_CALL_SECONDS)
+        await self._call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
 
     async def description(self, name: str) -> str:
         """The live XML. Raises HypervisorError."""
@@ -180,16 +154,19 @@ class Hypervisor:
             stream = self._connection.newStream(0)
             try:
                 kind = domain.screenshot(stream, 0, 0)
-                pieces = []
+                picture = bytearray()
                 while piece := stream.recv(_STREAM_BYTES):
-                    pieces.append(piece)
+                    picture += piece
+                    if len(picture) > SCREENSHOT_BYTES:
+                        raise HypervisorError("screenshot", f"more than {SCREENSHOT_BYTES} bytes")
                 stream.finish()
-            except libvirt.libvirtError:
-                stream.abort()
+            except (libvirt.libvirtError, HypervisorError):
+                with contextlib.suppress(libvirt.libvirtError):
+                    stream.abort()
                 raise
-            return kind, b"".join(pieces)
+            return kind, bytes(picture)
 
-        return await self._on(name, "screenshot", take)
+        return await self._on(name, "screenshot", take, LONG_CALL_SECONDS)
 
     async def guest_info(self, name: str) -> dict[str, Any]:
         """What the guest agent says of system, host name, time zone, users and file systems."""
@@ -227,36 +204,37 @@ class Hypervisor:
     async def domain_capabilities(self, kind: str) -> str:
         """What domains of `kind` (``kvm``, ``qemu``) can have; libvirt probes QEMU for it."""
         arguments = (None, "x86_64", "q35", kind, 0)
-        return str(await self._call("capabilities", self._connection.getDomainCapabilities, *arguments))
+        ask = self._connection.getDomainCapabilities
+        return str(await self._call("capabilities", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def host_capabilities(self) -> str:
         """What libvirt knows of the node itself."""
-        return str(await self._call("host capabilities", self._connection.getCapabilities))
+        ask = self._connection.getCapabilities
+        return str(await self._call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
 
     async def expanded_cpu(self, kind: str, cpu: str) -> str:
         """The ``<cpu>`` element `cpu` with every feature that its model implies."""
         flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
         arguments = (None, "x86_64", "q35", kind, [cpu], flags)
-        return str(await self._call("baseline", self._connection.baselineHypervisorCPU, *arguments))
+        ask = self._connection.baselineHypervisorCPU
+        return str(await self._call("baseline", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def close(self) -> None:
         """Hang up; the daemon and its guest go on."""
         if not self.is_open:
-            return
+            await self._relay.close()
         self.is_open = False
-        await asyncio.to_thread(self._hang_up)
-        for threads in (self._threads, self._agent_thread):
-            threads.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(DaemonSilent):
+            await call_daemon("close", self._hang_up, seconds=CLOSE_SECONDS)
+        await self._relay.close()
 
     def _hang_up(self) -> None:
-        try:
-            self._connection.unregisterCloseCallback()
-            for callback in self._callbacks:
-                self._connection.domainEventDeregisterAny(callback)
-            self._connection.close()
-        except libvirt.libvirtError:
-            # The daemon ended first; there is nothing left to hang up.
-            self._callbacks.clear()
+        steps: list[Callable[[], object]] = [self._connection.unregisterCloseCallback]
+        steps += [partial(self._connection.domainEventDeregisterAny, each) for each in self._callbacks]
+        for step in (*steps, self._connection.close):
+            # Where the daemon has ended or was given up, there is nothing to undo on its side.
+            with contextlib.suppress(libvirt.libvirtError):
+                step()
 
     async def _lookup(self, name: str) -> libvirt.virDomain | None:
         try:
@@ -266,13 +244,19 @@ class Hypervisor:
                 return None
             raise
 
-    async def _on(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
+    async def _on(
+        self,
+        name: str,
+        operation: str,
+        call: Callable[[libvirt.virDomain], _Result],
+        seconds: float | None = None,
+    ) -> _Result:
         domain = await self._call("lookup", self._connection.lookupByName, name)
-        return await self._call(operation, call, domain)
+        return await self._call(operation, call, domain, seconds=seconds)
 
     async def _end(self, name: str, operation: str, call: Callable[[libvirt.virDomain], object]) -> None:
         try:
-            await self._on(name, operation, call)
+            await self._on(name, operation, call, LONG_CALL_SECONDS)
         except HypervisorError as error:
             # The guest was faster.
             if error.code not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
@@ -286,33 +270,52 @@ class Hypervisor:
             domain.agentSetResponseTimeout(_AGENT_SECONDS)
             return call(domain)
 
-        return await _call(self._agent_thread, operation, ask)
+        return await self._call(operation, ask, slots=self._agent_slot)
 
-    async def _call(self, operation: str, function: Callable[..., _Result], *arguments: object) -> _Result:
-        return await _call(self._threads, operation, function, *arguments)
+    async def _call(
+        self,
+        operation: str,
+        function: Callable[..., _Result],
+        *arguments: object,
+        seconds: float | None = None,
+        slots: asyncio.Semaphore | None = None,
+    ) -> _Result:
+        async with slots or self._slots:
+            if not self.is_open:
+                raise HypervisorError(operation, "the connection is closed")
+            try:
+                return await call_daemon(operation, function, *arguments, seconds=seconds)
+            except DaemonSilent:
+                self.give_up()
+                raise
 
-    def _lifecycle(self, *_: object) -> None:
-        self._on_change()
+    def give_up(self) -> None:
+        """Nothing more is expected of this connection; the calls that wait on it fail."""
+        self._relay.cut()
+        self._has_ended()
 
-    def _agent(self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object) -> None:
+    def _on_lifecycle(self, *_: object) -> None:
+        """In libvirt's thread, like all that it calls."""
+        if not self._events.exceeded():
+            self._in_loop(self._on_change)
+        else:
+            self._in_loop(self.give_up)
+
+    def _on_agent(
+        self, _connection: object, _domain: object, state: int, _reason: int, _opaque: object
+    ) -> None:
         self.agent_connected = state == libvirt.VIR_CONNECT_DOMAIN_EVENT_AGENT_LIFECYCLE_STATE_CONNECTED
-        self._on_change()
+        self._on_lifecycle()
 
-    def _closed(self, *_: object) -> None:
-        self.is_open = False
-        self._on_change()
+    def _on_close(self, *_: object) -> None:
+        self._in_loop(self._has_ended)
 
+    def _has_ended(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._on_change()
 
-async def _call(
-    threads: ThreadPoolExecutor | None,
-    operation: str,
-    function: Callable[..., _Result],
-    *arguments: object,
-) -> _Result:
-    try:
-        return await asyncio.get_running_loop().run_in_executor(threads, function, *arguments)
-    except libvirt.libvirtError as error:
-        raise HypervisorError(operation, error) from error
-    except RuntimeError as error:
-        # The connection, and its threads with it, were closed meanwhile.
-        raise HypervisorError(operation, libvirt.libvirtError(str(error))) from error
+    def _in_loop(self, callback: Callable[[], None]) -> None:
+        # A loop that is closed has nobody who could want to know.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback)

@@ -1,19 +1,33 @@
-"""virt-handler's end of a launcher's control socket."""
+"""virt-handler's end of a launcher's control socket. The launcher may be anybody: all it says is bounded."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kubecore.json import JsonObject, get_str
+from virtplane.compute.handler.process import ForeignProcess, Process, peer_process
+from virtplane.compute.handler.rate import RateLimit
 from virtplane.compute.handler.sockets import reachable
 
-_ANSWER_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
+LINE_BYTES = 65536
+"""The longest message; launchers' own are shorter than 200 bytes."""
+
+UNASKED = (100, 10.0)
+"""So many messages that answer nothing, in so many seconds, are borne."""
+
+_ENDING_SECONDS = 2.0
+"""A process that ends closes its sockets a moment before it counts as ended."""
+
+_QUOTED = 200
+"""Characters of a launcher's own words that are repeated to others."""
 
 
 class LauncherNotReady(Exception):
@@ -24,91 +38,169 @@ class LauncherGone(Exception):
     """The launcher has ended; its guest went with it."""
 
 
+class LauncherBroken(Exception):
+    """The launcher does not answer, or not as it must. Its guest may run on."""
+
+
 class LauncherLink:
-    """One open line to a launcher: `on_event` gets its events, `on_end` is called when the line breaks."""
+    """One open line to a launcher.
+
+    `on_event` gets its events, `on_end` is called once when the line is of no use any more: with True when
+    the launcher's process has ended, with False when it lives on.
+    """
 
     def __init__(
-        self, on_event: Callable[[dict[str, Any]], None], on_end: Callable[[], None], *, pid: int
+        self, process: Process, on_event: Callable[[JsonObject], None], on_end: Callable[[bool], None]
     ) -> None:
-        self.pid = pid
-        """The launcher's process as this PID namespace sees it: the door to its mounts and network."""
+        self.process = process
+        """The launcher: the door to its mounts and network."""
+        self.broken = ""
+        """Why the line is of no use though the launcher lives, or the empty string."""
         self._on_event = on_event
         self._on_end = on_end
-        self._answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._lock = asyncio.Lock()
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
+        self._unasked = RateLimit(*UNASKED)
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._ended = asyncio.Event()
 
     @property
     def alive(self) -> bool:
-        """True until the line breaks."""
+        """True until the line breaks or the launcher ends."""
         return self._reading is not None and not self._reading.done()
 
-    @property
-    def root(self) -> Path:
-        """The launcher's file system."""
-        return Path(f"/proc/{self.pid}/root")
+    async def request(self, command: str, **arguments: Any) -> JsonObject:
+        """Send a command and return the answer.
 
-    async def request(self, command: str, **arguments: Any) -> dict[str, Any]:
-        """Send a command and return the answer. Raises LauncherGone, ValueError for a refused command."""
-        async with self._lock:
-            if self._writer is None or not self.alive:
-                raise LauncherGone(command)
-            self._writer.write(json.dumps({"command": command, **arguments}).encode() + b"\n")
-            try:
+        Raises LauncherGone, LauncherBroken, and ValueError for a command that the launcher refused.
+        """
+        if self._writer is None or not self.alive:
+            raise self._failure(command)
+        number = next(self._ids)
+        answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                text = json.dumps({"id": number, "command": command, **arguments})
+                self._writer.write(text.encode() + b"\n")
                 await self._writer.drain()
-                answer = await asyncio.wait_for(self._answers.get(), _ANSWER_SECONDS)
-            except (TimeoutError, ConnectionError) as error:
-                raise LauncherGone(f"no answer to {command}") from error
-        if "closed" in answer:
-            raise LauncherGone(command)
-        if "error" in answer:
-            raise ValueError(f"the launcher refused {command}: {answer['error']}")
-        return answer
+                message = await answer
+        except TimeoutError as error:
+            self._break(f"it did not answer {command!r} within {ANSWER_SECONDS:g} s")
+            raise self._failure(command) from error
+        except ConnectionError as error:
+            raise self._failure(command) from error
+        finally:
+            self._waiting.pop(number, None)
+        if "error" in message:
+            raise ValueError(f"the launcher refused {command!r}: {str(message['error'])[:_QUOTED]}")
+        return message
 
     async def close(self) -> None:
         """Hang up; the launcher goes on."""
         if self._reading is not None:
             self._reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reading
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._let_go()
+        self.process.close()
+
+    def start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Begin to listen."""
+        self._writer = writer
+        asyncio.get_running_loop().add_reader(self.process.ended, self._ended.set)
+        self._reading = asyncio.create_task(self._listen(reader), name=f"launcher-{self.process.pid}")
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Until the process has ended or the line is of no use."""
+        reading = asyncio.create_task(self._read(reader), name=f"launcher-{self.process.pid}-lines")
+        ending = asyncio.create_task(self._ended.wait(), name=f"launcher-{self.process.pid}-end")
+        try:
+            await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ENDING_SECONDS):
+                    await ending
+        finally:
+            for task in (reading, ending):
+                task.cancel()
+            await asyncio.gather(reading, ending, return_exceptions=True)
+            self._let_go()
+        self._on_end(self._ended.is_set())
+
+    def _let_go(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.process.ended)
         if self._writer is not None:
             self._writer.close()
-
-    def _start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        self._reading = asyncio.create_task(self._read(reader), name=f"launcher-{self.pid}")
+            self._writer = None
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(ConnectionResetError("the line was closed"))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             while line := await reader.readline():
-                message = json.loads(line)
-                if "event" in message:
-                    self._on_event(message)
-                else:
-                    self._answers.put_nowait(message)
-        self._answers.put_nowait({"closed": True})
+                self._take(line)
+            self.broken = self.broken or "it closed its control socket"
+        except ConnectionError as error:
+            self.broken = self.broken or f"its control socket failed: {error}"
+        except (ValueError, RecursionError) as error:
+            # readline raises ValueError for a line of more than LINE_BYTES.
+            self.broken = self.broken or f"it does not keep to the protocol: {str(error)[:_QUOTED]}"
+
+    def _take(self, line: bytes) -> None:
+        message = json.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a message that is no object")
+        number = message.get("id")
+        answer = self._waiting.get(number) if isinstance(number, int) else None
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+            return
+        if self._unasked.exceeded():
+            raise ValueError(f"more than {UNASKED[0]} messages in {UNASKED[1]:g} s that nobody asked for")
+        if get_str(message, "event"):
+            self._on_event(message)
+
+    def _break(self, why: str) -> None:
+        self.broken = self.broken or why
         if self._writer is not None:
-            self._writer.close()
-        self._on_end()
+            self._writer.transport.abort()
+
+    def _failure(self, command: str) -> LauncherGone | LauncherBroken:
+        if self.process.is_alive:
+            return LauncherBroken(f"launcher {self.process.pid}: {self.broken or 'the line is closed'}")
+        return LauncherGone(f"launcher {self.process.pid} ended before it answered {command!r}")
 
 
 async def connect(
-    path: Path, on_event: Callable[[dict[str, Any]], None], on_end: Callable[[], None]
+    path: Path,
+    on_event: Callable[[JsonObject], None],
+    on_end: Callable[[bool], None],
+    *,
+    pod_uid: str = "",
 ) -> LauncherLink:
-    """Open the line to the launcher behind `path`.
+    """Open the line to the launcher behind `path`, a process of the pod `pod_uid` (see ``peer_process``).
 
-    Raises LauncherNotReady while there is no socket, LauncherGone when nobody listens on it any more.
+    Raises LauncherNotReady while there is no socket, LauncherGone when nobody listens on it any more, and
+    LauncherBroken when somebody else does, or when it takes no more connections.
     """
-    try:
-        with reachable(path) as address:
-            reader, writer = await asyncio.open_unix_connection(address)
-    except FileNotFoundError as error:
-        raise LauncherNotReady(str(path)) from error
-    except ConnectionRefusedError as error:
-        raise LauncherGone(str(path)) from error
-    peer: socket.socket = writer.get_extra_info("socket")
-    pid, _, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    link = LauncherLink(on_event, on_end, pid=pid)
-    link._start(reader, writer)
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    with contextlib.ExitStack() as on_failure:
+        on_failure.callback(peer.close)
+        try:
+            with reachable(path) as address:
+                # Connecting to a local socket never waits: where it would, it fails.
+                peer.connect(address)
+            process = peer_process(peer, pod_uid)
+        except FileNotFoundError as error:
+            raise LauncherNotReady(str(path)) from error
+        except (ConnectionRefusedError, ProcessLookupError) as error:
+            raise LauncherGone(str(path)) from error
+        except (ForeignProcess, OSError) as error:
+            raise LauncherBroken(str(error)) from error
+        on_failure.callback(process.close)
+        reader, writer = await asyncio.open_unix_connection(sock=peer, limit=LINE_BYTES)
+        link = LauncherLink(process, on_event, on_end)
+        link.start(reader, writer)
+        on_failure.pop_all()
     return link

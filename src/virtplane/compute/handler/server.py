@@ -16,7 +16,8 @@ from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler import guestagent, streams
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.decisions import has_acpi
-from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.sessions import Sessions
 from virtplane.compute.handler.settings import HandlerSettings

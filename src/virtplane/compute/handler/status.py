@@ -10,7 +10,7 @@ from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import Migratability, migratability
-from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.libvirtcalls import DomainState
 
 CREDENTIALS = "AccessCredentialsSynchronized"
 _PAUSE_REASONS = {
@@ -36,6 +36,8 @@ class Report:
 
     phase: str
     domain: DomainState | None
+    domain_known: bool
+    """False where libvirt cannot be reached: what depends on the domain stays as it was reported."""
     facts: GuestFacts
     emulation: bool
     macs: dict[str, str]
@@ -58,7 +60,7 @@ def render(vmi: JsonObject, report: Report) -> JsonObject:
         stamps.append({"phase": report.phase, "phaseTransitionTimestamp": report.now})
     conditions: list[JsonObject] = status.setdefault("conditions", [])
     _conditions(vmi, report, conditions)
-    if report.domain is not None and report.domain.is_active:
+    if report.domain_known and report.domain is not None and report.domain.is_active:
         _running(vmi, report, status)
     return status
 
@@ -69,6 +71,8 @@ def _conditions(vmi: JsonObject, report: Report, conditions: list[JsonObject]) -
         _set(conditions, "Synchronized", "False", reason, message, report.now)
     else:
         _remove(conditions, "Synchronized")
+    if not report.domain_known:
+        return
     active = report.domain is not None and report.domain.is_active
     if not active:
         _remove(conditions, "AgentConnected")

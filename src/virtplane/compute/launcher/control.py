@@ -1,8 +1,12 @@
 """The control socket: virt-handler's line to one launcher.
 
-Newline-separated JSON objects. Requests carry ``command`` (and whatever it needs) and are answered with
-``{"done": command}`` or ``{"error": …}``; events carry ``event``. Losing the connection says nothing about
-the guest: virt-handler may come back at any time. That the launcher is gone shows at once as end of file.
+Newline-separated JSON objects. Requests carry an ``id``, ``command`` and whatever that needs, and are
+answered with ``{"id": id, "done": command}`` or ``{"id": id, "error": …}``; events carry ``event``. Losing
+the connection says nothing about the guest: virt-handler may come back at any time. That the launcher is
+gone shows at once as end of file.
+
+Whoever speaks to the launcher may be confused or stopped: lines, connections and what waits to be read are
+bounded, and nothing here waits for anybody.
 """
 
 from __future__ import annotations
@@ -19,7 +23,27 @@ if TYPE_CHECKING:
 
     from virtplane.compute.launcher.settings import Settings
 
-_LIMIT = 1 << 20
+LINE_BYTES = 1 << 20
+"""The longest request."""
+
+UNREAD_BYTES = 1 << 18
+"""A connection on which more than this waits to be read is closed."""
+
+CONNECTIONS = 8
+_QUOTED = 500
+_FAILURES = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+"""What comes of a request that makes no sense."""
+
+_CHUNK = 65536
+
+
+class _Connection:
+    """One connection: what came of an incomplete line, and what could not be sent yet."""
+
+    def __init__(self, peer: socket.socket) -> None:
+        self.socket = peer
+        self.received = b""
+        self.unsent = b""
 
 
 class ControlServer:
@@ -38,14 +62,14 @@ class ControlServer:
         self._selector = selector
         self._handle = handle
         self._left_alone = left_alone
-        self._buffers: dict[socket.socket, bytes] = {}
+        self._connections: list[_Connection] = []
         self._settings = settings
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
     @property
     def connected(self) -> bool:
         """True while somebody listens to events."""
-        return bool(self._buffers)
+        return bool(self._connections)
 
     def open(self) -> None:
         """Listen; the socket gets its final name only now that requests can be served."""
@@ -61,45 +85,73 @@ class ControlServer:
 
     def send(self, event: dict[str, Any]) -> None:
         """Tell everybody who is connected."""
-        for connection in list(self._buffers):
+        for connection in list(self._connections):
             self._write(connection, event)
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        connection.settimeout(5)
-        self._buffers[connection] = b""
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(connection))
-
-    def _read(self, connection: socket.socket) -> None:
         try:
-            data = connection.recv(65536)
+            peer, _ = self._listener.accept()
+        except OSError:
+            return  # whoever it was has gone again
+        if len(self._connections) >= CONNECTIONS:
+            # The oldest goes: virt-handler, which always comes last after its restart, must get through.
+            self._drop(self._connections[0])
+        peer.setblocking(False)
+        connection = _Connection(peer)
+        self._connections.append(connection)
+        self._selector.register(peer, selectors.EVENT_READ, lambda: self._serve(connection))
+
+    def _serve(self, connection: _Connection) -> None:
+        """It can be read from or written to."""
+        self._flush(connection)
+        try:
+            data = connection.socket.recv(_CHUNK)
+        except BlockingIOError:
+            return
         except OSError:
             data = b""
-        if not data or len(self._buffers[connection]) > _LIMIT:
+        *lines, connection.received = (connection.received + data).split(b"\n")
+        if not data or len(connection.received) > LINE_BYTES:
             self._drop(connection)
             return
-        *lines, rest = (self._buffers[connection] + data).split(b"\n")
-        self._buffers[connection] = rest
         for line in lines:
-            self._serve(connection, line)
+            if connection in self._connections:
+                self._write(connection, self._answer(line))
 
-    def _serve(self, connection: socket.socket, line: bytes) -> None:
+    def _answer(self, line: bytes) -> dict[str, Any]:
+        number = None
         try:
             request = json.loads(line)
-            answer = self._handle(request)
-        except (ValueError, KeyError, TypeError, OSError) as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        self._write(connection, answer)
+            number = request.get("id") if isinstance(request, dict) else None
+            return {"id": number, **self._handle(request)}
+        except _FAILURES as error:
+            return {"id": number, "error": f"{type(error).__name__}: {error}"[:_QUOTED]}
 
-    def _write(self, connection: socket.socket, message: dict[str, Any]) -> None:
+    def _write(self, connection: _Connection, message: dict[str, Any]) -> None:
+        connection.unsent += json.dumps(message).encode() + b"\n"
+        self._flush(connection)
+
+    def _flush(self, connection: _Connection) -> None:
         try:
-            connection.sendall(json.dumps(message).encode() + b"\n")
+            sent = connection.socket.send(connection.unsent) if connection.unsent else 0
+        except BlockingIOError:
+            sent = 0
         except OSError:
             self._drop(connection)
+            return
+        connection.unsent = connection.unsent[sent:]
+        if len(connection.unsent) > UNREAD_BYTES:
+            self._drop(connection)
+        elif connection in self._connections:
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+            key = self._selector.get_key(connection.socket)
+            if key.events != events:
+                self._selector.modify(connection.socket, events, key.data)
 
-    def _drop(self, connection: socket.socket) -> None:
-        if self._buffers.pop(connection, None) is not None:
-            self._selector.unregister(connection)
-            connection.close()
-            if not self._buffers:
+    def _drop(self, connection: _Connection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._selector.unregister(connection.socket)
+            connection.socket.close()
+            if not self._connections:
                 self._left_alone()

@@ -51,6 +51,11 @@ class LibvirtDaemon:
         """The daemon's process, or None when it does not run."""
         return self._pid
 
+    @property
+    def was_started(self) -> bool:
+        """Whether it runs or did once: a guest may be there even while it is started again."""
+        return self._socket is not None
+
     def configure(self) -> None:
         """Write the configuration; called once."""
         folder = f"{self._settings.home_directory}/libvirt"

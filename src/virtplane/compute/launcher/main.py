@@ -81,7 +81,12 @@ class Launcher:
             self._exit_code = int(request["code"])
         elif command != "ping":
             raise ValueError(f"unknown command {command!r}")
-        return {"done": command, "libvirt": self._libvirt.pid, "terminating": self._kill_at is not None}
+        return {
+            "done": command,
+            "started": self._libvirt.was_started,
+            "libvirt": self._libvirt.pid,
+            "terminating": self._kill_at is not None,
+        }
 
     def _serve_lease(self, interface: str, lease: dict[str, Any]) -> None:
         previous = self._leases.get(interface)

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from lxml import etree
 
-from virtplane.compute.handler.hypervisor import Hypervisor, HypervisorError
-from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherNotReady, connect
+from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
 from virtplane.compute.handler.settings import QEMU_USER
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _PROGRAMS = ("qemu-system-x86_64", "virtqemud", "libvirtd")
 _START_SECONDS = 10.0
+_END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
@@ -79,7 +81,7 @@ async def warm(folder: Path, *, kvm: bool) -> None:
         try:
             answers = await _probe(Path(work), kind)
             await asyncio.to_thread(_keep, Path(work), answers, target, facts)
-        except (HypervisorError, LauncherGone, LauncherNotReady, OSError) as error:
+        except (HypervisorError, LauncherBroken, LauncherGone, LauncherNotReady, OSError) as error:
             logger.warning("QEMU's capabilities could not be prepared", extra={"err": str(error)})
 
 
@@ -126,7 +128,10 @@ async def _probe(work: Path, kind: str) -> dict[str, str]:
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
     process = await asyncio.create_subprocess_exec(*command)
     try:
-        return await _ask(work, kind)
+        answers = await _ask(work, kind)
+        async with asyncio.timeout(_END_SECONDS):
+            await process.wait()
+        return answers
     finally:
         if process.returncode is None:
             process.kill()
@@ -148,20 +153,21 @@ async def _ask(work: Path, kind: str) -> dict[str, str]:
     deadline = loop.time() + _START_SECONDS
     while True:
         try:
-            link = await connect(work / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+            link = await connect(work / "share/sockets/launcher-sock", lambda _: None, lambda _: None)
             break
         except LauncherNotReady:
             # A file's appearance in a folder that does not exist yet has no event worth its price.
             if loop.time() > deadline:
                 raise
             await asyncio.sleep(_POLL_SECONDS)
-    answer = await link.request("start")
+    await link.request("start")
     hypervisor = await Hypervisor.open(work / "run/libvirt/libvirt-sock", lambda: None)
     try:
         return await _answers(hypervisor, kind)
     finally:
         await hypervisor.close()
-        os.kill(int(answer["libvirt"]), 15)
+        # With it, libvirt's daemon ends.
+        await link.request("exit", code=0)
         await link.close()
 
 

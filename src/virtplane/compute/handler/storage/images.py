@@ -73,7 +73,7 @@ def find_container_disk(root: Root, folder: str, path: str) -> str:
     """
     with (
         root.opened(folder, os.O_PATH | os.O_DIRECTORY) as descriptor,
-        Root(f"/proc/self/fd/{descriptor}", beneath=True) as image,
+        Root(descriptor, beneath=True) as image,
     ):
         return f"{folder}/{only_disk(image, path.strip('/'))}"
 

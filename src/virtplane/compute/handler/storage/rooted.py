@@ -36,14 +36,16 @@ class _How(ctypes.Structure):
 
 
 class Root:
-    """A folder, open until ``close``. Paths are relative to it, with or without a slash in front.
+    """A folder, by its path or a descriptor of it, open until ``close``.
+
+    Paths are relative to it, with or without a slash in front.
 
     With `beneath`, links that lead out of the folder are refused (OSError, EXDEV) rather than followed
     inside it. All methods raise OSError.
     """
 
-    def __init__(self, path: Path | str, *, beneath: bool = False) -> None:
-        self._descriptor = os.open(path, _FOLDER)
+    def __init__(self, path: Path | str | int, *, beneath: bool = False) -> None:
+        self._descriptor = os.dup(path) if isinstance(path, int) else os.open(path, _FOLDER)
         self._resolve = _NO_MAGIC_LINKS | (_BENEATH if beneath else _IN_ROOT)
 
     def __enter__(self) -> Root:

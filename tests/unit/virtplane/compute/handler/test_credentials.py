@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,7 +58,7 @@ class Agent:
 
 
 async def keep(keeper: CredentialKeeper, vmi: dict[str, Any], launcher: Path, agent: Agent) -> None:
-    await keeper.keep(vmi, launcher, cast(Hypervisor, agent), "ns_vm")
+    await keeper.keep(vmi, partial(Root, launcher), cast(Hypervisor, agent), "ns_vm")
 
 
 def test_keys_of_all_credentials_of_a_user_are_joined(tmp_path: Path) -> None:

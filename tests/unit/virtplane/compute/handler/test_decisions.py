@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from virtplane.compute.handler import decisions
 from virtplane.compute.handler.decisions import Action, Observation
-from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.libvirtcalls import DomainState
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

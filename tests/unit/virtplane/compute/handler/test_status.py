@@ -9,7 +9,7 @@ import pytest
 from kubecore.json import JsonObject
 from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, judge
 from virtplane.compute.handler import status
-from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.status import GuestFacts, Report
 
 VMI: dict[str, Any] = {
@@ -39,6 +39,7 @@ def report(**changes: Any) -> Report:
     values: dict[str, Any] = {
         "phase": "Running",
         "domain": DomainState("Running"),
+        "domain_known": True,
         "facts": GuestFacts(),
         "emulation": True,
         "macs": {"default": "02:00:00:00:00:01"},

@@ -14,6 +14,7 @@ from lxml import etree
 
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
+from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
@@ -51,7 +52,7 @@ def prepare(pod: Path, volume: dict[str, Any]) -> tuple[dict[str, Any], DomainCo
         "spec": {"domain": {"devices": {"disks": disks}}, "volumes": [{"name": "data", **volume}]},
     }
     with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
-        sources = VolumePreparer(vmi, root, scratch, pod / "empty").prepare()
+        sources = VolumePreparer(vmi, root, scratch, PodPaths("", pod)).prepare()
     return vmi, DomainContext(emulation=True, disks=sources)
 
 

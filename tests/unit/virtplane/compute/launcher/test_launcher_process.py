@@ -12,6 +12,11 @@ import pytest
 
 from virtplane.compute.handler.launcher import LauncherGone, LauncherNotReady, connect
 
+
+def ignore(_: object) -> None:
+    """Nothing is expected."""
+
+
 SOURCES = Path(__file__).parents[5] / "src"
 
 
@@ -38,8 +43,8 @@ async def process(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 async def test_socket_appears_and_names_the_process(
     process: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
-    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
-    assert link.pid == process.pid
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, ignore)
+    assert link.process.pid == process.pid
     assert (await link.request("ping"))["libvirt"] is None
     await link.close()
 
@@ -48,7 +53,7 @@ async def test_exit_command_ends_the_launcher_with_the_code(
     process: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     ended = asyncio.Event()
-    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, ended.set)
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, lambda _: ended.set())
     await link.request("exit", code=3)
     assert await asyncio.wait_for(process.wait(), 2) == 3
     await asyncio.wait_for(ended.wait(), 2)
@@ -58,18 +63,18 @@ async def test_killed_launcher_is_noticed_at_once(
     process: asyncio.subprocess.Process, tmp_path: Path
 ) -> None:
     ended = asyncio.Event()
-    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, ended.set)
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, lambda _: ended.set())
     process.send_signal(signal.SIGKILL)
     await asyncio.wait_for(ended.wait(), 1)
     with pytest.raises(LauncherGone):
         await link.request("ping")
     await process.wait()  # the kernel closes connections first, the listening socket after them
     with pytest.raises(LauncherGone):
-        await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+        await connect(tmp_path / "share/sockets/launcher-sock", ignore, ignore)
 
 
 async def test_unknown_command_is_refused(process: asyncio.subprocess.Process, tmp_path: Path) -> None:
-    link = await connect(tmp_path / "share/sockets/launcher-sock", lambda _: None, lambda: None)
+    link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, ignore)
     with pytest.raises(ValueError, match="unknown command"):
         await link.request("dance")
     await link.close()
@@ -82,7 +87,7 @@ async def test_termination_without_guest_ends_at_once(process: asyncio.subproces
 
 async def test_missing_socket_means_not_ready(tmp_path: Path) -> None:
     with pytest.raises(LauncherNotReady):
-        await connect(tmp_path / "launcher-sock", lambda _: None, lambda: None)
+        await connect(tmp_path / "launcher-sock", ignore, ignore)
 
 
 async def test_launcher_needs_only_the_standard_library() -> None:

@@ -62,7 +62,11 @@ class Namespace:
         subprocess.run(entered, input=batch, text=True, check=True)
 
     async def inside(self, function: Callable[[], _Result]) -> _Result:
-        return await run_in_network_namespace(self.pid, function)
+        namespace = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY)
+        try:
+            return await run_in_network_namespace(namespace, function)
+        finally:
+            os.close(namespace)
 
 
 @contextmanager

@@ -19,11 +19,11 @@ from virtplane.compute.handler.node import capabilities
 _SCRIPT = """
 import asyncio, json, sys, time
 from pathlib import Path
-from virtplane.compute.handler import hypervisor
+from virtplane.compute.handler import libvirtcalls
 from virtplane.compute.handler.node import capabilities
 
 async def main(folder, kvm):
-    hypervisor.use_event_loop()
+    libvirtcalls.start_events()
     await capabilities.warm(folder, kvm=kvm)
     start = time.monotonic()
     await capabilities.warm(folder, kvm=kvm)

@@ -1,0 +1,163 @@
+"""The lines to one launcher and to its libvirt, opened in the background and again when they break.
+
+Whoever asks for the state of a guest never waits for its launcher: one that does not answer costs nobody but
+its own guest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from kubecore.json import JsonObject
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.launcher import (
+    LauncherBroken,
+    LauncherGone,
+    LauncherLink,
+    LauncherNotReady,
+    connect,
+)
+from virtplane.compute.handler.libvirtcalls import HypervisorError
+from virtplane.compute.handler.settings import PodPaths
+
+logger = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 0.01
+_LOOKS = 500
+"""Looking for a socket costs microseconds; one that takes longer is looked for with every reconcile."""
+
+_LASTING_SECONDS = 10.0
+"""Trouble that is over by then (a daemon that is started again) is nobody's business."""
+
+_ADVICE = "if this lasts, look at the pod's log; deleting the pod ends the guest"
+
+
+class Connections:
+    """`on_change` is called whenever one of the lines opens, breaks or brings an event."""
+
+    def __init__(self, name: str, paths: PodPaths, on_change: Callable[[], None]) -> None:
+        self.link: LauncherLink | None = None
+        self.hypervisor: Hypervisor | None = None
+        self.has_daemon: bool | None = None
+        """Whether the launcher has ever started libvirt's daemon; None while that is not known."""
+        self.gone = False
+        """True once the launcher has ended."""
+        self.terminating = False
+        """True once the launcher was told to end."""
+        self._name = name
+        self._paths = paths
+        self._on_change = on_change
+        self._trouble = ""
+        self._trouble_since = 0.0
+        self._opening: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def is_ready(self) -> bool:
+        """True while the launcher can be spoken to."""
+        return not self.gone and self.link is not None and self.link.alive
+
+    @property
+    def lasting_trouble(self) -> str:
+        """Why launcher or libvirt have not been reachable for a while, or the empty string."""
+        lasts = asyncio.get_running_loop().time() - self._trouble_since >= _LASTING_SECONDS
+        return self._trouble if lasts else ""
+
+    def keep(self) -> None:
+        """Begin to open what is not open. Never waits."""
+        is_opening = self._opening is not None and not self._opening.done()
+        if self.gone or is_opening or (self.is_ready and (self.has_daemon is False or self._is_connected)):
+            return
+        self._opening = asyncio.create_task(self._open(), name=f"connect-{self._name}")
+
+    async def open_hypervisor(self) -> Hypervisor:
+        """The connection to libvirt, which the launcher has started. Raises HypervisorError."""
+        async with self._lock:
+            if self.hypervisor is not None and not self.hypervisor.is_open:
+                closed, self.hypervisor = self.hypervisor, None
+                await closed.close()
+            if self.hypervisor is None:
+                self.hypervisor = await Hypervisor.open(self._paths.libvirt_socket, self._on_change)
+            return self.hypervisor
+
+    async def close(self) -> None:
+        """Hang up everywhere; nothing that runs is touched."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        if self.hypervisor is not None:
+            hypervisor, self.hypervisor = self.hypervisor, None
+            await hypervisor.close()
+        if self.link is not None:
+            link, self.link = self.link, None
+            await link.close()
+
+    def complain(self, trouble: str) -> None:
+        """Remember why something cannot be reached (the empty string: it can), and log what is new."""
+        if trouble == self._trouble:
+            return
+        if trouble:
+            extra = {"vmi": self._name, "pod": self._paths.pod_uid, "err": trouble, "advice": _ADVICE}
+            logger.warning("A guest's launcher or libvirt cannot be reached; trying again", extra=extra)
+            if not self._trouble:
+                self._trouble_since = asyncio.get_running_loop().time()
+        else:
+            logger.info("A guest's launcher and libvirt can be reached again", extra={"vmi": self._name})
+        self._trouble = trouble
+
+    @property
+    def _is_connected(self) -> bool:
+        return self.hypervisor is not None and self.hypervisor.is_open
+
+    async def _open(self) -> None:
+        try:
+            await self._until_launcher_listens()
+            link = await self._open_link()
+            if not self._is_connected:
+                answer = await link.request("ping")
+                self.terminating = self.terminating or answer.get("terminating") is True
+                self.has_daemon = answer.get("started") is True
+                if self.has_daemon:
+                    await self.open_hypervisor()
+            self.complain("")
+        except LauncherNotReady:
+            # The folder disappears with the pod; then nobody will ever be ready here.
+            self.gone = not self._paths.root.exists()
+        except LauncherGone:
+            self.gone = True
+        except (LauncherBroken, HypervisorError, ValueError) as error:
+            self.complain(str(error))
+        self._on_change()
+
+    async def _until_launcher_listens(self) -> None:
+        """Until the control socket is there, for which there is no event; not for ever."""
+        for _ in range(_LOOKS):
+            if self._paths.control_socket.exists() or not self._paths.root.exists():
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _open_link(self) -> LauncherLink:
+        if self.link is not None and not self.link.alive:
+            broken, self.link = self.link, None
+            await broken.close()
+        if self.link is None:
+            self.link = await connect(
+                self._paths.control_socket,
+                self._launcher_event,
+                self._launcher_ended,
+                pod_uid=self._paths.pod_uid,
+            )
+        return self.link
+
+    def _launcher_event(self, event: JsonObject) -> None:
+        self.terminating = self.terminating or event.get("event") == "terminating"
+        self._on_change()
+
+    def _launcher_ended(self, process_ended: bool) -> None:
+        if process_ended:
+            self.gone = True
+        elif self.link is not None:
+            self.complain(f"launcher {self.link.process.pid}: {self.link.broken}")
+        self._on_change()

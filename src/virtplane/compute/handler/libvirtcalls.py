@@ -1,0 +1,129 @@
+"""Calls of libvirt: their deadlines, their failures, and what its numbers mean."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeVar
+
+import libvirt
+
+from virtplane.compute.handler.threads import in_thread
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+CALL_SECONDS = 15.0
+LONG_CALL_SECONDS = 90.0
+"""For calls that start or end a process: QEMU under emulation on a busy node takes its time."""
+
+_QUOTED = 300
+"""Characters of libvirt's own words that are repeated to others."""
+
+_STATES = {
+    libvirt.VIR_DOMAIN_NOSTATE: "NoState",
+    libvirt.VIR_DOMAIN_RUNNING: "Running",
+    libvirt.VIR_DOMAIN_BLOCKED: "Blocked",
+    libvirt.VIR_DOMAIN_PAUSED: "Paused",
+    libvirt.VIR_DOMAIN_SHUTDOWN: "ShuttingDown",
+    libvirt.VIR_DOMAIN_SHUTOFF: "Shutoff",
+    libvirt.VIR_DOMAIN_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_PMSUSPENDED: "PMSuspended",
+}
+_SHUTOFF_REASONS = {
+    libvirt.VIR_DOMAIN_SHUTOFF_SHUTDOWN: "Shutdown",
+    libvirt.VIR_DOMAIN_SHUTOFF_DESTROYED: "Destroyed",
+    libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED: "Migrated",
+    libvirt.VIR_DOMAIN_SHUTOFF_SAVED: "Saved",
+    # A guest whose process was killed from outside ends as "failed".
+    libvirt.VIR_DOMAIN_SHUTOFF_FAILED: "Failed",
+    libvirt.VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT: "FromSnapshot",
+}
+_PAUSED_REASONS = {
+    libvirt.VIR_DOMAIN_PAUSED_USER: "Paused",
+    libvirt.VIR_DOMAIN_PAUSED_MIGRATION: "Migration",
+    libvirt.VIR_DOMAIN_PAUSED_IOERROR: "IOError",
+    libvirt.VIR_DOMAIN_PAUSED_STARTING_UP: "StartingUp",
+    libvirt.VIR_DOMAIN_PAUSED_CRASHED: "Crashed",
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY: "PostCopy",
+    libvirt.VIR_DOMAIN_PAUSED_POSTCOPY_FAILED: "PostcopyFailed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DomainState:
+    """libvirt's state of a domain and why it is in it."""
+
+    status: str
+    reason: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """True while the guest has a process."""
+        return self.status not in ("Shutoff", "Crashed")
+
+
+class HypervisorError(Exception):
+    """A libvirt call failed. `code` is libvirt's error number, 0 where the daemon did not answer."""
+
+    def __init__(self, operation: str, why: str, code: int = 0) -> None:
+        super().__init__(f"{operation} failed: {why[:_QUOTED]}")
+        self.code = code
+
+
+class DaemonSilent(HypervisorError):
+    """The daemon did not answer in time."""
+
+
+@cache
+def start_events() -> None:
+    """Have libvirt deliver events, in a thread of its own; before any connection, and once per process.
+
+    libvirt prints every error by itself, also those that are no failure (no such domain). That is switched
+    off: each is raised here, and reported by whoever knows for which guest.
+    """
+    libvirt.registerErrorHandler(lambda _context, _error: None, None)
+    libvirt.virEventRegisterDefaultImpl()
+    threading.Thread(target=_deliver_events, name="libvirt-events", daemon=True).start()
+
+
+def _deliver_events() -> None:
+    while True:
+        try:
+            libvirt.virEventRunDefaultImpl()
+        except libvirt.libvirtError as error:
+            logger.error("libvirt's events could not be read", extra={"err": str(error)})
+
+
+def domain_state(status: int, reason: int) -> DomainState:
+    """libvirt's numbers in words; numbers that it does not have are no state."""
+    found = _STATES.get(status, "NoState")
+    reasons = {"Shutoff": _SHUTOFF_REASONS, "Paused": _PAUSED_REASONS}.get(found, {})
+    return DomainState(found, reasons.get(reason, "Unknown"))
+
+
+async def call_daemon(
+    operation: str,
+    function: Callable[..., _Result],
+    *arguments: object,
+    seconds: float | None = None,
+) -> _Result:
+    """A blocking call in a thread of its own, for `seconds` or else `CALL_SECONDS`.
+
+    Raises HypervisorError (DaemonSilent after the deadline).
+    """
+    seconds = CALL_SECONDS if seconds is None else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            return await in_thread(f"libvirt-{operation}", function, *arguments)
+    except TimeoutError as error:
+        raise DaemonSilent(operation, f"libvirt's daemon did not answer within {seconds:g} s") from error
+    except libvirt.libvirtError as error:
+        why = error.get_error_message() or str(error)
+        raise HypervisorError(operation, why, error.get_error_code() or 0) from error

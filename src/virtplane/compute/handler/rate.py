@@ -1,0 +1,25 @@
+"""How much somebody may say unasked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class RateLimit:
+    """At most `count` in any `seconds`, counted in windows of that length."""
+
+    def __init__(self, count: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._count = count
+        self._seconds = seconds
+        self._clock = clock
+        self._begun = clock()
+        self._seen = 0
+
+    def exceeded(self) -> bool:
+        """Count one more; whether it is one too many."""
+        now = self._clock()
+        if now - self._begun >= self._seconds:
+            self._begun, self._seen = now, 0
+        self._seen += 1
+        return self._seen > self._count

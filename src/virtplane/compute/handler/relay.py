@@ -1,0 +1,72 @@
+"""The way between libvirt's client in this process and the daemon in a launcher's pod, which can be cut.
+
+libvirt opens its connections itself and waits as long as the daemon likes. A call that waits for a stopped
+daemon ends only with its connection, so the connection has to be ours: the client connects to a socket of
+this module, which carries the bytes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import tempfile
+from pathlib import Path
+
+from virtplane.compute.handler.sockets import reachable
+
+_CHUNK = 65536
+
+
+class Relay:
+    """A connection to the socket `path` of a launcher for one client, who finds it at `address`.
+
+    Making one raises OSError where nobody listens on `path`. It lasts until either side ends it or ``cut``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with contextlib.ExitStack() as owned:
+            daemon = owned.enter_context(_socket())
+            with reachable(path) as there:
+                # Connecting to a local socket never waits: where it would, it fails.
+                daemon.connect(there)
+            folder = owned.enter_context(tempfile.TemporaryDirectory(prefix="libvirt-"))
+            self.address = f"{folder}/socket"
+            listener = owned.enter_context(_socket())
+            listener.bind(self.address)
+            listener.listen(1)
+            self._owned = owned.pop_all()
+        self._task = asyncio.create_task(self._carry(listener, daemon), name="relay")
+
+    def cut(self) -> None:
+        """End it soon: every call that the client waits for fails then."""
+        self._task.cancel()
+
+    async def close(self) -> None:
+        """End it."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._owned.close()
+
+    async def _carry(self, listener: socket.socket, daemon: socket.socket) -> None:
+        with self._owned:
+            client, _ = await asyncio.get_running_loop().sock_accept(listener)
+            with client:
+                ways = [asyncio.create_task(_copy(*way)) for way in ((client, daemon), (daemon, client))]
+                try:
+                    await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for way in ways:
+                        way.cancel()
+                    await asyncio.gather(*ways, return_exceptions=True)
+
+
+async def _copy(source: socket.socket, target: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(ConnectionError):
+        while data := await loop.sock_recv(source, _CHUNK):
+            await loop.sock_sendall(target, data)
+
+
+def _socket() -> socket.socket:
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

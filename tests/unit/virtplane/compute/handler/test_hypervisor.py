@@ -1,0 +1,185 @@
+"""The connection to libvirt, with libvirt's real daemon: alive, stopped, dead, and somebody in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pwd
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from virtplane.compute.handler import hypervisor, libvirtcalls
+from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
+from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
+
+_USER = pwd.getpwnam("nobody").pw_uid
+"""libvirt starts domains only as a user that has a name."""
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(60)]
+
+DOMAIN = """
+<domain type='qemu'><name>ns_vm</name><memory unit='MiB'>16</memory>
+<os><type arch='x86_64' machine='q35'>hvm</type></os></domain>
+"""
+
+
+class Daemon:
+    """A launcher with its libvirt daemon, which runs without privileges."""
+
+    def __init__(self, folder: Path, link: LauncherLink, pid: int) -> None:
+        self.socket = folder / "run/libvirt/libvirt-sock"
+        self.link = link
+        self.pid = pid
+
+    def send(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[Daemon]:
+    programs = ("libvirtd", "qemu-system-x86_64", "setpriv")
+    if os.geteuid() != 0 or any(shutil.which(name) is None for name in programs):
+        pytest.skip(f"needs root, {', '.join(programs)}")
+    libvirtcalls.start_events()
+    # The user has to reach it, which rules out pytest's own folders.
+    with tempfile.TemporaryDirectory(prefix="virtplane-libvirt-") as made:
+        folder = Path(made)
+        os.chown(folder, _USER, _USER)
+        user = ["setpriv", "--reuid", str(_USER), "--regid", str(_USER), "--clear-groups"]
+        command = [*user, str(Path(sys.executable).with_name("virt-launcher")), "--name", "vm", "--uid", "u"]
+        command += ["--namespace", "ns", "--kubevirt-share-dir", f"{made}/share"]
+        command += ["--private-dir", f"{made}/private", "--runtime-dir", f"{made}/run"]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+        link = await listening(folder / "share/sockets/launcher-sock")
+        started = Daemon(folder, link, int((await link.request("start"))["libvirt"]))
+        yield started
+        started.send(signal.SIGCONT)
+        await link.request("exit", code=0)
+        await link.close()
+        await asyncio.wait_for(process.wait(), 10)
+
+
+async def listening(path: Path) -> LauncherLink:
+    for _ in range(500):
+        try:
+            return await connect(path, lambda _: None, lambda _: None)
+        except LauncherNotReady:
+            await asyncio.sleep(0.02)
+    pytest.fail("the launcher opened no socket within 10 s")
+
+
+def waiting_threads() -> list[str]:
+    """Threads in which calls of libvirt have not come back."""
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("libvirt-") and name != "libvirt-events"]
+
+
+async def ended_threads() -> None:
+    """Wait until all calls have come back."""
+    for _ in range(500):
+        if not waiting_threads():
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"calls that never end: {waiting_threads()}")
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libvirtcalls, "CALL_SECONDS", 0.5)
+    monkeypatch.setattr(hypervisor, "CLOSE_SECONDS", 0.5)
+
+
+async def test_missing_domain_is_no_error_and_prints_nothing(
+    daemon: Daemon, capfd: pytest.CaptureFixture[str]
+) -> None:
+    connection = await Hypervisor.open(daemon.socket, lambda: None)
+    capfd.readouterr()
+    assert await connection.state("ns_vm") is None
+    with pytest.raises(HypervisorError, match="lookup failed: Domain not found"):
+        await connection.suspend("ns_vm")
+    await connection.destroy("ns_vm")
+    assert capfd.readouterr() == ("", "")
+    await connection.close()
+
+
+async def test_events_of_a_domain_are_told(daemon: Daemon) -> None:
+    changed = asyncio.Event()
+    connection = await Hypervisor.open(daemon.socket, changed.set)
+    await connection.start(DOMAIN, paused=True)
+    await asyncio.wait_for(changed.wait(), 5)
+    assert await connection.state("ns_vm") == DomainState("Paused", "Paused")
+    await connection.destroy("ns_vm")
+    assert await connection.state("ns_vm") == DomainState("Shutoff", "Destroyed")
+    await connection.close()
+
+
+async def test_stopped_daemon_misses_its_deadline_and_holds_nothing(daemon: Daemon, impatient: None) -> None:
+    changed = asyncio.Event()
+    connection = await Hypervisor.open(daemon.socket, changed.set)
+    daemon.send(signal.SIGSTOP)
+    ended = await asyncio.gather(*(connection.state("ns_vm") for _ in range(5)), return_exceptions=True)
+    assert all(isinstance(each, HypervisorError) for each in ended)
+    assert any(isinstance(each, DaemonSilent) for each in ended)
+    assert (connection.is_open, changed.is_set()) == (False, True)
+    await ended_threads()
+    with pytest.raises(DaemonSilent, match="open failed"):
+        await Hypervisor.open(daemon.socket, lambda: None)
+    await ended_threads()
+    await connection.close()
+    daemon.send(signal.SIGCONT)
+    again = await Hypervisor.open(daemon.socket, lambda: None)
+    assert await again.state("ns_vm") is None
+    await again.close()
+
+
+async def test_killed_daemon_is_noticed_and_its_successor_found(daemon: Daemon) -> None:
+    closed = asyncio.Event()
+    connection = await Hypervisor.open(daemon.socket, closed.set)
+    daemon.send(signal.SIGKILL)
+    await asyncio.wait_for(closed.wait(), 5)
+    assert not connection.is_open
+    with pytest.raises(HypervisorError, match="the connection is closed"):
+        await connection.state("ns_vm")
+    await connection.close()
+    # The launcher starts another one, behind the same socket.
+    again = await Hypervisor.open(daemon.socket, lambda: None)
+    assert await again.state("ns_vm") is None
+    await again.close()
+    daemon.pid = int((await daemon.link.request("ping"))["libvirt"])
+
+
+async def test_nothing_is_left_of_many_connections(daemon: Daemon) -> None:
+    await (await Hypervisor.open(daemon.socket, lambda: None)).close()
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the names are not used
+    for _ in range(10):
+        await (await Hypervisor.open(daemon.socket, lambda: None)).close()
+    await ended_threads()
+    assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff\xff\xff\xff" * 100, b"\0\0\0\x1c" + b"\0" * 24, b"x" * 100_000])
+async def test_somebody_who_is_no_daemon_is_an_error(tmp_path: Path, impatient: None, said: bytes) -> None:
+    libvirtcalls.start_events()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_unix_server(serve, tmp_path / "libvirt-sock"):
+        with pytest.raises(HypervisorError, match="open failed"):
+            await Hypervisor.open(tmp_path / "libvirt-sock", lambda: None)
+        await ended_threads()
+
+
+async def test_missing_socket_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(HypervisorError, match="open failed: No such file"):
+        await Hypervisor.open(tmp_path / "libvirt-sock", lambda: None)
