@@ -39,6 +39,13 @@ def by_controller(obj: JsonObject) -> Iterable[str]:
     return (get_str(owner, "uid"),) if owner else ()
 
 
+def is_controlled_by_instance(obj: JsonObject) -> bool:
+    """Whether the controlling owner is an instance: such owners of pods are virt-controller's to set."""
+    owner = meta.controller_of(obj)
+    group = get_str(owner, "apiVersion").partition("/")[0]
+    return (group, get_str(owner, "kind")) == ("kubevirt.io", "VirtualMachineInstance")
+
+
 def by_vmi_name(obj: JsonObject) -> Iterable[str]:
     """Index function of migrations: namespace and name of the instance."""
     return (f"{meta.namespace(obj)}/{get_str(obj, 'spec', 'vmiName')}",)
@@ -192,8 +199,9 @@ class Cluster:
         return {meta.name(item): item for item in informer.list(namespace)} if informer else {}
 
     def pods_of(self, vmi: JsonObject) -> list[JsonObject]:
-        """The pods that an instance controls."""
-        return self.pods.by_index("controller", meta.uid(vmi))
+        """The pods that an instance controls; others can name its uid under another kind of owner."""
+        found = self.pods.by_index("controller", meta.uid(vmi))
+        return [pod for pod in found if is_controlled_by_instance(pod)]
 
     def render_inputs(
         self, vmi: JsonObject, state_claim: str = "", image_digests: Mapping[str, str] | None = None

@@ -10,7 +10,7 @@ from virtplane.operator.strategy.component_roles import component_roles
 from virtplane.operator.strategy.instancetypes import common_instancetypes
 from virtplane.operator.strategy.monitoring import monitoring
 from virtplane.operator.strategy.parameters import Parameters
-from virtplane.operator.strategy.policies import node_restriction
+from virtplane.operator.strategy.policies import launcher_restriction, node_restriction
 from virtplane.operator.strategy.services import priority_class, services
 from virtplane.operator.strategy.user_roles import user_roles
 from virtplane.operator.strategy.webhooks import api_services, api_webhooks, operator_webhooks
@@ -42,6 +42,7 @@ def installation(parameters: Parameters) -> Installation:
         *services(parameters),
         *monitoring(parameters),
         *node_restriction(parameters.namespace),
+        *launcher_restriction(parameters.namespace),
         *operator_webhooks(parameters),
     ]
     content = common_instancetypes() if parameters.config.common_instancetypes else []

@@ -1,9 +1,10 @@
-"""Validating admission policies: what the node component may change on nodes."""
+"""Validating admission policies: who may change what of nodes and of launchers."""
 
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from virtplane.operator.strategy.component_roles import HANDLER
+from virtplane.api import labels
+from virtplane.operator.strategy.component_roles import CONTROLLER, HANDLER
 
 _GROUP = "admissionregistration.k8s.io/v1"
 _POLICY = "kubevirt-node-restriction-policy"
@@ -65,7 +66,7 @@ def node_restriction(namespace: str) -> list[JsonObject]:
         "metadata": {"name": _POLICY},
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [_nodes("UPDATE")]},
+            "matchConstraints": {"resourceRules": [_rule("nodes", "UPDATE")]},
             "matchConditions": [
                 {"name": "virt-handler-user-only", "expression": f'request.userInfo.username == "{user}"'}
             ],
@@ -83,17 +84,94 @@ def node_restriction(namespace: str) -> list[JsonObject]:
         "spec": {
             "policyName": _POLICY,
             "validationActions": ["Deny"],
-            "matchResources": {"resourceRules": [_nodes("*")]},
+            "matchResources": {"resourceRules": [_rule("nodes", "*")]},
         },
     }
     return [policy, binding]
 
 
-def _nodes(operation: str) -> JsonObject:
+_LAUNCHERS_POLICY = "kubevirt-launcher-restriction-policy"
+_LAUNCHERS_BINDING = "kubevirt-launcher-restriction-binding"
+_KINDS = "['virt-launcher', 'hotplug-disk']"
+
+
+def _label(of: str) -> str:
+    """The kind of component that a pod says it is, where only virt-controller may say so."""
+    metadata = f"{of}.metadata"
+    has = f"has({metadata}.labels) && '{labels.APP}' in {metadata}.labels"
+    return f"{has} && {metadata}.labels['{labels.APP}'] in {_KINDS} ? {metadata}.labels['{labels.APP}'] : ''"
+
+
+def _owners(of: str) -> str:
+    """The UIDs of the instances by which a pod says it is controlled."""
+    mine = (
+        "o.kind == 'VirtualMachineInstance' && o.apiVersion.startsWith('kubevirt.io/')"
+        " && has(o.controller) && o.controller"
+    )
+    owners = f"{of}.metadata.ownerReferences"
+    return f"has({owners}) ? {owners}.filter(o, {mine}).map(o, o.uid) : []"
+
+
+_LAUNCHER_VARIABLES: tuple[tuple[str, str], ...] = (
+    ("newLabel", _label("object")),
+    ("oldLabel", f"oldObject == null ? '' : ({_label('oldObject')})"),
+    ("newOwners", _owners("object")),
+    ("oldOwners", f"oldObject == null ? [] : ({_owners('oldObject')})"),
+)
+_LAUNCHER_VALIDATIONS: tuple[tuple[str, str], ...] = (
+    (
+        "variables.newOwners.all(uid, uid in variables.oldOwners)",
+        "only virt-controller makes pods that a VirtualMachineInstance controls",
+    ),
+    (
+        "variables.newLabel == '' || variables.newLabel == variables.oldLabel",
+        f"only virt-controller makes pods with the label {labels.APP} in {_KINDS}",
+    ),
+)
+
+
+def launcher_restriction(namespace: str) -> list[JsonObject]:
+    """The policy and its binding: nobody but virt-controller makes a pod pass for a launcher.
+
+    See docs/decisions/014.
+    """
+    user = f"system:serviceaccount:{namespace}:{CONTROLLER}"
+    policy = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": _LAUNCHERS_POLICY},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule("pods", "CREATE", "UPDATE")]},
+            "matchConditions": [
+                {
+                    "name": "not-virt-controller",
+                    "expression": f'request.userInfo.username != "{user}"',
+                }
+            ],
+            "variables": [
+                {"name": name, "expression": expression} for name, expression in _LAUNCHER_VARIABLES
+            ],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"}
+                for expression, message in _LAUNCHER_VALIDATIONS
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": _LAUNCHERS_BINDING},
+        "spec": {"policyName": _LAUNCHERS_POLICY, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def _rule(resource: str, *operations: str) -> JsonObject:
     return {
         "apiGroups": [""],
         "apiVersions": ["*"],
-        "operations": [operation],
-        "resources": ["nodes"],
+        "operations": list(operations),
+        "resources": [resource],
         "scope": "*",
     }
