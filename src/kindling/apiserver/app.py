@@ -13,7 +13,7 @@ from pathlib import Path
 from kubecore.json import JsonObject
 from kubecore.resources import SERVICES
 
-from .admission.chain import build_chain
+from .admission.chain import ClusterRules, build_chain
 from .admission.webhook_client import WebhookClient
 from .auth import rbac
 from .auth.authentication import Authenticator, FrontProxy, load_token_file
@@ -186,7 +186,9 @@ class ApiServer:
         environment = self._environment()
         CustomResources(environment, self._serve_custom, self.webhooks).start()
         self.registry.chain = GuardedChain(
-            build_chain(environment, self.webhooks), EscalationCheck(self.rbac), self.service_addresses
+            build_chain(environment, self.webhooks, ClusterRules.of(self.settings)),
+            EscalationCheck(self.rbac),
+            self.service_addresses,
         )
         aggregation = RoleAggregation(self.objects)
         await self._listen()

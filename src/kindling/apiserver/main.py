@@ -83,6 +83,11 @@ def parser() -> argparse.ArgumentParser:
         help="seconds that the body of a request may take to arrive",
     )
     flags.add_argument("--service-cidr", default=defaults.service_cidr)
+    flags.add_argument("--cluster-cidr", default="", help="what nodes, pods and services use")
+    for name, metavar, text in (
+        ("external-range", "CIDR", "where addresses of services from outside the cluster take effect"),
+    ):
+        flags.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
     flags.add_argument(
         "--compaction-interval",
         type=float,
@@ -122,6 +127,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         service_account_issuer=arguments.sa_issuer,
         api_audiences=tuple(arguments.api_audience),
         service_cidr=arguments.service_cidr,
+        cluster_cidr=arguments.cluster_cidr,
+        external_ranges=tuple(arguments.external_range),
         request_timeout_seconds=arguments.request_timeout,
         token_file=arguments.token_file,
         audit_log=arguments.audit_log,

@@ -40,6 +40,10 @@ class Settings:
     api_audiences: tuple[str, ...] = ()
     """Audiences of tokens for this server; empty: the issuer."""
     service_cidr: str = "10.96.0.0/16"
+    cluster_cidr: str = ""
+    """What nodes, pods and services use of IPv4; empty: the service addresses alone."""
+    external_ranges: tuple[str, ...] = ()
+    """Where addresses that services claim from outside the cluster take effect."""
     node_ports: tuple[int, int] = (30000, 32767)
     """First and last node port."""
     token_file: Path | None = None

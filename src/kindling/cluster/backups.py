@@ -102,8 +102,8 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
         raise StorageError("the backup is not of a cluster: it holds no instance.json")
     document = orjson.loads(attachments[_LAYOUT].content)
     document |= {"state": state, "id": instances.instance_id(state)}
-    for name in ("node_names", "api_flags"):
-        document[name] = tuple(document[name])
+    for name in instances.TUPLES:
+        document[name] = tuple(document.get(name, ()))
     layout = Instance(**document)
     if existing is None:
         return layout

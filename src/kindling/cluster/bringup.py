@@ -44,6 +44,7 @@ class Wishes:
     host_image: bool = True
     api_flags: tuple[str, ...] = ()
     api_port: int | None = None
+    external_ranges: tuple[str, ...] = ()
 
 
 def up(wishes: Wishes, progress: Progress) -> Instance:
@@ -107,6 +108,7 @@ def _settle(wishes: Wishes) -> Instance:
                 host_image=wishes.host_image,
                 mtu=existing.mtu,
                 api_flags=wishes.api_flags or existing.api_flags,
+                external_ranges=wishes.external_ranges or existing.external_ranges,
             )
             changed.save()
             return changed
@@ -124,6 +126,7 @@ def _settle(wishes: Wishes) -> Instance:
             host_image=wishes.host_image,
             mtu=machine.uplink_mtu(),
             api_flags=wishes.api_flags,
+            external_ranges=wishes.external_ranges,
         )
         made.save()
     return made

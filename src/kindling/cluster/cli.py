@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -58,6 +59,16 @@ def _progress(quiet: bool) -> Callable[[str], None]:
     return show
 
 
+def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Ranges of IPv4 as they were given."""
+    for value in values:
+        try:
+            ipaddress.IPv4Network(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param=parameter) from error
+    return values
+
+
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """A Kubernetes of real parts on one machine."""
@@ -73,6 +84,14 @@ def main() -> None:
     type=int,
     help="Port of the API server (default: as before; a free one at first).",
 )
+@click.option(
+    "--external-range",
+    "external_ranges",
+    multiple=True,
+    metavar="CIDR",
+    callback=_ranges,
+    help="Where services' external addresses and load balancers take effect; may be repeated. None: nowhere.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
 @_reporting
@@ -81,13 +100,14 @@ def up(
     nodes: int | None,
     host_image: bool,
     api_port: int | None,
+    external_ranges: tuple[str, ...],
     quiet: bool,
     api_flags: tuple[str, ...],
 ) -> None:
     """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
     from kindling.cluster import bringup
 
-    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port)
+    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port, external_ranges)
     show = _progress(quiet)
     instance = bringup.up(wishes, show)
     show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")

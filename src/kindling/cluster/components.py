@@ -57,14 +57,18 @@ def run_controllers(instance: Instance) -> None:
     set_up_logging("kindling-controllers")
     config = kubeconfigs.client_config(instance, "controllers")
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
-    places = [ProxyPlace("host", None, instance.gateway)]
-    places += [ProxyPlace(node.name, node.namespaces / "net", node.address) for node in instance.nodes()]
+    places = [ProxyPlace("host", None)]
+    places += [
+        ProxyPlace(node.name, node.namespaces / "net", node.pod_cidr, (KUBELET_PORT,))
+        for node in instance.nodes()
+    ]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
     network = ServiceNetwork(
         config,
         places,
         table=f"{instance.table}-services",
         subnet=instance.subnet,
+        external_ranges=instance.external_ranges,
         dns_service=instance.dns_service,
         dns_address=instance.gateway,
         upstream_servers=servers,

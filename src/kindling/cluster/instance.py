@@ -24,6 +24,8 @@ DEFAULT_STATE = Path("/var/lib/kindling")
 REGISTRY = Path("/run/kindling")
 """One file per instance of this machine, so that instances see each other's choices."""
 
+TUPLES = ("node_names", "api_flags", "external_ranges")
+"""Fields of an instance that are lists in its file."""
 _MAX_NODES = 200
 _FIRST_PORT = 6443
 
@@ -62,6 +64,8 @@ class Instance:
     host_image: bool = True
     mtu: int = 1500
     api_flags: tuple[str, ...] = field(default=())
+    external_ranges: tuple[str, ...] = ()
+    """Where addresses that services claim from outside the cluster take effect."""
 
     @property
     def bridge(self) -> str:
@@ -187,8 +191,8 @@ def load(state: Path) -> Instance | None:
     except FileNotFoundError:
         return None
     document["state"] = Path(document["state"])
-    document["node_names"] = tuple(document["node_names"])
-    document["api_flags"] = tuple(document["api_flags"])
+    for name in TUPLES:
+        document[name] = tuple(document.get(name, ()))
     if document["state"] != state:
         raise SetupError(
             f"state directory {state}",

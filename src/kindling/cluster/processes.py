@@ -60,8 +60,10 @@ def api_server_arguments(instance: Instance) -> list[str]:
         "--token-file": pki / "tokens.csv",
         "--sa-key": pki / "sa.key",
         "--service-cidr": instance.service_cidr,
+        "--cluster-cidr": instance.subnet,
     }
-    return [f"{flag}={value}" for flag, value in flags.items()] + list(instance.api_flags)
+    lists = [f"--external-range={value}" for value in instance.external_ranges]
+    return [f"{flag}={value}" for flag, value in flags.items()] + lists + list(instance.api_flags)
 
 
 def runtime_socket() -> str:

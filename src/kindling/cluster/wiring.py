@@ -26,6 +26,8 @@ def create(instance: Instance) -> None:
             f"addr add {instance.gateway}/24 dev {instance.bridge}",
             f"link set {instance.bridge} up",
         )
+    # Node ports answer on 127.0.0.1 as well. What others send there the services' rules drop.
+    machine.write_sysctl(f"net.ipv4.conf.{instance.bridge}.route_localnet", "1")
     if not prefix:
         raise SetupError("network", f"unusable subnet {instance.subnet}")
     machine.nft(host_rules(instance), what=f"nftables table {instance.table}")

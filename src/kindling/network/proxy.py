@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from kindling.network import rules, services
+from kindling.network.external import ExternalRanges
 from kindling.network.resolver import Names, Resolver
 from kubecore.client import Client, ClientConfig
 from kubecore.json import JsonObject, get_int, get_list, get_str
@@ -28,13 +29,13 @@ _RETRY_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ProxyPlace:
-    """A network namespace that services are reachable from: its file (None: the machine's own), the address
-    that node ports are served on, and the name of the node it belongs to."""
+    """A network namespace that services are reachable from: its file (None: the machine's own), and the name
+    of the node it belongs to. `reserved` are ports of the node's own servers."""
 
     node: str
     namespace: Path | None
-    address: str
     pod_cidr: str = ""
+    reserved: tuple[int, ...] = ()
 
 
 class ServiceNetwork:
@@ -47,6 +48,7 @@ class ServiceNetwork:
         *,
         table: str,
         subnet: str,
+        external_ranges: Sequence[str] = (),
         dns_service: str,
         dns_address: str,
         upstream_servers: Sequence[str],
@@ -55,6 +57,8 @@ class ServiceNetwork:
         self._places = places
         self._table = table
         self._subnet = subnet
+        self._ranges = ExternalRanges.of(external_ranges, own=[subnet])
+        self._external: Mapping[services.ExternalKey, str] = {}
         self._dns_service = dns_service
         self._resolver = Resolver(dns_address, upstream_servers)
         self._wake = asyncio.Event()
@@ -87,14 +91,17 @@ class ServiceNetwork:
         self, found: list[JsonObject], slices: list[JsonObject], pods: list[JsonObject]
     ) -> float | None:
         """Load what changed; seconds until another try, None when all went well."""
-        ports = services.service_ports(found, slices) + self._dns_ports()
+        # The first of two has an address: the resolver's is nobody else's.
+        ports = self._dns_ports() + services.service_ports(found, slices, self._ranges)
+        self._external = services.assign_external(ports, self._external)
         hosts = services.host_ports(pods)
         self._resolver.names = Names.of(found, slices)
         failed = False
         for place in self._places:
             local = "" if bridged_packets_are_seen() else place.pod_cidr
             own = [item for item in hosts if item.node == place.node]
-            document = rules.ruleset(self._table, rules.Place(place.address, self._subnet, local), ports, own)
+            where = rules.Place(self._subnet, local, place.reserved)
+            document = rules.ruleset(self._table, where, ports, own, self._external)
             encoded = orjson.dumps(document)
             if self._loaded.get(place.node) == encoded:
                 continue

@@ -3,67 +3,106 @@
 A verdict map leads from (address, protocol, port) to a chain per service port, which chooses a chain per
 backend, at random or by the client's address. Connections from a backend to itself, and such as come by node
 port or from outside the cluster, are masqueraded. Ports without backends are refused.
+
+Node ports and host ports answer on every address of the place itself, 127.0.0.1 included; external addresses
+never do. The kernel refuses a whole ruleset in which one key leads to two chains, so each key is taken once:
+what one service says never keeps the others' rules from being loaded.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kindling.network.services import Backend, HostPort, ServicePort
+from kindling.network.services import Backend, ExternalKey, HostPort, ServicePort
 
 Rule = list[dict[str, Any]]
 
 _MASQUERADE_MARK = 0x4000
+_ADDRESS_TYPE = {"fib": {"result": "type", "flags": ["daddr"]}}
+"""Whether the packet's destination is an address of this very place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a ruleset is loaded: `address` is where node ports are served, `subnet` the cluster's own.
+    """Where a ruleset is loaded. `subnet` is the cluster's: nodes, pods and services.
 
     `masquerade_local` also masquerades between pods of this place, which is needed where bridged packets
-    pass nftables unseen and answers would go past the translation.
+    pass nftables unseen and answers would go past the translation. `reserved` are ports of the place's own
+    servers, which no host port takes over.
     """
 
-    address: str
     subnet: str
     masquerade_local: str = ""
+    reserved: tuple[int, ...] = ()
+
+
+class _Verdicts:
+    """The elements of one verdict map: each key has one chain, the first one it was given."""
+
+    def __init__(self) -> None:
+        self._chains: dict[tuple[str | int, ...], str] = {}
+
+    def add(self, key: tuple[str | int, ...], chain: str) -> None:
+        self._chains.setdefault(key, chain)
+
+    def rule(self, *before: dict[str, Any]) -> list[Rule]:
+        """The rule that looks a packet up, after the matches in `before`; none for an empty map."""
+        if not self._chains:
+            return []
+        elements: list[list[Any]] = [
+            [{"concat": list(key)}, {"goto": {"target": chain}}] for key, chain in self._chains.items()
+        ]
+        width = len(next(iter(self._chains)))
+        return [[*before, {"vmap": {"key": _lookup(width), "data": {"set": elements}}}]]
 
 
 def ruleset(
-    table: str, place: Place, ports: Sequence[ServicePort], hosts: Sequence[HostPort] = ()
+    table: str,
+    place: Place,
+    ports: Sequence[ServicePort],
+    hosts: Sequence[HostPort] = (),
+    external: Mapping[ExternalKey, str] | None = None,
 ) -> dict[str, Any]:
-    """The commands that replace `table` by the rules for these ports."""
+    """The commands that replace `table` by the rules for these ports.
+
+    `external` says which port has which external address (`services.assign_external`).
+    """
     builder = _Builder(table)
-    elements: list[list[Any]] = []
-    nodes: list[list[Any]] = []
-    refused: list[dict[str, Any]] = []
+    cluster, outside, everywhere, bound = _Verdicts(), _Verdicts(), _Verdicts(), _Verdicts()
+    refused: dict[tuple[str, str, int], None] = {}
     for item in ports:
-        keys = [_key(address, item.protocol, item.port) for address in item.addresses]
+        inner = [(address, item.protocol, item.port) for address in item.addresses]
+        outer = [
+            key
+            for address in item.external
+            if (external or {}).get(key := (address, item.protocol, item.port)) == item.name
+        ]
         if not item.backends:
-            refused += keys
+            refused |= dict.fromkeys(inner + outer)
             continue
         chain = builder.service(item)
-        elements += [[key, {"goto": {"target": chain}}] for key in keys]
+        for key in inner:
+            cluster.add(key, chain)
+        for key in outer:
+            outside.add(key, chain)
         if item.node_port:
-            chain = builder.node_port(item, chain)
-            nodes.append([_key(place.address, item.protocol, item.node_port), {"goto": {"target": chain}}])
-    taken: set[tuple[str, str, int]] = {
-        (place.address, item.protocol, item.node_port) for item in ports if item.node_port and item.backends
-    }
+            everywhere.add((item.protocol, item.node_port), builder.node_port(item, chain))
+    node_ports = {(item.protocol, item.node_port) for item in ports if item.node_port}
     for host in hosts:
-        key = (host.address or place.address, host.protocol, host.port)
-        # Two verdicts for one key would be refused together with all other rules.
-        if key not in taken:
-            taken.add(key)
-            chain = builder.backend(host.backend, host.protocol)
-            nodes.append([_key(*key), {"goto": {"target": chain}}])
-    if elements or nodes:
-        builder.rule("services", [{"vmap": {"key": _lookup(), "data": {"set": elements + nodes}}}])
+        if host.port in place.reserved or (host.protocol, host.port) in node_ports:
+            continue
+        chain = builder.backend(host.backend, host.protocol)
+        if host.address:
+            bound.add((host.address, host.protocol, host.port), chain)
+        else:
+            everywhere.add((host.protocol, host.port), chain)
+    builder.look_up(cluster, bound, everywhere, outside)
     if refused:
-        match = {"match": {"op": "==", "left": _lookup(), "right": {"set": refused}}}
+        keys = [{"concat": list(key)} for key in refused]
+        match = {"match": {"op": "==", "left": _lookup(3), "right": {"set": keys}}}
         builder.rule("refuse", [match, {"reject": {"type": "icmp", "expr": "port-unreachable"}}])
     builder.masquerade(place)
     return {"nftables": builder.commands()}
@@ -74,14 +113,20 @@ class _Builder:
         self._table = table
         self._chains: dict[str, dict[str, Any]] = {
             "services": {},
+            "local": {},
             "refuse": {},
+            "guard": {"type": "filter", "hook": "prerouting", "prio": -300, "policy": "accept"},
             "prerouting": {"type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"},
             "output": {"type": "nat", "hook": "output", "prio": -100, "policy": "accept"},
             "postrouting": {"type": "nat", "hook": "postrouting", "prio": 90, "policy": "accept"},
             "filter-forward": {"type": "filter", "hook": "forward", "prio": -10, "policy": "accept"},
             "filter-output": {"type": "filter", "hook": "output", "prio": -10, "policy": "accept"},
         }
+        # Node ports answer on 127.0.0.1, which takes route_localnet; others' packets still never get there.
+        strangers = {"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "lo"}}
+        loopback = {"match": {"op": "==", "left": _payload("ip", "daddr"), "right": _prefix("127.0.0.0/8")}}
         self._rules: list[tuple[str, Rule]] = [
+            ("guard", [strangers, loopback, {"drop": None}]),
             ("prerouting", [{"jump": {"target": "services"}}]),
             ("output", [{"jump": {"target": "services"}}]),
             ("filter-forward", [{"jump": {"target": "refuse"}}]),
@@ -90,6 +135,19 @@ class _Builder:
 
     def rule(self, chain: str, expressions: Rule) -> None:
         self._rules.append((chain, expressions))
+
+    def look_up(
+        self, cluster: _Verdicts, bound: _Verdicts, everywhere: _Verdicts, outside: _Verdicts
+    ) -> None:
+        """The order in which the maps are asked; those of the place only for its own addresses."""
+        for rule in cluster.rule():
+            self.rule("services", rule)
+        local = {"match": {"op": "==", "left": _ADDRESS_TYPE, "right": "local"}}
+        self.rule("services", [local, {"goto": {"target": "local"}}])
+        for rule in (*bound.rule(), *everywhere.rule()):
+            self.rule("local", rule)
+        for rule in outside.rule():
+            self.rule("services", rule)
 
     def service(self, port: ServicePort) -> str:
         chain = _chain_name("svc", f"{port.name}/{port.protocol}")
@@ -164,18 +222,10 @@ class _Builder:
         return commands
 
 
-def _lookup() -> dict[str, Any]:
-    return {
-        "concat": [
-            _payload("ip", "daddr"),
-            {"meta": {"key": "l4proto"}},
-            _payload("th", "dport"),
-        ]
-    }
-
-
-def _key(address: str, protocol: str, port: int) -> dict[str, Any]:
-    return {"concat": [address, protocol, port]}
+def _lookup(width: int) -> dict[str, Any]:
+    """(address, protocol, port), or without the address for a width of two."""
+    parts = [_payload("ip", "daddr"), {"meta": {"key": "l4proto"}}, _payload("th", "dport")]
+    return {"concat": parts[-width:]}
 
 
 def _payload(protocol: str, field: str) -> dict[str, Any]:

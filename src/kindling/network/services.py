@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kindling.network.external import ExternalRanges, ipv4
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from kubecore.objects import meta
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
+
+ExternalKey = tuple[str, str, int]
+"""An address from outside the cluster, a protocol (lower case) and a port."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -30,6 +35,8 @@ class ServicePort:
     node_port: int
     backends: tuple[Backend, ...]
     sticky: bool
+    external: tuple[str, ...] = ()
+    """Addresses from outside the cluster that lead here, as far as they take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +51,66 @@ class HostPort:
     """The node's address to which the port is bound; empty for the one that others know."""
 
 
-def service_ports(services: Iterable[JsonObject], slices: Iterable[JsonObject]) -> list[ServicePort]:
-    """All ports of all services that have an address, in a stable order."""
+def service_ports(
+    services: Iterable[JsonObject], slices: Iterable[JsonObject], ranges: ExternalRanges
+) -> list[ServicePort]:
+    """All ports of all services that have an address, the oldest service's first."""
     by_service: dict[tuple[str, str], list[JsonObject]] = {}
     for item in slices:
         name = get_object(item, "metadata", "labels").get(SERVICE_NAME_LABEL, "")
-        by_service.setdefault((get_str(item, "metadata", "namespace"), name), []).append(item)
+        by_service.setdefault((meta.namespace(item), name), []).append(item)
     found = []
-    for service in services:
-        key = (get_str(service, "metadata", "namespace"), get_str(service, "metadata", "name"))
+    for service in sorted(services, key=_age):
+        key = (meta.namespace(service), meta.name(service))
         spec = get_object(service, "spec")
         if get_str(spec, "clusterIP") in ("", "None"):
             continue
-        addresses = [
-            ip for ip in get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")] if ":" not in ip
-        ]
-        addresses += [ip for ip in get_list(spec, "externalIPs") if ":" not in ip]
-        addresses += [
-            get_str(entry, "ip")
-            for entry in get_list(service, "status", "loadBalancer", "ingress")
-            if get_str(entry, "ip")
-        ]
+        addresses = get_list(spec, "clusterIPs") or [get_str(spec, "clusterIP")]
+        claimed = [address for address in external_addresses(service) if ranges.admits(address)]
         for port in get_list(spec, "ports"):
             found.append(
                 ServicePort(
                     name=f"{key[0]}/{key[1]}:{get_str(port, 'name')}",
                     protocol=get_str(port, "protocol", default="TCP").lower(),
-                    addresses=tuple(addresses),
+                    addresses=tuple(address for address in addresses if ipv4(address)),
                     port=get_int(port, "port"),
                     node_port=get_int(port, "nodePort"),
                     backends=_backends(by_service.get(key, ()), get_str(port, "name")),
                     sticky=get_str(spec, "sessionAffinity") == "ClientIP",
+                    external=tuple(dict.fromkeys(claimed)),
                 )
             )
-    return sorted(found, key=lambda item: item.name)
+    return found
+
+
+def _age(service: JsonObject) -> tuple[str, str, str]:
+    created = get_str(service, "metadata", "creationTimestamp")
+    return (created, meta.namespace(service), meta.name(service))
+
+
+def assign_external(
+    ports: Sequence[ServicePort], before: Mapping[ExternalKey, str]
+) -> dict[ExternalKey, str]:
+    """Which port of a service (its name) has each external address, where several may claim one.
+
+    Who had it `before` keeps it while it claims it: adding an address to a service takes it from nobody.
+    Among others the oldest service wins.
+    """
+    claims: dict[ExternalKey, list[str]] = {}
+    for item in ports:
+        for address in item.external:
+            claims.setdefault((address, item.protocol, item.port), []).append(item.name)
+    return {
+        key: before[key] if before.get(key) in claimants else claimants[0]
+        for key, claimants in claims.items()
+    }
+
+
+def external_addresses(service: JsonObject) -> list[str]:
+    """What a service claims beside its own addresses, whether it takes effect or not."""
+    points = get_list(service, "status", "loadBalancer", "ingress")
+    named = get_list(service, "spec", "externalIPs") + [get_str(point, "ip") for point in points]
+    return [address for address in named if address]
 
 
 def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ...]:
@@ -94,7 +127,7 @@ def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ..
             continue
         for endpoint in get_list(item, "endpoints"):
             conditions = get_object(endpoint, "conditions")
-            made = {Backend(address, number) for address in get_list(endpoint, "addresses")}
+            made = {Backend(each, number) for each in get_list(endpoint, "addresses") if ipv4(each)}
             if get_bool(conditions, "ready", default=True):
                 ready |= made
             elif get_bool(conditions, "serving") and get_bool(conditions, "terminating"):
@@ -121,6 +154,6 @@ def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:
                     node = get_str(pod, "spec", "nodeName")
                     bound = get_str(port, "hostIP")
                     bound = "" if bound in ("0.0.0.0", "::") else bound
-                    if ":" not in bound:
+                    if not bound or ipv4(bound):
                         found.append(HostPort(node, protocol, get_int(port, "hostPort"), backend, bound))
     return sorted(found, key=lambda item: (item.node, item.protocol, item.port, item.address))

@@ -11,6 +11,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, report, require_root
@@ -35,13 +36,14 @@ def kindling(*arguments: str, state: Path) -> int:
     return subprocess.run([program, command, "--state", str(state), *rest], check=False).returncode
 
 
-def start(state: Path, nodes: int) -> None:
+def start(state: Path, nodes: int, external_ranges: Sequence[str] = ()) -> None:
     """Start the cluster and install virtplane on it; nothing changes where both are there.
 
-    Raises CommandError.
+    Services' external addresses take effect in `external_ranges`. Raises CommandError.
     """
     require_root("up")
-    if kindling("up", "--nodes", str(nodes), state=state):
+    ranges = [f"--external-range={text}" for text in external_ranges]
+    if kindling("up", "--nodes", str(nodes), *ranges, state=state):
         raise CommandError(
             "The cluster did not start.", "kindling's message stands above.", f"Logs: {state}/logs"
         )
@@ -71,7 +73,7 @@ async def _install(state: Path) -> None:
 
 
 def _up(options: argparse.Namespace) -> int:
-    start(options.state, options.nodes)
+    start(options.state, options.nodes, options.external_range)
     kubeconfig = options.state / "kubeconfig"
     sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
     return 0
@@ -128,6 +130,13 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
         if name == "up":
             sub.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (default: 1)")
+            sub.add_argument(
+                "--external-range",
+                action="append",
+                default=[],
+                metavar="CIDR",
+                help="where services' external addresses take effect; may be repeated (default: nowhere)",
+            )
         if name == "down":
             sub.add_argument(
                 "--grace-period",

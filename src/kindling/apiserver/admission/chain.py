@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.settings import Settings
+from kindling.network.external import ExternalRanges
 
 from .base import Plugin
 from .certificates import Certificates
+from .external_addresses import ExternalAddresses
 from .ingress_class import DefaultIngressClass
 from .limit_ranger import LimitRanger
 from .mutating_policies import MutatingPolicies
@@ -25,6 +29,19 @@ from .type_checking import TypeChecking
 from .validating_policies import ValidatingPolicies
 from .webhook_client import WebhookClient
 from .webhooks import MutatingWebhooks, ValidatingWebhooks
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRules:
+    """What the administrator of this cluster says: see `ExternalRanges`."""
+
+    external: ExternalRanges = field(default_factory=ExternalRanges)
+
+    @classmethod
+    def of(cls, settings: Settings) -> ClusterRules:
+        """As the server was told. Raises ValueError for ranges that are none."""
+        own = [settings.cluster_cidr or settings.service_cidr]
+        return cls(ExternalRanges.of(settings.external_ranges, own))
 
 
 class Chain:
@@ -54,9 +71,14 @@ class Chain:
             await plugin.validate(attributes)
 
 
-def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None = None) -> Chain:
+def build_chain(
+    environment: AdmissionEnvironment,
+    client: WebhookClient | None = None,
+    rules: ClusterRules | None = None,
+) -> Chain:
     """The chain of a whole server. `client` is shared with conversion webhooks where given."""
     calls = client or WebhookClient(environment.resolve_service)
+    rules = rules or ClusterRules()
     TypeChecking(environment)
     plugins: list[Plugin] = [
         NamespaceLifecycle(environment.objects),
@@ -74,6 +96,7 @@ def build_chain(environment: AdmissionEnvironment, client: WebhookClient | None 
         DefaultIngressClass(environment.objects),
         MutatingPolicies(environment),
         MutatingWebhooks(environment, calls),
+        ExternalAddresses(rules.external),
         ValidatingPolicies(environment),
         ValidatingWebhooks(environment, calls),
         ResourceQuota(environment.objects),

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from kindling.network import dns, resolver, rules, services
+from kindling.network.external import ExternalRanges
 
 SERVICE: dict[str, Any] = {
     "metadata": {"name": "web", "namespace": "ns"},
@@ -30,7 +31,9 @@ SLICE: dict[str, Any] = {
         {"addresses": ["10.64.1.4"], "hostname": "h", "conditions": {"ready": True}},
     ],
 }
-PLACE = rules.Place("10.64.0.11", "10.64.0.0/16")
+PLACE = rules.Place("10.64.0.0/16")
+NOWHERE = ExternalRanges()
+RANGES = ExternalRanges.of(["192.0.2.0/24", "10.0.0.0/8"], own=["10.64.0.0/16"])
 
 
 def ask(name: str, kind: int = dns.A) -> dns.Question:
@@ -39,20 +42,20 @@ def ask(name: str, kind: int = dns.A) -> dns.Question:
 
 
 def test_only_ready_endpoints_are_used() -> None:
-    (port,) = services.service_ports([SERVICE], [SLICE])
+    (port,) = services.service_ports([SERVICE], [SLICE], NOWHERE)
     assert [item.address for item in port.backends] == ["10.64.1.2", "10.64.1.4"]
     assert (port.node_port, port.protocol) == (30080, "tcp")
 
 
 def test_ending_endpoints_serve_when_there_is_no_other() -> None:
     ending = {**SLICE, "endpoints": [SLICE["endpoints"][1]]}
-    (port,) = services.service_ports([SERVICE], [ending])
+    (port,) = services.service_ports([SERVICE], [ending], NOWHERE)
     assert [item.address for item in port.backends] == ["10.64.1.3"]
 
 
 def test_headless_services_have_no_rules() -> None:
     headless = {**SERVICE, "spec": {**SERVICE["spec"], "clusterIP": "None"}}
-    assert services.service_ports([headless], [SLICE]) == []
+    assert services.service_ports([headless], [SLICE], NOWHERE) == []
 
 
 def test_host_ports_come_from_running_pods() -> None:
@@ -83,11 +86,79 @@ def keys_of_verdicts(document: dict[str, Any]) -> list[list[Any]]:
     maps = [
         part["vmap"]
         for rule in rules_made
-        if rule["chain"] == "services"
+        if rule["chain"] in ("services", "local")
         for part in rule["expr"]
         if "vmap" in part
     ]
     return [element[0]["concat"] for found in maps for element in found["data"]["set"]]
+
+
+def claiming(name: str, created: str, *addresses: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "creationTimestamp": created}
+    return {"metadata": metadata, "spec": {**SERVICE["spec"], "externalIPs": list(addresses)}}
+
+
+def test_external_addresses_count_in_allowed_ranges_only() -> None:
+    service = claiming("web", "", "192.0.2.1", "198.51.100.1", "10.64.240.1", "10.64.0.1", "10.1.0.1", "::1")
+    service["status"] = {
+        "loadBalancer": {"ingress": [{"ip": "192.0.2.2"}, {"ip": "10.64.0.11"}, {"ip": "::2"}]}
+    }
+    (port,) = services.service_ports([service], [SLICE], RANGES)
+    assert port.external == ("192.0.2.1", "10.1.0.1", "192.0.2.2")
+    (port,) = services.service_ports([service], [SLICE], NOWHERE)
+    assert port.external == ()
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1", "169.254.169.254", "224.0.0.1", "0.0.0.0", "255.255.255.255"]
+)
+def test_addresses_that_no_traffic_from_outside_has_count_nowhere(address: str) -> None:
+    assert not ExternalRanges.of(["0.0.0.0/0"], own=["10.64.0.0/16"]).admits(address)
+
+
+def test_an_external_address_stays_with_the_service_that_has_it() -> None:
+    late = services.service_ports([claiming("late", "2026-01-02T00:00:00Z", "192.0.2.1")], [SLICE], RANGES)
+    before = services.assign_external(late, {})
+    early = claiming("early", "2026-01-01T00:00:00Z", "192.0.2.1")
+    both = services.service_ports([early, claiming("late", "2026-01-02T00:00:00Z", "192.0.2.1")], [], RANGES)
+    key = ("192.0.2.1", "tcp", 80)
+    assert services.assign_external(both, before) == {key: "ns/late:http"}
+    assert services.assign_external(both, {}) == {key: "ns/early:http"}
+    assert services.assign_external(both[:1], before) == {key: "ns/early:http"}
+
+
+def test_the_kubelets_port_is_no_host_port() -> None:
+    hosts = [
+        services.HostPort("n", "tcp", 10250, services.Backend("10.64.1.2", 80), address)
+        for address in ("", "10.64.0.11")
+    ]
+    assert keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.0/16", "", (10250,)), [], hosts)) == []
+
+
+def test_a_malformed_address_leaves_the_other_backends_alone() -> None:
+    endpoints = [{"addresses": ["10.64.1.2"]}, {"addresses": ["fe80::1"]}, {"addresses": ["10.64.1.2/8"]}]
+    (port,) = services.service_ports([SERVICE], [{**SLICE, "endpoints": endpoints}], NOWHERE)
+    assert [item.address for item in port.backends] == ["10.64.1.2"]
+
+
+@pytest.mark.skipif(shutil.which("nft") is None, reason="nft is not installed")
+@pytest.mark.host
+def test_the_kernel_accepts_the_rules_of_services_that_claim_one_address() -> None:
+    claimants = [claiming("one", "1", "192.0.2.1", "192.0.2.1"), claiming("two", "2", "192.0.2.1")]
+    claimants[1]["spec"]["clusterIPs"] = ["10.64.240.9"]
+    slices = [
+        {**SLICE, "metadata": {**SLICE["metadata"], "labels": {"kubernetes.io/service-name": name}}}
+        for name in ("one", "two")
+    ]
+    ports = services.service_ports(claimants, slices, RANGES)
+    document = rules.ruleset("t", PLACE, ports, [], services.assign_external(ports, {}))
+    done = subprocess.run(
+        ["unshare", "--net", "nft", "-j", "-f", "-"],
+        input=orjson.dumps(document),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_one_number_on_different_addresses_of_the_node_leads_to_different_pods() -> None:
@@ -96,8 +167,8 @@ def test_one_number_on_different_addresses_of_the_node_leads_to_different_pods()
         services.HostPort("n", "tcp", 8080, services.Backend("10.64.1.3", 80), "10.64.0.11"),
         services.HostPort("n", "udp", 8080, services.Backend("10.64.1.4", 80)),
     ]
-    keys = keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16"), [], hosts))
-    assert keys == [["127.0.0.1", "tcp", 8080], ["10.64.0.11", "tcp", 8080], ["10.64.0.11", "udp", 8080]]
+    keys = keys_of_verdicts(rules.ruleset("t", PLACE, [], hosts))
+    assert keys == [["127.0.0.1", "tcp", 8080], ["10.64.0.11", "tcp", 8080], ["udp", 8080]]
 
 
 def test_what_is_taken_twice_does_not_spoil_the_rules() -> None:
@@ -108,7 +179,7 @@ def test_what_is_taken_twice_does_not_spoil_the_rules() -> None:
         for number in (8080, 30080)
         for address in ("10.64.1.2", "10.64.1.3")
     ]
-    keys = keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16"), [port], hosts))
+    keys = keys_of_verdicts(rules.ruleset("t", PLACE, [port], hosts))
     assert len(keys) == len({tuple(key) for key in keys}) == 3
 
 
@@ -126,7 +197,7 @@ def test_the_kernel_accepts_the_rules() -> None:
         services.HostPort("n", "tcp", 8080, backends[1], "127.0.0.1"),
         services.HostPort("n", "tcp", 30080, backends[1]),
     ]
-    document = rules.ruleset("t", rules.Place("10.64.0.11", "10.64.0.0/16", "10.64.1.0/24"), ports, hosts)
+    document = rules.ruleset("t", rules.Place("10.64.0.0/16", "10.64.1.0/24"), ports, hosts)
     for extra in (["--check"], []):
         done = subprocess.run(
             ["unshare", "--net", "nft", *extra, "-j", "-f", "-"],

@@ -1,0 +1,140 @@
+"""Network namespaces with links between them, for tests of what the kernel lets pass."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+_ANSWER = b"answered"
+_NETWORK = 0x40000000
+_DIAL = """
+import socket, sys
+host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+with socket.create_connection((host, port), timeout=seconds) as made:
+    sys.stdout.buffer.write(made.recv(64))
+"""
+_SERVE = """
+import socket, sys, threading
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print(flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), listener.shutdown(socket.SHUT_RDWR)), daemon=True).start()
+while True:
+    try:
+        made, _ = listener.accept()
+    except OSError:
+        break
+    with made:
+        made.sendall(b"answered")
+"""
+
+
+@dataclass
+class Namespace:
+    """One network namespace, named below /run/netns while the test runs."""
+
+    name: str
+    servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def run(self, *command: str, stdin: bytes | None = None, check: bool = True) -> str:
+        """The output of a command in it, which must succeed if not said otherwise."""
+        done = subprocess.run(
+            ["ip", "netns", "exec", self.name, *command],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            check=False,
+        )
+        assert not check or done.returncode == 0, (command, done.stderr.decode())
+        return done.stdout.decode()
+
+    def nft(self, ruleset: dict[str, Any]) -> None:
+        """Load a JSON ruleset."""
+        self.run("nft", "-j", "-f", "-", stdin=json.dumps(ruleset).encode())
+
+    def sysctl(self, name: str, value: str) -> None:
+        """Set a kernel parameter of the namespace."""
+        self.run("sh", "-c", f"echo {value} > /proc/sys/{name.replace('.', '/')}")
+
+    def serve(self, address: str, port: int) -> None:
+        """Answer TCP connections until the test ends."""
+        command = ["ip", "netns", "exec", self.name, sys.executable, "-c", _SERVE, address, str(port)]
+        server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"\n"
+        self.servers.append(server)
+
+    def reaches(self, address: str, port: int, seconds: float = 5.0) -> bool:
+        """Whether a TCP connection from here is answered."""
+        return self.run(sys.executable, "-c", _DIAL, address, str(port), str(seconds), check=False) == (
+            _ANSWER.decode()
+        )
+
+    def mac(self, link: str) -> str:
+        """The hardware address of a link."""
+        return str(json.loads(self.run("ip", "-j", "link", "show", link))[0]["address"])
+
+    @contextmanager
+    def packets(self, link: str) -> Iterator[socket.socket]:
+        """A raw socket on a link of the namespace: sends and receives whole frames."""
+        made: list[socket.socket] = []
+
+        def enter() -> None:
+            descriptor = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
+            try:
+                _setns(descriptor)
+                raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+                raw.bind((link, 0))
+                made.append(raw)
+            finally:
+                os.close(descriptor)
+
+        # Namespaces are the thread's, so only a thread of its own goes there.
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        with made[0] as raw:
+            yield raw
+
+    def close(self) -> None:
+        """Stop the servers and forget the namespace."""
+        for server in self.servers:
+            server.communicate(timeout=10)
+        subprocess.run(["ip", "netns", "del", self.name], check=False)
+
+
+def _setns(descriptor: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(descriptor, _NETWORK) != 0:
+        raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextmanager
+def namespaces(*names: str) -> Iterator[list[Namespace]]:
+    """New namespaces with their loopback up."""
+    made: list[Namespace] = []
+    try:
+        for name in names:
+            full = f"vpt{os.getpid()}-{name}"
+            subprocess.run(["ip", "netns", "add", full], check=True)
+            made.append(Namespace(full))
+            made[-1].run("ip", "link", "set", "lo", "up")
+        yield made
+    finally:
+        for namespace in made:
+            namespace.close()
+
+
+def connect(one: Namespace, link: str, other: Namespace, peer: str) -> None:
+    """A pair of links, each in one namespace and up."""
+    one.run("ip", "link", "add", link, "type", "veth", "peer", "name", peer, "netns", other.name)
+    one.run("ip", "link", "set", link, "up")
+    other.run("ip", "link", "set", peer, "up")
