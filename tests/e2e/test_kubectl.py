@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 SPACE = "with-kubectl"
-IMAGE = "kindling.local/host:latest"
+IMAGE = "kindling.local/busybox:1"
 WAIT = "trap 'exit 0' TERM; sleep 900 & wait"
 """A shell script that waits, and ends when it is asked to."""
 

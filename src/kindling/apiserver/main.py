@@ -86,6 +86,8 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--cluster-cidr", default="", help="what nodes, pods and services use")
     for name, metavar, text in (
         ("external-range", "CIDR", "where addresses of services from outside the cluster take effect"),
+        ("reserved-image", "REPOSITORY", "an image for the accounts of --reserved-image-account alone"),
+        ("reserved-image-account", "NAMESPACE/NAME", "a service account that may use reserved images"),
     ):
         flags.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
     flags.add_argument(
@@ -129,6 +131,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         service_cidr=arguments.service_cidr,
         cluster_cidr=arguments.cluster_cidr,
         external_ranges=tuple(arguments.external_range),
+        reserved_images=tuple(arguments.reserved_image),
+        reserved_image_accounts=tuple(arguments.reserved_image_account),
         request_timeout_seconds=arguments.request_timeout,
         token_file=arguments.token_file,
         audit_log=arguments.audit_log,

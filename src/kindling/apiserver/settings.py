@@ -44,6 +44,10 @@ class Settings:
     """What nodes, pods and services use of IPv4; empty: the service addresses alone."""
     external_ranges: tuple[str, ...] = ()
     """Where addresses that services claim from outside the cluster take effect."""
+    reserved_images: tuple[str, ...] = ()
+    """Repositories of images that nobody but `reserved_image_accounts` may use."""
+    reserved_image_accounts: tuple[str, ...] = ()
+    """Service accounts as ``namespace/name``."""
     node_ports: tuple[int, int] = (30000, 32767)
     """First and last node port."""
     token_file: Path | None = None

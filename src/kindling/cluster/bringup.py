@@ -45,6 +45,7 @@ class Wishes:
     api_flags: tuple[str, ...] = ()
     api_port: int | None = None
     external_ranges: tuple[str, ...] = ()
+    image_accounts: tuple[str, ...] = ()
 
 
 def up(wishes: Wishes, progress: Progress) -> Instance:
@@ -109,6 +110,7 @@ def _settle(wishes: Wishes) -> Instance:
                 mtu=existing.mtu,
                 api_flags=wishes.api_flags or existing.api_flags,
                 external_ranges=wishes.external_ranges or existing.external_ranges,
+                image_accounts=wishes.image_accounts or existing.image_accounts,
             )
             changed.save()
             return changed
@@ -127,6 +129,7 @@ def _settle(wishes: Wishes) -> Instance:
             mtu=machine.uplink_mtu(),
             api_flags=wishes.api_flags,
             external_ranges=wishes.external_ranges,
+            image_accounts=wishes.image_accounts,
         )
         made.save()
     return made

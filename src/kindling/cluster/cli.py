@@ -69,6 +69,16 @@ def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[s
     return values
 
 
+def _accounts(
+    _context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of service accounts with their namespaces as they were given."""
+    for value in values:
+        if value.count("/") != 1 or not all(value.split("/")):
+            raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME", param=parameter)
+    return values
+
+
 @click.group(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """A Kubernetes of real parts on one machine."""
@@ -92,6 +102,14 @@ def main() -> None:
     callback=_ranges,
     help="Where services' external addresses and load balancers take effect; may be repeated. None: nowhere.",
 )
+@click.option(
+    "--host-image-account",
+    "image_accounts",
+    multiple=True,
+    metavar="NAMESPACE/NAME",
+    callback=_accounts,
+    help="A service account that may use the host image; may be repeated.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
 @_reporting
@@ -101,13 +119,14 @@ def up(
     host_image: bool,
     api_port: int | None,
     external_ranges: tuple[str, ...],
+    image_accounts: tuple[str, ...],
     quiet: bool,
     api_flags: tuple[str, ...],
 ) -> None:
     """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
     from kindling.cluster import bringup
 
-    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port, external_ranges)
+    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port, external_ranges, image_accounts)
     show = _progress(quiet)
     instance = bringup.up(wishes, show)
     show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")

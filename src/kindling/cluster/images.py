@@ -18,7 +18,8 @@ from kindling.cluster.oci import Layer, write_archive
 
 SANDBOX_IMAGE = "kindling.local/sandbox:latest"
 BUSYBOX_IMAGE = "kindling.local/busybox:1"
-HOST_IMAGE = "kindling.local/host:latest"
+HOST_REPOSITORY = "kindling.local/host"
+HOST_IMAGE = f"{HOST_REPOSITORY}:latest"
 
 _WAIT_AND_REAP = "while :; do sleep 86400; done"
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -24,7 +24,7 @@ DEFAULT_STATE = Path("/var/lib/kindling")
 REGISTRY = Path("/run/kindling")
 """One file per instance of this machine, so that instances see each other's choices."""
 
-TUPLES = ("node_names", "api_flags", "external_ranges")
+TUPLES = ("node_names", "api_flags", "external_ranges", "image_accounts")
 """Fields of an instance that are lists in its file."""
 _MAX_NODES = 200
 _FIRST_PORT = 6443
@@ -66,6 +66,8 @@ class Instance:
     api_flags: tuple[str, ...] = field(default=())
     external_ranges: tuple[str, ...] = ()
     """Where addresses that services claim from outside the cluster take effect."""
+    image_accounts: tuple[str, ...] = ()
+    """Service accounts (``namespace/name``) that may use the host image."""
 
     @property
     def bridge(self) -> str:

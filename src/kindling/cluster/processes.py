@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindling.cluster import isolation
+from kindling.cluster import images, isolation
 from kindling.cluster.containerd import SOCKET
 from kindling.cluster.instance import Instance
 
@@ -63,6 +63,9 @@ def api_server_arguments(instance: Instance) -> list[str]:
         "--cluster-cidr": instance.subnet,
     }
     lists = [f"--external-range={value}" for value in instance.external_ranges]
+    if instance.host_image:
+        lists.append(f"--reserved-image={images.HOST_REPOSITORY}")
+        lists += [f"--reserved-image-account={value}" for value in instance.image_accounts]
     return [f"{flag}={value}" for flag, value in flags.items()] + lists + list(instance.api_flags)
 
 

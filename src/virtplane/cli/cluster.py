@@ -15,12 +15,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, report, require_root
+from virtplane.operator.components import COMPONENTS
 from virtplane.programs import own_program
 
 DEFAULT_STATE = Path("/var/lib/virtplane")
 NAMESPACE = "kubevirt"
 HOST_IMAGE = "kindling.local/host:latest"
 """kindling's name for the image that is this machine itself; everywhere else an ordinary reference."""
+_FLAGS = [
+    f"--host-image-account={NAMESPACE}/{account}"
+    for account in sorted({component.service_account for component in COMPONENTS.values()})
+]
+"""Nobody but the product's own accounts may run containers of the host image."""
 
 
 def kindling(*arguments: str, state: Path) -> int:
@@ -43,7 +49,7 @@ def start(state: Path, nodes: int, external_ranges: Sequence[str] = ()) -> None:
     """
     require_root("up")
     ranges = [f"--external-range={text}" for text in external_ranges]
-    if kindling("up", "--nodes", str(nodes), *ranges, state=state):
+    if kindling("up", "--nodes", str(nodes), *_FLAGS, *ranges, state=state):
         raise CommandError(
             "The cluster did not start.", "kindling's message stands above.", f"Logs: {state}/logs"
         )

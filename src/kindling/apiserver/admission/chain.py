@@ -21,6 +21,7 @@ from .pod_security.plugin import PodSecurity
 from .priority import Priority
 from .quota import ResourceQuota
 from .reinvocation import Reinvocation
+from .reserved_images import ReservedImages
 from .runtime_class import RuntimeClass
 from .service_accounts import ServiceAccounts
 from .storage import ClaimResize, DefaultStorageClass, StorageProtection
@@ -33,15 +34,18 @@ from .webhooks import MutatingWebhooks, ValidatingWebhooks
 
 @dataclass(frozen=True, slots=True)
 class ClusterRules:
-    """What the administrator of this cluster says: see `ExternalRanges`."""
+    """What the administrator of this cluster says: see `ExternalRanges` and `ReservedImages`."""
 
     external: ExternalRanges = field(default_factory=ExternalRanges)
+    reserved_images: tuple[str, ...] = ()
+    reserved_image_accounts: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: Settings) -> ClusterRules:
         """As the server was told. Raises ValueError for ranges that are none."""
         own = [settings.cluster_cidr or settings.service_cidr]
-        return cls(ExternalRanges.of(settings.external_ranges, own))
+        external = ExternalRanges.of(settings.external_ranges, own)
+        return cls(external, settings.reserved_images, settings.reserved_image_accounts)
 
 
 class Chain:
@@ -96,6 +100,7 @@ def build_chain(
         DefaultIngressClass(environment.objects),
         MutatingPolicies(environment),
         MutatingWebhooks(environment, calls),
+        ReservedImages(rules.reserved_images, rules.reserved_image_accounts),
         ExternalAddresses(rules.external),
         ValidatingPolicies(environment),
         ValidatingWebhooks(environment, calls),

@@ -126,7 +126,7 @@ def pod(instance: instances.Instance, name: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
-    run("up", "--state", str(state), "--nodes", "2", "--quiet")
+    run("up", "--state", str(state), "--nodes", "2", "--quiet", "--host-image-account=default/default")
     instance = instances.require(state)
     for name, node in (("one", "node01"), ("two", "node02")):
         kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node))
