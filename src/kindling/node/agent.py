@@ -14,6 +14,7 @@ from kindling.node import registration
 from kindling.node.backend import ApiBackend
 from kindling.node.devices.manager import DeviceManager
 from kindling.node.housekeeping import Housekeeping
+from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.pods import identity, worker
 from kindling.node.pods.cgroups import remove_pod_cgroups
@@ -94,8 +95,14 @@ class NodeAgent:
             roster = Roster(lambda pod: worker.PodWorker(pod, shared))
             observer = Observer(runtime, roster.pod_changed)
             images = ImageManager(runtime)
+            host_files = HostFiles()
             backend = ApiBackend(
-                client, images, self._facts, services.list, lambda uid: observer.observation(uid).ips
+                client,
+                images,
+                self._facts,
+                services.list,
+                lambda uid: observer.observation(uid).ips,
+                host_files,
             )
 
             def announce(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
@@ -125,6 +132,7 @@ class NodeAgent:
                     resolver=settings.resolver,
                     cgroup_root=settings.cgroup_root,
                     node_memory_bytes=registration.memory_bytes(),
+                    host_files=host_files,
                     default_environment=settings.default_environment,
                 )
             )

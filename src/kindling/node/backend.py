@@ -40,12 +40,14 @@ class ApiBackend:
         node: Callable[[], NodeFacts],
         services: Callable[[], Sequence[JsonObject]],
         pod_ips: Callable[[str], tuple[str, ...]],
+        host_files: host_image.HostFiles,
     ) -> None:
         self._client = client
         self._images = images
         self._node = node
         self._services = services
         self._pod_ips = pod_ips
+        self._host_files = host_files
         self._tokens: dict[tuple[str, str, int], Token] = {}
 
     async def sources(self, pod: JsonObject) -> Sources:
@@ -94,7 +96,7 @@ class ApiBackend:
         Raises ImageProblem.
         """
         if host_image.is_host_image(reference):
-            await asyncio.to_thread(host_image.mount_tree, target)
+            await asyncio.to_thread(self._host_files.mount_tree, target)
             return
         logins = [login for secret in await self.pull_secrets(pod) for login in credentials_of(secret)]
         wanted = {"image": reference, "imagePullPolicy": policy}

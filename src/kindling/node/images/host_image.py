@@ -2,11 +2,17 @@
 
 The image itself is empty; its containers get /usr, the Python environment that this agent runs in, the
 source tree of an editable installation and what programs need of /etc, all read-only and at the same paths.
+
+Root in a container reads as root of the machine, so what packages and administrators keep from other users
+(keys, rules, programs for one group) is covered: files by /dev/null, directories by an empty one.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+import threading
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
@@ -31,8 +37,15 @@ _ETC = (
     "protocols",
     "rpc",
     "services",
-    "ssl",
+    "ssl/certs",
+    "ssl/openssl.cnf",
 )
+_EMPTY = Path("/run/kindling-empty")
+"""Covers directories; in the node's own /run."""
+_PACKAGES = Path("/var/lib/dpkg/status")
+"""Changes whenever a package does."""
+_LOCAL = Path("/usr/local")
+"""Where files appear without any package."""
 
 
 def is_host_image(reference: str) -> bool:
@@ -65,32 +78,86 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
     return kept
 
 
-def mount_tree(target: Path) -> None:
-    """Build at `target` what a volume of the host image shows: the same files that its containers see.
+def own_paths() -> list[Path]:
+    """The product's own files, of which nothing is kept from it whatever their modes are."""
+    return [Path(sys.prefix), source_tree()]
 
-    Raises OSError. Doing it twice changes nothing.
+
+def hidden(paths: Iterable[Path], own: Collection[Path] = ()) -> list[Path]:
+    """What below `paths` not everybody on the machine may read, outermost first, without what is in `own`.
+
+    Raises OSError where that cannot be found out.
     """
-    for path in bind_paths():
-        inside = target / path.relative_to("/")
-        if node_mounts.is_mounted(inside):
-            continue
-        if path.is_dir():
-            inside.mkdir(parents=True, exist_ok=True)
-        else:
-            inside.parent.mkdir(parents=True, exist_ok=True)
-            inside.touch()
-        node_mounts.bind(str(path), inside, read_only=True)
-        node_mounts.make_private(inside)
-    for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
-        link, here = Path("/") / name, target / name
-        if link.is_symlink() and not here.is_symlink():
-            here.symlink_to(link.readlink())
+    private_directory = ("-type", "d", "!", "-perm", "-o=rx", "-print0", "-prune")
+    private_file = ("!", "-type", "d", "!", "-type", "l", "!", "-perm", "-o=r", "-print0")
+    command = ["find", *map(str, paths), "-ignore_readdir_race", *private_directory, "-o", *private_file]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise OSError(f"looking for private files of the host image: {done.stderr.decode()[:300]}")
+    found = [Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name]
+    return [path for path in found if not any(path.is_relative_to(directory) for directory in own)]
 
 
-def mounts(taken: Collection[str]) -> list[dict[str, Any]]:
-    """CRI mounts of a host container; paths in `taken` (the container's own mounts) are left alone."""
-    return [
-        {"container_path": str(path), "host_path": str(path), "readonly": True, "propagation": 0}
-        for path in bind_paths()
-        if str(path) not in taken
-    ]
+class HostFiles:
+    """The machine's files as containers of the host image see them. Its methods block."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: tuple[int, list[Path]] = (-1, [])
+
+    def covered(self) -> list[Path]:
+        """What is kept from containers. Raises OSError.
+
+        Everything is looked through again when packages changed, /usr/local each time.
+        """
+        with self._lock:
+            stamp = _PACKAGES.stat().st_mtime_ns if _PACKAGES.exists() else -1
+            if stamp < 0 or stamp != self._known[0]:
+                self._known = (stamp, hidden(bind_paths(), own_paths()))
+            local = hidden([_LOCAL], own_paths()) if _LOCAL.is_dir() else []
+            _EMPTY.mkdir(mode=0o555, exist_ok=True)
+            known = [path for path in self._known[1] if path.exists()]
+        return list(dict.fromkeys(known + local))
+
+    def mount_tree(self, target: Path) -> None:
+        """Build at `target` what a volume of the host image shows: the same files that its containers see.
+
+        Raises OSError. Doing it twice changes nothing.
+        """
+        for path in bind_paths():
+            inside = target / path.relative_to("/")
+            if path.is_dir():
+                inside.mkdir(parents=True, exist_ok=True)
+            else:
+                inside.parent.mkdir(parents=True, exist_ok=True)
+                inside.touch()
+            _bind_once(path, inside)
+        for path in self.covered():
+            _bind_once(_cover(path), target / path.relative_to("/"))
+        for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
+            link, here = Path("/") / name, target / name
+            if link.is_symlink() and not here.is_symlink():
+                here.symlink_to(link.readlink())
+
+    def mounts(self, taken: Collection[str]) -> list[dict[str, Any]]:
+        """CRI mounts of a host container; paths in `taken` (the container's own mounts) are left alone.
+
+        Raises OSError.
+        """
+        shown = [(path, path) for path in bind_paths()] + [(_cover(path), path) for path in self.covered()]
+        return [
+            {"container_path": str(path), "host_path": str(source), "readonly": True, "propagation": 0}
+            for source, path in shown
+            if str(path) not in taken
+        ]
+
+
+def _cover(path: Path) -> Path:
+    return _EMPTY if path.is_dir() else Path("/dev/null")
+
+
+def _bind_once(source: Path, inside: Path) -> None:
+    if node_mounts.is_mounted(inside):
+        return
+    node_mounts.bind(str(source), inside, read_only=True)
+    node_mounts.make_private(inside)

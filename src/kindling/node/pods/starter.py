@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class StarterServices:
     resolver: sandbox.ResolverSettings
     cgroup_root: str
     node_memory_bytes: int
+    host_files: host_image.HostFiles
     default_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -179,7 +181,7 @@ class ContainerStarter:
             if "/etc/hosts" not in taken:
                 mounts.append(self._hosts(pod, ips))
             if host_image.is_host_image(get_str(container, "image")):
-                mounts = host_image.mounts(taken) + mounts
+                mounts = await asyncio.to_thread(services.host_files.mounts, taken) + mounts
             grant = await services.devices(pod, container)
             inputs = ContainerInputs(
                 context=context,
