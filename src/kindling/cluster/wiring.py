@@ -9,6 +9,7 @@ import orjson
 from kindling.cluster import machine
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout
+from kindling.network import pod_filter
 
 NODE_LINK = "eth0"
 """The uplink's name inside a node."""
@@ -118,7 +119,7 @@ def render_cni(node: NodeLayout, mtu: int) -> bytes:
             "plugins": [
                 {
                     "type": "bridge",
-                    "bridge": "cni0",
+                    "bridge": pod_filter.BRIDGE,
                     "isGateway": True,
                     "ipMasq": False,
                     "hairpinMode": True,

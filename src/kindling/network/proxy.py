@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from kindling.network import rules, services
+from kindling.network import nftables, rules, services
 from kindling.network.external import ExternalRanges
 from kindling.network.resolver import Names, Resolver
 from kubecore.client import Client, ClientConfig
@@ -105,9 +104,10 @@ class ServiceNetwork:
             encoded = orjson.dumps(document)
             if self._loaded.get(place.node) == encoded:
                 continue
-            problem = await load(encoded, place.namespace)
-            if problem:
-                _log.error("services' rules of %s: %s", place.node, problem)
+            try:
+                await nftables.load(encoded, place.namespace)
+            except nftables.RulesRefused as error:
+                _log.error("services' rules of %s: %s", place.node, error)
                 failed = True
             else:
                 self._loaded[place.node] = encoded
@@ -127,27 +127,6 @@ class ServiceNetwork:
             )
             for protocol in ("udp", "tcp")
         ]
-
-
-async def load(ruleset: bytes, namespace: Path | None) -> str:
-    """Load a JSON ruleset atomically; what went wrong, empty when nothing did."""
-    prefix = ["nsenter", f"--net={namespace}"] if namespace else []
-    # A file, since nft opens its input by name, which a loop that gives sockets to its children precludes.
-    with tempfile.TemporaryFile() as rules:
-        rules.write(ruleset)
-        rules.seek(0)
-        process = await asyncio.create_subprocess_exec(
-            *prefix,
-            "nft",
-            "-j",
-            "-f",
-            "-",
-            stdin=rules,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, stderr = await process.communicate()
-    return "" if process.returncode == 0 else stderr.decode(errors="replace").strip()[:500]
 
 
 def bridged_packets_are_seen() -> bool:

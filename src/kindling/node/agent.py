@@ -18,6 +18,7 @@ from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
 from kindling.node.pods import identity, worker
 from kindling.node.pods.cgroups import remove_pod_cgroups
+from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.fields import NodeFacts
 from kindling.node.pods.observer import Observer
 from kindling.node.pods.publisher import StatusPublisher
@@ -56,6 +57,8 @@ class AgentSettings:
     tls_key: Path
     client_ca: Path
     default_environment: Mapping[str, str] = field(default_factory=dict)
+    max_pod_processes: int = 4096
+    """How many processes and threads one pod may have: a fork bomb ends there, a large guest does not."""
     registered: Callable[[], object] = lambda: None
     """Called once the node's status is true."""
 
@@ -119,6 +122,7 @@ class NodeAgent:
             csi_volumes = CsiVolumes(client, csi, settings.node.name)
             stack.push_async_callback(csi_volumes.close)
             volumes = VolumeManager(backend, {"csi": csi_volumes})
+            confinement = Confinement(runtime, settings.cgroup_root, settings.max_pod_processes)
             starter = ContainerStarter(
                 StarterServices(
                     runtime=runtime,
@@ -133,6 +137,7 @@ class NodeAgent:
                     cgroup_root=settings.cgroup_root,
                     node_memory_bytes=registration.memory_bytes(),
                     host_files=host_files,
+                    confinement=confinement,
                     default_environment=settings.default_environment,
                 )
             )
@@ -163,7 +168,7 @@ class NodeAgent:
                 routes.handle, settings.node.address, settings.node.port, self._tls(), _is_api_server
             )
             stack.callback(server.close)
-            housekeeping = Housekeeping(runtime, observer)
+            housekeeping = Housekeeping(runtime, observer, confinement.sweep)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._registration.run(), name="node-registration")
                 group.create_task(services.run(), name="services")
@@ -172,6 +177,7 @@ class NodeAgent:
                 await pods.wait_synced()
                 await _until_ready(runtime)
                 await observer.relist()
+                await confinement.adopt(observer.sandboxes())
                 group.create_task(observer.run(), name="runtime-observer")
                 live = {str(pod["metadata"]["uid"]) for pod in pods.list()}
                 devices.retain(live)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kindling.node.images.manager import normalize
@@ -25,9 +26,10 @@ DISK_HIGH_PERCENT = 85
 class Housekeeping:
     """Regular chores of one node."""
 
-    def __init__(self, runtime: Runtime, observer: Observer) -> None:
+    def __init__(self, runtime: Runtime, observer: Observer, sweep: Callable[[], Awaitable[None]]) -> None:
         self._runtime = runtime
         self._observer = observer
+        self._sweep = sweep
 
     async def run(self) -> None:
         """Work until cancelled; a chore that fails is logged and done again later."""
@@ -37,6 +39,7 @@ class Housekeeping:
             rounds += 1
             try:
                 await self._rotate_logs()
+                await self._sweep()
                 if rounds % IMAGE_PERIOD_ROUNDS == 0:
                     await self._collect_images()
             except (RuntimeFailure, OSError) as error:

@@ -53,6 +53,10 @@ class Observer:
         """The latest observation of a pod."""
         return self._pods.get(uid, Observation())
 
+    def sandboxes(self) -> list[Sandbox]:
+        """All sandboxes, of all pods."""
+        return list(self._sandboxes.values())
+
     def uids(self) -> set[str]:
         """Pods that the runtime has anything of."""
         return set(self._pods)

@@ -13,6 +13,7 @@ from kindling.node.backoff import Backoff
 from kindling.node.images import host_image
 from kindling.node.images.manager import ImageManager, ImageProblem, credentials_of
 from kindling.node.pods import environment, identity, sandbox
+from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
 from kindling.node.pods.fields import NodeFacts
@@ -86,6 +87,7 @@ class StarterServices:
     cgroup_root: str
     node_memory_bytes: int
     host_files: host_image.HostFiles
+    confinement: Confinement
     default_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -99,6 +101,7 @@ class ContainerStarter:
     def forget(self, uid: str) -> None:
         """The pod is gone."""
         self._backoff.forget_prefix(uid)
+        self._services.confinement.forget(uid)
 
     async def create_sandbox(self, session: PodSession, attempt: int) -> str:
         """Run a new sandbox. Raises RuntimeFailure."""
@@ -115,6 +118,7 @@ class ContainerStarter:
         container = find_container(pod, name)
         previous = observed.newest(name)
         self._check_backoff(pod, name, previous)
+        await self._services.confinement.secure(pod, current.id)
         image = await self._image(pod, container)
         values = await self._configure(session, container, image, current.ips, previous)
         sandbox_config = sandbox.sandbox_config(

@@ -99,6 +99,11 @@ class Containerd:
         primary = [status.network.ip] if status.network.ip else []
         return _sandbox(status, (*primary, *(item.ip for item in status.network.additional_ips)))
 
+    async def sandbox_network(self, sandbox_id: str) -> Any:
+        """The CNI result from the verbose status."""
+        answer = await self._call("PodSandboxStatus", {"pod_sandbox_id": sandbox_id, "verbose": True})
+        return orjson.loads(answer.info.get("info") or "{}").get("cniResult")
+
     async def list_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[Sandbox]:
         """Sandboxes carrying `labels`."""
         request = {"filter": {"label_selector": dict(labels)}} if labels else {}

@@ -115,6 +115,9 @@ class Runtime(Protocol):
     async def sandbox_status(self, sandbox_id: str) -> Sandbox:
         """The sandbox with its addresses."""
 
+    async def sandbox_network(self, sandbox_id: str) -> Any:
+        """The CNI result of a sandbox as a document; None without a network of its own."""
+
     async def list_sandboxes(self, labels: Mapping[str, str] | None = None) -> list[Sandbox]:
         """Sandboxes carrying `labels`, without addresses."""
 

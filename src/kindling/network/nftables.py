@@ -1,0 +1,54 @@
+"""Loading rulesets into the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+_SHOWN = 500
+
+
+class RulesRefused(Exception):
+    """The kernel did not take a ruleset, or did not show one; the text is nft's."""
+
+
+async def load(ruleset: bytes | Mapping[str, Any], namespace: Path | None = None) -> None:
+    """Load a JSON ruleset atomically, in the network namespace at `namespace` or here.
+
+    Raises RulesRefused.
+    """
+    encoded = ruleset if isinstance(ruleset, bytes) else orjson.dumps(ruleset)
+    await _run(["-f", "-"], encoded, namespace)
+
+
+async def chains(family: str) -> list[tuple[str, str]]:
+    """(table, chain) of every chain of a family in this namespace. Raises RulesRefused."""
+    listed = orjson.loads(await _run(["list", "chains", family], b"", None))["nftables"]
+    found = [item["chain"] for item in listed if "chain" in item]
+    return [(item["table"], item["name"]) for item in found]
+
+
+async def _run(arguments: Sequence[str], content: bytes, namespace: Path | None) -> bytes:
+    prefix = ["nsenter", f"--net={namespace}"] if namespace else []
+    # A file, since nft opens its input by name, which a loop that gives sockets to its children precludes.
+    with tempfile.TemporaryFile() as given:
+        given.write(content)
+        given.seek(0)
+        process = await asyncio.create_subprocess_exec(
+            *prefix,
+            "nft",
+            "-j",
+            *arguments,
+            stdin=given,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        stdout, stderr = await process.communicate()
+    if process.returncode != 0:
+        raise RulesRefused(stderr.decode(errors="replace").strip()[:_SHOWN])
+    return stdout

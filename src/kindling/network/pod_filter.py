@@ -1,0 +1,106 @@
+"""What a pod's link lets in from the pod: nothing but its own address, from its own card; pure.
+
+The rules hang on the node's end of the link, before the bridge sees a frame: a bridge learns senders even
+from frames that its own hooks never get (802.1D's reserved addresses), so later would be too late. What the
+pod does to its end changes nothing. It holds for guests as well: with the bridge binding they have the pod's
+MAC and address, with masquerade they hide behind them.
+
+Pods have IPv4 alone. Frames of every other kind are dropped, router advertisements among them, by which a
+neighbour could make itself everybody's router (CVE-2020-10749).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+BRIDGE = "cni0"
+"""The bridge that the CNI configuration of every node names."""
+TABLE = "kindling-pods"
+FAMILY = "netdev"
+_MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_FIRST = -500
+_NO_ADDRESS = "0.0.0.0"
+"""The sender of an ARP probe, by which a host asks whether its address is free (RFC 5227)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodLink:
+    """A pod's link: its name in the node, and the MAC and addresses that the pod was given."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...]
+
+
+def pod_link(result: Any) -> PodLink | None:
+    """The link in a CNI result as the runtime shows it; None without one, as for pods of the host's network.
+
+    Raises ValueError for a result that makes no sense.
+    """
+    interfaces = (result or {}).get("Interfaces") or {}
+    outer = [
+        name for name, item in interfaces.items() if not item.get("Sandbox") and name not in (BRIDGE, "lo")
+    ]
+    inner = [item for item in interfaces.values() if item.get("Sandbox") and item.get("IPConfigs")]
+    inner = [item for item in inner if item.get("Mac") not in (None, "", "00:00:00:00:00:00")]
+    if not outer and not inner:
+        return None
+    if len(outer) != 1 or len(inner) != 1:
+        raise ValueError(f"a pod has one link, not {sorted(interfaces)}")
+    mac = str(inner[0]["Mac"]).lower()
+    if not _MAC.fullmatch(mac):
+        raise ValueError(f"{mac!r} is no hardware address")
+    addresses = [ipaddress.ip_address(item["IP"]) for item in inner[0]["IPConfigs"]]
+    return PodLink(outer[0], mac, tuple(str(address) for address in addresses if address.version == 4))
+
+
+def ruleset(link: PodLink) -> dict[str, Any]:
+    """The commands that put the filter on `link`, or replace it by the same."""
+    own = _match("ether", "saddr", "!=", link.mac)
+    arp = [
+        _match("arp", field, "==", value)
+        for field, value in (
+            ("htype", 1),
+            ("ptype", "ip"),
+            ("hlen", 6),
+            ("plen", 4),
+            ("saddr ether", link.mac),
+            ("saddr ip", {"set": [_NO_ADDRESS, *link.addresses]}),
+        )
+    ]
+    dhcp_answer = [_match("udp", "sport", "==", 67), _match("udp", "dport", "==", 68)]
+    ip = _match("ip", "saddr", "==", {"set": list(link.addresses)})
+    hook = {"type": "filter", "hook": "ingress", "prio": _FIRST, "dev": link.name, "policy": "drop"}
+    rules: list[list[dict[str, Any]]] = [
+        [own, {"drop": None}],
+        [*arp, {"accept": None}],
+        [*dhcp_answer, {"drop": None}],
+        [ip, {"accept": None}],
+    ]
+    chain = {"family": FAMILY, "table": TABLE, "name": link.name}
+    rule = {"family": FAMILY, "table": TABLE, "chain": link.name}
+    commands: list[dict[str, Any]] = [
+        {"add": {"table": {"family": FAMILY, "name": TABLE}}},
+        {"add": {"chain": {**chain, **hook}}},
+        {"flush": {"chain": chain}},
+    ]
+    commands += [{"add": {"rule": {**rule, "expr": expressions}}} for expressions in rules]
+    return {"nftables": commands}
+
+
+def removal(links: Iterable[str]) -> dict[str, Any]:
+    """The commands that remove the filters of links that are gone."""
+    chains = [{"family": FAMILY, "table": TABLE, "name": name} for name in links]
+    commands: list[dict[str, Any]] = []
+    for chain in chains:
+        commands += [{"flush": {"chain": chain}}, {"delete": {"chain": chain}}]
+    return {"nftables": commands}
+
+
+def _match(protocol: str, field: str, operator: str, value: Any) -> dict[str, Any]:
+    left = {"payload": {"protocol": protocol, "field": field}}
+    return {"match": {"op": operator, "left": left, "right": value}}

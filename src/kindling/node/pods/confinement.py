@@ -1,0 +1,78 @@
+"""What holds a pod in before its first container runs: a filter on its link, a limit of its processes.
+
+Both are put on a sandbox that exists already; until then nothing of the pod's author runs in it. A container
+is started only when both are in place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterable
+
+from kindling.network import nftables, pod_filter
+from kindling.node.pods import cgroups, identity, resources
+from kindling.node.runtime.interface import Runtime, RuntimeFailure, Sandbox
+from kubecore.json import JsonObject, get_bool, get_str
+
+_log = logging.getLogger(__name__)
+
+
+class Confinement:
+    """Confines the pods of one node; `max_processes` (threads counted) are each pod's."""
+
+    def __init__(self, runtime: Runtime, cgroup_root: str, max_processes: int) -> None:
+        self._runtime = runtime
+        self._cgroup_root = cgroup_root
+        self._max_processes = max_processes
+        self._confined: dict[str, str] = {}
+
+    async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
+        """Confine a pod's sandbox unless that is done. Raises RuntimeFailure, OSError."""
+        uid = get_str(pod, "metadata", "uid")
+        if self._confined.get(uid) == sandbox_id:
+            return
+        parent = resources.cgroup_parent(self._cgroup_root, pod)
+        await asyncio.to_thread(cgroups.limit_processes, parent, self._max_processes)
+        is_filtered = await self._filter(sandbox_id)
+        if not is_filtered and not get_bool(pod, "spec", "hostNetwork"):
+            name = identity.display_name(pod)
+            raise RuntimeFailure(f"the sandbox of {name} shows no link that could be filtered")
+        self._confined[uid] = sandbox_id
+
+    async def adopt(self, sandboxes: Iterable[Sandbox]) -> None:
+        """Put filters on the links of pods that run already, as another agent may have left them."""
+        for sandbox in sandboxes:
+            if sandbox.ready:
+                try:
+                    await self._filter(sandbox.id)
+                except (RuntimeFailure, OSError) as error:
+                    where = f"{sandbox.namespace}/{sandbox.name}"
+                    _log.error("pod %s runs without a filter on its link; delete it: %s", where, error)
+        await self.sweep()
+
+    async def sweep(self) -> None:
+        """Remove filters of links that are gone (newer kernels keep them)."""
+        here = {name for _, name in socket.if_nameindex()}
+        try:
+            found = await nftables.chains(pod_filter.FAMILY)
+            gone = [chain for table, chain in found if table == pod_filter.TABLE and chain not in here]
+            if gone:
+                await nftables.load(pod_filter.removal(gone))
+        except nftables.RulesRefused as error:
+            _log.warning("filters of links that are gone stay until the next pod ends: %s", error)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._confined.pop(uid, None)
+
+    async def _filter(self, sandbox_id: str) -> bool:
+        """Filter a sandbox's link; whether it has one. Raises RuntimeFailure."""
+        try:
+            link = pod_filter.pod_link(await self._runtime.sandbox_network(sandbox_id))
+            if link is not None:
+                await nftables.load(pod_filter.ruleset(link))
+        except (ValueError, nftables.RulesRefused) as error:
+            raise RuntimeFailure(f"the link of sandbox {sandbox_id} cannot be filtered: {error}") from error
+        return link is not None
