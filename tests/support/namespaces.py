@@ -24,7 +24,8 @@ with socket.create_connection((host, port), timeout=seconds) as made:
 """
 _SERVE = """
 import socket, sys, threading
-listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), family=family)
 print(flush=True)
 threading.Thread(target=lambda: (sys.stdin.read(), listener.shutdown(socket.SHUT_RDWR)), daemon=True).start()
 while True:

@@ -66,7 +66,7 @@ def run_controllers(instance: Instance) -> None:
     network = ServiceNetwork(
         config,
         places,
-        table=f"{instance.table}-services",
+        table=instance.table,
         subnet=instance.subnet,
         external_ranges=instance.external_ranges,
         dns_service=instance.dns_service,

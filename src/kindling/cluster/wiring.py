@@ -9,7 +9,7 @@ import orjson
 from kindling.cluster import machine
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.network import pod_filter
+from kindling.network import machine_rules, pod_filter
 
 NODE_LINK = "eth0"
 """The uplink's name inside a node."""
@@ -32,6 +32,8 @@ def create(instance: Instance) -> None:
     if not prefix:
         raise SetupError("network", f"unusable subnet {instance.subnet}")
     machine.nft(host_rules(instance), what=f"nftables table {instance.table}")
+    guard = machine_rules.guard(instance.table, instance.bridge, instance.gateway, instance.api_port)
+    machine.nft({"nftables": guard}, what=f"guarding the machine against {instance.bridge}")
 
 
 def connect(instance: Instance, node: NodeLayout) -> None:
@@ -51,6 +53,9 @@ def connect(instance: Instance, node: NodeLayout) -> None:
             f"link set {NODE_LINK} up\nroute replace default via {instance.gateway}\n"
         )
         machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=commands)
+    # Containers on the node's own network must not speak for other nodes and their pods.
+    link = pod_filter.PodLink(node.host_link, _mac(node.address), (node.address,), (node.pod_cidr,))
+    machine.nft(pod_filter.ruleset(link, instance.table), what=f"filter on {node.host_link}")
     for other in instance.nodes():
         if other.name != node.name:
             route = f"route replace {other.pod_cidr} via {other.address}\n"
@@ -104,8 +109,13 @@ def host_rules(instance: Instance) -> dict[str, Any]:
 def delete_rules(instance: Instance) -> dict[str, Any]:
     """Remove the instance's tables from the host, present or not."""
     commands: list[dict[str, Any]] = []
-    for name in (instance.table, f"{instance.table}-services"):
-        table = {"table": {"family": "ip", "name": name}}
+    for family, name in (
+        ("ip", instance.table),
+        ("ip", f"{instance.table}-services"),
+        ("inet", instance.table),
+        ("netdev", instance.table),
+    ):
+        table = {"table": {"family": family, "name": name}}
         commands += [{"add": table}, {"delete": table}]
     return {"nftables": commands}
 

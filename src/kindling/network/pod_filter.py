@@ -1,4 +1,4 @@
-"""What a pod's link lets in from the pod: nothing but its own address, from its own card; pure.
+"""What a pod's link, or a node's, lets in from the other side: its own address, from its own card; pure.
 
 The rules hang on the node's end of the link, before the bridge sees a frame: a bridge learns senders even
 from frames that its own hooks never get (802.1D's reserved addresses), so later would be too late. What the
@@ -29,11 +29,15 @@ _NO_ADDRESS = "0.0.0.0"
 
 @dataclass(frozen=True, slots=True)
 class PodLink:
-    """A pod's link: its name in the node, and the MAC and addresses that the pod was given."""
+    """A link: its name on the filtering side, and the MAC and addresses that the other side was given.
+
+    `routed` are networks that the other side sends packets of, as a node does for its pods.
+    """
 
     name: str
     mac: str
     addresses: tuple[str, ...]
+    routed: tuple[str, ...] = ()
 
 
 def pod_link(result: Any) -> PodLink | None:
@@ -58,7 +62,7 @@ def pod_link(result: Any) -> PodLink | None:
     return PodLink(outer[0], mac, tuple(str(address) for address in addresses if address.version == 4))
 
 
-def ruleset(link: PodLink) -> dict[str, Any]:
+def ruleset(link: PodLink, table: str = TABLE) -> dict[str, Any]:
     """The commands that put the filter on `link`, or replace it by the same."""
     own = _match("ether", "saddr", "!=", link.mac)
     arp = [
@@ -73,7 +77,9 @@ def ruleset(link: PodLink) -> dict[str, Any]:
         )
     ]
     dhcp_answer = [_match("udp", "sport", "==", 67), _match("udp", "dport", "==", 68)]
-    ip = _match("ip", "saddr", "==", {"set": list(link.addresses)})
+    networks = [network.split("/") for network in link.routed]
+    prefixes = [{"prefix": {"addr": address, "len": int(length)}} for address, length in networks]
+    ip = _match("ip", "saddr", "==", {"set": [*link.addresses, *prefixes]})
     hook = {"type": "filter", "hook": "ingress", "prio": _FIRST, "dev": link.name, "policy": "drop"}
     rules: list[list[dict[str, Any]]] = [
         [own, {"drop": None}],
@@ -81,10 +87,10 @@ def ruleset(link: PodLink) -> dict[str, Any]:
         [*dhcp_answer, {"drop": None}],
         [ip, {"accept": None}],
     ]
-    chain = {"family": FAMILY, "table": TABLE, "name": link.name}
-    rule = {"family": FAMILY, "table": TABLE, "chain": link.name}
+    chain = {"family": FAMILY, "table": table, "name": link.name}
+    rule = {"family": FAMILY, "table": table, "chain": link.name}
     commands: list[dict[str, Any]] = [
-        {"add": {"table": {"family": FAMILY, "name": TABLE}}},
+        {"add": {"table": {"family": FAMILY, "name": table}}},
         {"add": {"chain": {**chain, **hook}}},
         {"flush": {"chain": chain}},
     ]

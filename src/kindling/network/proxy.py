@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from kindling.network import nftables, rules, services
+from kindling.network import machine_rules, nftables, rules, services
 from kindling.network.external import ExternalRanges
 from kindling.network.resolver import Names, Resolver
 from kubecore.client import Client, ClientConfig
@@ -54,7 +54,8 @@ class ServiceNetwork:
     ) -> None:
         self._config = config
         self._places = places
-        self._table = table
+        self._table = f"{table}-services"
+        self._machine_table = table
         self._subnet = subnet
         self._ranges = ExternalRanges.of(external_ranges, own=[subnet])
         self._external: Mapping[services.ExternalKey, str] = {}
@@ -101,6 +102,8 @@ class ServiceNetwork:
             own = [item for item in hosts if item.node == place.node]
             where = rules.Place(self._subnet, local, place.reserved)
             document = rules.ruleset(self._table, where, ports, own, self._external)
+            if place.namespace is None:
+                document["nftables"] += self._opening()
             encoded = orjson.dumps(document)
             if self._loaded.get(place.node) == encoded:
                 continue
@@ -112,6 +115,11 @@ class ServiceNetwork:
             else:
                 self._loaded[place.node] = encoded
         return _RETRY_SECONDS if failed else None
+
+    def _opening(self) -> list[dict[str, Any]]:
+        """What opens the resolver, whose port is found when it starts, to the cluster."""
+        port = self._resolver.port
+        return machine_rules.serve(self._machine_table, [("udp", port), ("tcp", port)] if port else [])
 
     def _dns_ports(self) -> list[services.ServicePort]:
         backend = services.Backend(self._resolver.address, self._resolver.port)

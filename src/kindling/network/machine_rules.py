@@ -1,0 +1,70 @@
+"""What the machine itself lets in from a cluster's network; pure.
+
+Nodes are network namespaces of their own, so the servers of nodes and pods are not the machine's. Of the
+machine, nodes and pods need the API server and the resolver. Everything else that listens on it, on whatever
+address, is none of their business. Packets that node ports send on are not for the machine and pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+_FAMILY = "inet"
+_SERVED = "served"
+_BEFORE_FILTER = -10
+
+
+def guard(table: str, bridge: str, gateway: str, api_port: int) -> list[dict[str, Any]]:
+    """The commands that guard the machine against what comes in by `bridge`; doing it twice changes nothing.
+
+    `gateway` is the machine's address there. Ports that are found later are added by `serve` and stay.
+    """
+    tcp = {
+        "match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": api_port}
+    }
+    here = {
+        "match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "daddr"}}, "right": gateway}
+    }
+    port = {"concat": [{"meta": {"key": "l4proto"}}, {"payload": {"protocol": "th", "field": "dport"}}]}
+    known = {"match": {"op": "==", "left": port, "right": f"@{_SERVED}"}}
+    echo = {"payload": {"protocol": "icmp", "field": "type"}}
+    rules: list[list[dict[str, Any]]] = [
+        [_meta("iifname", "!=", bridge), {"accept": None}],
+        [
+            {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}},
+            {"accept": None},
+        ],
+        [here, tcp, {"accept": None}],
+        [here, known, {"accept": None}],
+        [{"match": {"op": "==", "left": echo, "right": "echo-request"}}, {"accept": None}],
+        [{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}],
+    ]
+    chain = {"family": _FAMILY, "table": table, "name": "input"}
+    hook = {"type": "filter", "hook": "input", "prio": _BEFORE_FILTER, "policy": "accept"}
+    commands = _served_set(table)
+    commands += [{"add": {"chain": {**chain, **hook}}}, {"flush": {"chain": chain}}]
+    commands += [
+        {"add": {"rule": {"family": _FAMILY, "table": table, "chain": "input", "expr": expressions}}}
+        for expressions in rules
+    ]
+    return commands
+
+
+def serve(table: str, ports: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    """The commands that open these (protocol, port) of the machine's address, and no others."""
+    served = {"family": _FAMILY, "table": table, "name": _SERVED}
+    elements = [{"concat": [protocol, port]} for protocol, port in ports]
+    commands = [*_served_set(table), {"flush": {"set": served}}]
+    if elements:
+        commands.append({"add": {"element": {**served, "elem": elements}}})
+    return commands
+
+
+def _served_set(table: str) -> list[dict[str, Any]]:
+    served = {"family": _FAMILY, "table": table, "name": _SERVED, "type": ["inet_proto", "inet_service"]}
+    return [{"add": {"table": {"family": _FAMILY, "name": table}}}, {"add": {"set": served}}]
+
+
+def _meta(key: str, operator: str, value: str) -> dict[str, Any]:
+    return {"match": {"op": operator, "left": {"meta": {"key": key}}, "right": value}}
