@@ -24,6 +24,8 @@ from kubecore.json import JsonObject
 
 _ANSWER_LIMIT_BYTES = 3 * 1024 * 1024
 _SERVICE_PORT = 443
+_PLAIN = {"Accept-Encoding": "identity"}
+"""A few bytes can unpack to more than there is memory: packed answers are neither asked for nor unpacked."""
 
 
 class WebhookCallError(Exception):
@@ -66,7 +68,7 @@ class WebhookClient:
             async with self._open().post(
                 target.url,
                 data=orjson.dumps(review),
-                headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
+                headers={"Content-Type": "application/json", "Accept": "application/json, */*", **_PLAIN},
                 ssl=tls,
                 server_hostname=target.server_name,
                 timeout=aiohttp.ClientTimeout(total=timeout_seconds),
@@ -85,7 +87,7 @@ class WebhookClient:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(auto_decompress=True)
+            self._session = aiohttp.ClientSession(auto_decompress=False)
         return self._session
 
     async def close(self) -> None:
@@ -113,7 +115,7 @@ class WebhookClient:
 
 
 async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
-    body = await answer.content.read(_ANSWER_LIMIT_BYTES)
+    body = await _whole(answer.content)
     if answer.status == 404:
         raise WebhookCallError("the server could not find the requested resource")
     if answer.status != 200:
@@ -126,6 +128,18 @@ async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
     if not isinstance(document, dict):
         raise WebhookCallError("couldn't get version/kind; json parse error: the answer is no object")
     return document
+
+
+async def _whole(content: aiohttp.StreamReader) -> bytes:
+    """The answer's body to its end, however many pieces it comes in. Raises WebhookCallError."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await content.readany():
+        size += len(part)
+        if size > _ANSWER_LIMIT_BYTES:
+            raise WebhookCallError(f"the answer is longer than {_ANSWER_LIMIT_BYTES} bytes")
+        parts.append(part)
+    return b"".join(parts)
 
 
 def _tls_context(bundle: str, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:

@@ -235,7 +235,7 @@ class MutatingWebhooks(_Dispatcher):
         if not encoded or sent is None:
             return False
         try:
-            operations = decode_json_patch(orjson.loads(base64.b64decode(str(encoded))))
+            operations = decode_json_patch(orjson.loads(_decoded(str(encoded))))
             patched: Any = apply_json_patch(sent, operations)
         except (JsonPatchError, binascii.Error, orjson.JSONDecodeError) as error:
             raise errors.internal(str(error)) from error
@@ -254,6 +254,14 @@ class MutatingWebhooks(_Dispatcher):
         attributes.redefault(changed)
         attributes.object = changed
         return True
+
+
+def _decoded(text: str) -> bytes:
+    """Base64 as Go reads it: line breaks aside, nothing else in it and nothing after it.
+
+    Raises binascii.Error.
+    """
+    return base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
 
 
 async def _back(obj: JsonObject, attributes: AdmissionAttributes) -> JsonObject:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gzip
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,6 +54,35 @@ async def _nonsense(request: web.Request) -> web.Response:
     return web.Response(text="not json")
 
 
+async def _in_pieces(request: web.Request) -> web.StreamResponse:
+    answer = web.StreamResponse()
+    await answer.prepare(request)
+    for piece in (b'{"all":', b' "of', b' it"}'):
+        await answer.write(piece)
+        # So that the client has read this one before the next one comes.
+        await asyncio.sleep(0.02)
+    await answer.write_eof()
+    return answer
+
+
+async def _long(request: web.Request) -> web.StreamResponse:
+    answer = web.StreamResponse()
+    await answer.prepare(request)
+    for _ in range(64):
+        await answer.write(b" " * 65536)
+    await answer.write_eof(b"{}")
+    return answer
+
+
+async def _trailing(request: web.Request) -> web.Response:
+    return web.Response(text='{"allowed": true} {"allowed": false}')
+
+
+async def _packed(request: web.Request) -> web.Response:
+    assert request.headers["Accept-Encoding"] == "identity"
+    return web.Response(body=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
+
+
 @pytest.fixture
 async def hook() -> AsyncIterator[Hook]:
     authority = trustme.CA()
@@ -66,6 +96,10 @@ async def hook() -> AsyncIterator[Hook]:
     app.router.add_post("/broken", _broken)
     app.router.add_post("/slow", _slow)
     app.router.add_post("/nonsense", _nonsense)
+    app.router.add_post("/pieces", _in_pieces)
+    app.router.add_post("/long", _long)
+    app.router.add_post("/trailing", _trailing)
+    app.router.add_post("/packed", _packed)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
@@ -95,6 +129,25 @@ async def test_a_service_is_asked_by_its_name_in_the_certificate(hook: Hook, cli
     service = {"namespace": "ns", "name": "hook", "path": "/echo", "port": 443}
     answer = await client.call({"service": service, "caBundle": hook.bundle}, {}, 2)
     assert answer["timeout"] == "2s"
+
+
+async def test_an_answer_is_read_to_its_end(hook: Hook, client: WebhookClient) -> None:
+    assert await client.call(hook.config("/pieces"), {}, 5) == {"all": "of it"}
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/long", "the answer is longer than 3145728 bytes"),
+        ("/trailing", "json parse error"),
+        ("/packed", "json parse error"),
+    ],
+)
+async def test_answers_are_bounded_and_whole(
+    hook: Hook, client: WebhookClient, path: str, message: str
+) -> None:
+    with pytest.raises(WebhookCallError, match=message):
+        await client.call(hook.config(path), {}, 5)
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,19 @@ async def test_a_patch_that_does_not_apply_is_an_error() -> None:
     )
 
 
+@pytest.mark.parametrize("tail", ["W10=", "!", "AA"])
+async def test_a_patch_with_something_after_it_is_an_error(tail: str) -> None:
+    operations = orjson.dumps([add("/data/who", "a")])
+    # Padding is an end that a lenient reader stops at.
+    encoded = base64.b64encode(operations + b" " * (-(len(operations) + 2) % 3)).decode()
+    assert encoded.endswith("=")
+    setup = Setup(m={"allowed": True, "patchType": "JSONPatch", "patch": encoded + tail})
+    setup.configure(MUTATING_WEBHOOK_CONFIGURATIONS, configuration("m"))
+    with pytest.raises(StatusError) as caught:
+        await setup.mutating.mutate(setup.request())
+    assert caught.value.code == 500
+
+
 async def test_a_patch_may_not_change_types() -> None:
     setup = Setup(m=patch(add("/data", 5)))
     setup.configure(MUTATING_WEBHOOK_CONFIGURATIONS, configuration("m"))
