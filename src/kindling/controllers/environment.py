@@ -40,14 +40,14 @@ class Environment:
     """The surroundings of the controllers of one process.
 
     `root_ca` is the PEM of the authority that signs the API server's certificate, published into every
-    namespace. `sign_token` makes the token of an account secret from the account and the secret's name;
+    namespace. `sign_token` makes the token of an account secret from the account and the secret;
     None where the process has no signing key. `clock` gives the time. `control_planes` names the nodes that
     have the control plane's role.
     """
 
     manager: Manager
     root_ca: str = ""
-    sign_token: Callable[[JsonObject, str], str] | None = None
+    sign_token: Callable[[JsonObject, JsonObject], str] | None = None
     clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     metrics: ControllerMetrics | None = None
     control_planes: frozenset[str] = frozenset()

@@ -88,7 +88,7 @@ async def run(
     config: ClientConfig,
     *,
     root_ca: str | None = None,
-    sign_token: Callable[[JsonObject, str], str] | None = None,
+    sign_token: Callable[[JsonObject, JsonObject], str] | None = None,
     health_port: int | None = None,
     control_planes: Collection[str] = (),
 ) -> None:

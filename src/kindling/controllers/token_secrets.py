@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from kindling.apiserver.auth.service_accounts import TokenAuthority
+import orjson
+
+from kindling.apiserver.auth.service_accounts import SECRET_TYPE, SECRET_UID, TokenAuthority
 from kindling.controllers.environment import Environment
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
@@ -14,7 +17,6 @@ from kubecore.resources import SECRETS, SERVICE_ACCOUNTS, ResourceType
 from kubecore.runtime import DONE, Key, Result
 
 NAME = "serviceaccount-token-controller"
-TYPE = "kubernetes.io/service-account-token"
 ACCOUNT_NAME = "kubernetes.io/service-account.name"
 ACCOUNT_UID = "kubernetes.io/service-account.uid"
 
@@ -32,8 +34,8 @@ class _NoObjects:
         return False
 
 
-def signer(key: bytes) -> Callable[[JsonObject, str], str]:
-    """What makes the token of an account and a secret's name, signed with a private key (PEM).
+def signer(key: bytes) -> Callable[[JsonObject, JsonObject], str]:
+    """What makes the token of an account and a secret, signed with a private key (PEM).
 
     The key must be one that the API server accepts.
     """
@@ -41,9 +43,23 @@ def signer(key: bytes) -> Callable[[JsonObject, str], str]:
 
 
 def is_filled(secret: JsonObject, root_ca: str) -> bool:
-    """Whether nothing is missing."""
+    """Whether nothing is missing, and the token is this very secret's."""
     data = get_object(secret, "data")
-    return bool(data.get("token")) and bool(data.get("namespace")) and data.get("ca.crt") == _encode(root_ca)
+    return has_own_token(secret) and bool(data.get("namespace")) and data.get("ca.crt") == _encode(root_ca)
+
+
+def has_own_token(secret: JsonObject) -> bool:
+    """Whether the token says that it was made for this secret, and not for an earlier one of its name.
+
+    What it says is not verified here: the API server accepts nothing that it has not.
+    """
+    try:
+        token = base64.b64decode(str(get_object(secret, "data").get("token", ""))).decode()
+        payload = token.split(".")[1]
+        claims: Any = orjson.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, IndexError):
+        return False
+    return isinstance(claims, dict) and claims.get(SECRET_UID) == meta.uid(secret)
 
 
 def _encode(text: str) -> str:
@@ -51,10 +67,10 @@ def _encode(text: str) -> str:
 
 
 def filled(secret: JsonObject, account: JsonObject, token: str, root_ca: str) -> JsonObject:
-    """The secret with everything its readers expect; a token that is there is kept."""
+    """The secret with everything its readers expect; its own token is kept."""
     updated = deep_copy(secret)
     data = updated["data"] = dict(get_object(secret, "data"))
-    if not data.get("token"):
+    if not has_own_token(secret):
         data["token"] = _encode(token)
     data["namespace"] = _encode(meta.namespace(secret))
     if root_ca:
@@ -74,7 +90,7 @@ class TokenSecrets:
         self._client = environment.client
         self._root_ca = environment.root_ca
         self._sign = environment.sign_token
-        self._secrets = environment.manager.informer(SECRETS, field_selector=f"type={TYPE}")
+        self._secrets = environment.manager.informer(SECRETS, field_selector=f"type={SECRET_TYPE}")
         self._accounts = environment.manager.informer(SERVICE_ACCOUNTS)
         controller = environment.controller(NAME, self.reconcile)
         controller.watch(self._secrets)
@@ -98,7 +114,7 @@ class TokenSecrets:
             if account is None or (uid and uid != meta.uid(account)):
                 await self._client.delete(SECRETS, key[1], key[0], uid=meta.uid(secret))
             elif not is_filled(secret, self._root_ca) or not uid:
-                token = self._sign(account, key[1])
+                token = self._sign(account, secret)
                 await self._client.update(SECRETS, filled(secret, account, token, self._root_ca))
         except StatusError as error:
             if error.code != 404:

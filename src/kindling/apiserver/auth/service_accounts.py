@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kubecore import errors
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, get_object
+from kubecore.objects import meta
 from kubecore.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, ResourceType
 
 from ..registry.context import ObjectReader, UserInfo
@@ -17,6 +20,8 @@ from .keys import Keys
 
 _LEGACY_ISSUER = "kubernetes/serviceaccount"
 _LEGACY = "kubernetes.io/serviceaccount/"
+SECRET_UID = f"{_LEGACY}secret.uid"
+SECRET_TYPE = "kubernetes.io/service-account-token"
 _LEEWAY_SECONDS = 10
 _CREDENTIAL = "authentication.kubernetes.io/"
 _MAX_REMEMBERED = 5_000
@@ -89,14 +94,15 @@ class TokenAuthority:
         }
         return self._keys.ring.sign(claims), float(now + seconds)
 
-    def issue_legacy(self, account: JsonObject, secret_name: str) -> str:
-        """The token of a secret of type kubernetes.io/service-account-token; it does not expire."""
+    def issue_legacy(self, account: JsonObject, secret: JsonObject) -> str:
+        """The token of a secret of type kubernetes.io/service-account-token; it ends with that one."""
         metadata = account["metadata"]
         return self._keys.ring.sign(
             {
                 "iss": _LEGACY_ISSUER,
                 f"{_LEGACY}namespace": metadata["namespace"],
-                f"{_LEGACY}secret.name": secret_name,
+                f"{_LEGACY}secret.name": meta.name(secret),
+                SECRET_UID: meta.uid(secret),
                 f"{_LEGACY}service-account.name": metadata["name"],
                 f"{_LEGACY}service-account.uid": metadata["uid"],
                 "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
@@ -121,7 +127,7 @@ class TokenAuthority:
         if float(claims.get("exp", now + 1)) < now or float(claims.get("nbf", 0)) > now + _LEEWAY_SECONDS:
             return None
         if claims.get("iss") == _LEGACY_ISSUER:
-            user = self._legacy_user(claims)
+            user = self._legacy_user(claims, token)
             return TokenUser(user, tuple(audiences)) if user is not None else None
         if claims.get("iss") != self.issuer:
             return None
@@ -148,12 +154,12 @@ class TokenAuthority:
         account = self._objects.get(SERVICE_ACCOUNTS, namespace, name)
         return account if account is not None and account["metadata"]["uid"] == uid else None
 
-    def _legacy_user(self, claims: Mapping[str, Any]) -> UserInfo | None:
+    def _legacy_user(self, claims: Mapping[str, Any], token: str) -> UserInfo | None:
         namespace = str(claims.get(f"{_LEGACY}namespace"))
         name = str(claims.get(f"{_LEGACY}service-account.name"))
         uid = str(claims.get(f"{_LEGACY}service-account.uid"))
         secret = self._objects.get(SECRETS, namespace, str(claims.get(f"{_LEGACY}secret.name")))
-        if self._account(namespace, name, uid) is None or secret is None:
+        if self._account(namespace, name, uid) is None or not _holds(secret, token, claims.get(SECRET_UID)):
             return None
         return account_user(namespace, name, uid)
 
@@ -185,6 +191,19 @@ class TokenAuthority:
             resource, namespace if resource.namespaced else None, str(bound.get("name"))
         )
         return found is not None and found["metadata"]["uid"] == bound.get("uid")
+
+
+def _holds(secret: JsonObject | None, token: str, uid: object) -> bool:
+    """Whether a secret is the one that a legacy token was made for, and still has it.
+
+    Another one of the same name is not, whoever put the token into it.
+    """
+    if secret is None or secret.get("type") != SECRET_TYPE or meta.is_being_deleted(secret):
+        return False
+    if not uid or meta.uid(secret) != uid:
+        return False
+    held = get_object(secret, "data").get("token")
+    return isinstance(held, str) and hmac.compare_digest(held, base64.b64encode(token.encode()).decode())
 
 
 def account_user(

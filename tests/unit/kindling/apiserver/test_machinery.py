@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
 import json
 import ssl
@@ -160,6 +161,42 @@ async def test_a_bound_token_is_its_account_until_the_account_goes(tmp_path: Pat
         await running.server.objects.delete(resources.SERVICE_ACCOUNTS, "default", "robot")
         async with client.get(MAPS, headers=as_robot) as answer:
             assert answer.status == 401
+
+
+async def test_a_token_of_a_secret_is_that_secrets_alone(tmp_path: Path) -> None:
+    """Another secret of the name, even with the token in it, brings no token back."""
+    async with serving(tmp_path) as (running, client):
+        objects = running.server.objects
+        await objects.create(resources.SERVICE_ACCOUNTS, named("ServiceAccount", "robot"))
+
+        async def make(**more: Any) -> dict[str, Any]:
+            annotations = {"kubernetes.io/service-account.name": "robot"}
+            secret = named("Secret", "robot-token", type="kubernetes.io/service-account-token", **more)
+            secret["metadata"]["annotations"] = annotations
+            return await objects.create(resources.SECRETS, secret)
+
+        async def status(token: str) -> int:
+            async with client.get(MAPS, headers={"Authorization": f"Bearer {token}"}) as answer:
+                return answer.status
+
+        account = objects.get(resources.SERVICE_ACCOUNTS, "default", "robot")
+        assert account is not None
+        token = running.server.tokens.issue_legacy(account, await make())
+        assert await status(token) == 401, "the secret does not hold it yet"
+        held = {"token": base64.b64encode(token.encode()).decode()}
+        await objects.modify(
+            resources.SECRETS, "default", "robot-token", lambda found: {**found, "data": held}
+        )
+        assert await status(token) == 403
+        await objects.delete(resources.SECRETS, "default", "robot-token")
+        assert await status(token) == 401
+        await make(data=held)
+        assert await status(token) == 401
+
+
+def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    """An object of the default namespace."""
+    return {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}, **more}
 
 
 async def test_tokens_of_a_retired_signing_key_stay_valid_while_the_key_is_listed(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.objects import node, pod
 
+from kindling.apiserver.auth.keys import new_key
 from kindling.controllers import (
     cluster_roles,
     disruption,
@@ -328,15 +329,36 @@ async def test_account_secrets_are_filled_and_go_with_the_account(cluster: Any) 
     cluster.api.put(SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "lab"}})
     cluster.api.put(SECRETS, secret("good", "robot"))
     cluster.api.put(SECRETS, secret("bad", "nobody"))
-    async with cluster.running(
-        token_secrets.set_up, sign_token=lambda account, name: f"{account['metadata']['name']}/{name}"
-    ):
+    async with cluster.running(token_secrets.set_up, sign_token=token_secrets.signer(new_key())):
         (found,) = cluster.api.list(SECRETS)
         data = {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
-        assert data == {"token": "robot/good", "namespace": "lab", "ca.crt": "CA"}
+        assert (data["namespace"], data["ca.crt"]) == ("lab", "CA")
+        assert token_secrets.has_own_token(found)
         cluster.api.remove(SERVICE_ACCOUNTS, "robot", "lab")
         await asyncio.sleep(1)
         assert cluster.api.list(SECRETS) == []
+
+
+async def test_a_token_of_an_earlier_secret_is_replaced(cluster: Any) -> None:
+    sign = token_secrets.signer(new_key())
+    account = {"metadata": {"name": "robot", "namespace": "lab"}}
+    annotations = {"kubernetes.io/service-account.name": "robot"}
+    cluster.api.put(SERVICE_ACCOUNTS, account)
+    stolen = sign(
+        cluster.api.get(SERVICE_ACCOUNTS, "robot", "lab"), {"metadata": {"name": "s", "uid": "old"}}
+    )
+    cluster.api.put(
+        SECRETS,
+        {
+            "metadata": {"name": "s", "namespace": "lab", "annotations": annotations},
+            "type": "kubernetes.io/service-account-token",
+            "data": {"token": base64.b64encode(stolen.encode()).decode()},
+        },
+    )
+    async with cluster.running(token_secrets.set_up, sign_token=sign):
+        (found,) = cluster.api.list(SECRETS)
+        assert base64.b64decode(found["data"]["token"]).decode() != stolen
+        assert token_secrets.has_own_token(found)
 
 
 async def test_aggregated_roles_have_the_rules_of_the_chosen_ones(cluster: Any) -> None:
