@@ -8,14 +8,16 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 _ANSWER = b"answered"
 _NETWORK = 0x40000000
+_ALL_PROTOCOLS = 3
 _DIAL = """
 import socket, sys
 host, port, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
@@ -86,23 +88,7 @@ class Namespace:
     @contextmanager
     def packets(self, link: str) -> Iterator[socket.socket]:
         """A raw socket on a link of the namespace: sends and receives whole frames."""
-        made: list[socket.socket] = []
-
-        def enter() -> None:
-            descriptor = os.open(f"/run/netns/{self.name}", os.O_RDONLY)
-            try:
-                _setns(descriptor)
-                raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-                raw.bind((link, 0))
-                made.append(raw)
-            finally:
-                os.close(descriptor)
-
-        # Namespaces are the thread's, so only a thread of its own goes there.
-        thread = threading.Thread(target=enter)
-        thread.start()
-        thread.join()
-        with made[0] as raw:
+        with packets_in(Path(f"/run/netns/{self.name}"), link) as raw:
             yield raw
 
     def close(self) -> None:
@@ -110,6 +96,27 @@ class Namespace:
         for server in self.servers:
             server.communicate(timeout=10)
         subprocess.run(["ip", "netns", "del", self.name], check=False)
+
+
+@contextmanager
+def packets_in(namespace: Path, link: str) -> Iterator[socket.socket]:
+    """A raw socket on a link of the network namespace that a file stands for."""
+
+    def open_there() -> socket.socket:
+        descriptor = os.open(namespace, os.O_RDONLY)
+        try:
+            _setns(descriptor)
+            raw = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_PROTOCOLS))
+            raw.bind((link, 0))
+            return raw
+        finally:
+            os.close(descriptor)
+
+    # A namespace is its thread's, so only a thread that ends afterwards goes there.
+    with ThreadPoolExecutor(1) as elsewhere:
+        raw = elsewhere.submit(open_there).result()
+    with raw:
+        yield raw
 
 
 def _setns(descriptor: int) -> None:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from kindling.cluster import isolation, kubeconfigs, processes
+from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
 from kubecore.runtime import set_up_logging
 
@@ -59,7 +60,7 @@ def run_controllers(instance: Instance) -> None:
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
     places = [ProxyPlace("host", None)]
     places += [
-        ProxyPlace(node.name, node.namespaces / "net", node.pod_cidr, (KUBELET_PORT,))
+        ProxyPlace(node.name, node.namespaces / "net", node.pod_cidr, (KUBELET_PORT, STREAM_PORT))
         for node in instance.nodes()
     ]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())

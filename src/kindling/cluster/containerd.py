@@ -7,6 +7,9 @@ from pathlib import Path
 SOCKET = "/run/containerd/containerd.sock"
 """In the node's mount namespace, whose /run is its own."""
 
+STREAM_PORT = 10010
+"""Where the node's agent finds exec, attach and port-forward streams, on 127.0.0.1 of the node."""
+
 _UNUSED_PLUGINS = (
     "io.containerd.grpc.v1.diff-streaming",
     "io.containerd.internal.v1.opt",
@@ -45,7 +48,7 @@ disabled_plugins = [{unused}]
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{sandbox_image}"
   stream_server_address = "127.0.0.1"
-  stream_server_port = "0"
+  stream_server_port = "{STREAM_PORT}"
   stream_idle_timeout = "4h"
   enable_tls_streaming = false
   restrict_oom_score_adj = {str(restrict_oom).lower()}

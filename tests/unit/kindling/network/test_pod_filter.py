@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.support.frames import (
+    ARP,
+    BROADCAST,
+    IPV4,
+    IPV6,
+    LAST,
+    ROUTER,
+    VLAN,
+    arp,
+    frame,
+    ip,
+    is_heard,
+)
 from tests.support.namespaces import Namespace, connect, namespaces
 
 from kindling.network import pod_filter
@@ -32,8 +44,6 @@ RESULT: dict[str, Any] = {
     }
 }
 GATEWAY, HOSTILE, VICTIM = "10.64.1.1", "10.64.1.66", "10.64.1.2"
-BROADCAST = "ff:ff:ff:ff:ff:ff"
-SENT, LAST = b"is it let through?", b"the end of what was sent"
 
 
 def test_a_link_is_read_from_the_cni_result() -> None:
@@ -53,30 +63,6 @@ def test_half_a_link_is_an_error(missing: str) -> None:
 # At work.
 
 
-def mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))
-
-
-def frame(source: str, kind: int, payload: bytes, target: str = BROADCAST) -> bytes:
-    return mac(target) + mac(source) + struct.pack(">H", kind) + payload + SENT
-
-
-def arp(sender_mac: str, sender: str, *, operation: int = 2) -> bytes:
-    head = struct.pack(">HHBBH", 1, 0x0800, 6, 4, operation)
-    return head + mac(sender_mac) + socket.inet_aton(sender) + mac(BROADCAST) + socket.inet_aton(VICTIM)
-
-
-def ip(source: str, *, ports: tuple[int, int] = (5000, 5000), content: bytes = SENT) -> bytes:
-    udp = struct.pack(">HHHH", *ports, 8 + len(content), 0) + content
-    head = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(udp), 1, 0, 64, 17, 0)
-    head += socket.inet_aton(source) + socket.inet_aton("10.64.1.255")
-    words = struct.unpack(">10H", head)
-    total = sum(words)
-    total = (total & 0xFFFF) + (total >> 16)
-    checksum = ~((total & 0xFFFF) + (total >> 16)) & 0xFFFF
-    return head[:10] + struct.pack(">H", checksum) + head[12:] + udp
-
-
 @dataclass
 class Bridge:
     """A node's bridge with two pods on it."""
@@ -91,16 +77,9 @@ class Bridge:
 
     def arrives(self, sent: bytes) -> bool:
         """Whether a frame of the hostile pod gets to the victim."""
-        last = frame(self.own, 0x0800, ip(HOSTILE, content=LAST))
+        last = frame(self.own, IPV4, ip(HOSTILE, content=LAST))
         with self.victim.packets("eth0") as ear, self.hostile.packets("eth0") as mouth:
-            ear.settimeout(5)
-            mouth.send(sent)
-            mouth.send(last)
-            seen = False
-            while LAST not in (heard := ear.recv(2048)):
-                # Not the whole frame: tags of VLANs are taken off.
-                seen = seen or SENT in heard
-        return seen
+            return is_heard(ear, mouth, sent, last)
 
 
 @pytest.fixture
@@ -126,42 +105,37 @@ def test_pods_reach_each_other_and_the_node(bridge: Bridge) -> None:
     bridge.node.serve(GATEWAY, 80)
     assert bridge.hostile.reaches(VICTIM, 80)
     assert bridge.hostile.reaches(GATEWAY, 80)
-    assert bridge.arrives(frame(bridge.own, 0x0806, arp(bridge.own, HOSTILE)))
-    assert bridge.arrives(frame(bridge.own, 0x0806, arp(bridge.own, "0.0.0.0", operation=1)))
+    assert bridge.arrives(frame(bridge.own, ARP, arp(bridge.own, HOSTILE)))
+    assert bridge.arrives(frame(bridge.own, ARP, arp(bridge.own, "0.0.0.0", operation=1)))
 
 
 @pytest.mark.host
 def test_arp_speaks_for_the_pod_alone(bridge: Bridge) -> None:
     for sender in (GATEWAY, VICTIM, "10.64.1.67"):
-        assert not bridge.arrives(frame(bridge.own, 0x0806, arp(bridge.own, sender)))
-    assert not bridge.arrives(frame(bridge.own, 0x0806, arp(bridge.victim.mac("eth0"), HOSTILE)))
+        assert not bridge.arrives(frame(bridge.own, ARP, arp(bridge.own, sender)))
+    assert not bridge.arrives(frame(bridge.own, ARP, arp(bridge.victim.mac("eth0"), HOSTILE)))
     # The same, with lengths that would shift the addresses.
     shifted = struct.pack(">HHBBH", 1, 0x0800, 6, 16, 2) + arp(bridge.own, HOSTILE)[8:]
-    assert not bridge.arrives(frame(bridge.own, 0x0806, shifted))
+    assert not bridge.arrives(frame(bridge.own, ARP, shifted))
 
 
 @pytest.mark.host
 def test_packets_carry_the_pods_own_address_and_card(bridge: Bridge) -> None:
     for source in (VICTIM, GATEWAY, "10.64.0.11", "192.0.2.1", "0.0.0.0"):
-        assert not bridge.arrives(frame(bridge.own, 0x0800, ip(source)))
-    assert not bridge.arrives(frame(bridge.victim.mac("eth0"), 0x0800, ip(HOSTILE)))
-    assert not bridge.arrives(frame("02:00:00:00:00:99", 0x0800, ip(HOSTILE)))
+        assert not bridge.arrives(frame(bridge.own, IPV4, ip(source)))
+    assert not bridge.arrives(frame(bridge.victim.mac("eth0"), IPV4, ip(HOSTILE)))
+    assert not bridge.arrives(frame("02:00:00:00:00:99", IPV4, ip(HOSTILE)))
 
 
 @pytest.mark.host
 def test_a_pod_answers_nobodys_dhcp(bridge: Bridge) -> None:
-    assert not bridge.arrives(frame(bridge.own, 0x0800, ip(HOSTILE, ports=(67, 68))))
-
-
-VLAN = struct.pack(">HH", 5, 0x0800)
-ROUTER = struct.pack(">IHBB", 6 << 28, len(SENT), 59, 255) + socket.inet_pton(socket.AF_INET6, "fe80::1")
-ROUTER += socket.inet_pton(socket.AF_INET6, "ff02::1")
+    assert not bridge.arrives(frame(bridge.own, IPV4, ip(HOSTILE, ports=(67, 68))))
 
 
 @pytest.mark.host
 @pytest.mark.parametrize(
     ("kind", "payload"),
-    [(0x86DD, ROUTER), (0x8100, VLAN), (0x88A8, VLAN), (0x88CC, b""), (0x8864, b"")],
+    [(IPV6, ROUTER), (0x8100, VLAN), (0x88A8, VLAN), (0x88CC, b""), (0x8864, b"")],
     ids=["router", "vlan", "vlan-of-vlans", "lldp", "pppoe"],
 )
 def test_other_protocols_stay_in_the_pod(bridge: Bridge, kind: int, payload: bytes) -> None:

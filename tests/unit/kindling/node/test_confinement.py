@@ -1,0 +1,142 @@
+"""Confining pods: what is put on a sandbox before its first container, and what happens when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kindling.network import nftables, pod_filter
+from kindling.node.pods import cgroups
+from kindling.node.pods.confinement import Confinement
+from kindling.node.runtime.interface import RuntimeFailure, Sandbox
+
+NETWORK = {
+    "Interfaces": {
+        "veth1": {"Mac": "9a:00:00:00:00:03", "Sandbox": ""},
+        "eth0": {"IPConfigs": [{"IP": "10.64.1.2"}], "Mac": "9a:00:00:00:00:02", "Sandbox": "/run/netns/a"},
+    }
+}
+
+
+class Runtime:
+    """A runtime that knows the networks of sandboxes."""
+
+    def __init__(self, networks: dict[str, Any]) -> None:
+        self.networks = networks
+        self.asked: list[str] = []
+
+    async def sandbox_network(self, sandbox_id: str) -> Any:
+        self.asked.append(sandbox_id)
+        return self.networks[sandbox_id]
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Rulesets that were loaded."""
+    found: list[dict[str, Any]] = []
+
+    async def load(ruleset: dict[str, Any]) -> None:
+        found.append(ruleset)
+
+    async def chains(_family: str) -> list[tuple[str, str]]:
+        return [(pod_filter.TABLE, "veth-gone"), (pod_filter.TABLE, "lo"), ("others", "veth-gone")]
+
+    monkeypatch.setattr(nftables, "load", load)
+    monkeypatch.setattr(nftables, "chains", chains)
+    return found
+
+
+@pytest.fixture
+def limited(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Cgroups whose processes were limited."""
+    found: list[tuple[str, int]] = []
+    monkeypatch.setattr(cgroups, "limit_processes", lambda path, most: found.append((path, most)))
+    return found
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    metadata = {"name": "a", "namespace": "ns", "uid": "u1"}
+    return {"metadata": metadata, "spec": spec, "status": {"qosClass": "BestEffort"}}
+
+
+def confinement(networks: dict[str, Any]) -> tuple[Confinement, Runtime]:
+    runtime = Runtime(networks)
+    return Confinement(runtime, "/k/node", 100), runtime  # type: ignore[arg-type]
+
+
+async def test_a_sandbox_is_filtered_and_limited_once(
+    loaded: list[dict[str, Any]], limited: list[tuple[str, int]]
+) -> None:
+    made, runtime = confinement({"s1": NETWORK, "s2": NETWORK})
+    await made.secure(pod(), "s1")
+    await made.secure(pod(), "s1")
+    assert limited == [("/k/node/kubepods/besteffort/podu1", 100)]
+    assert loaded == [pod_filter.ruleset(pod_filter.PodLink("veth1", "9a:00:00:00:00:02", ("10.64.1.2",)))]
+    await made.secure(pod(), "s2")
+    assert runtime.asked == ["s1", "s2"], "another sandbox of the pod is another link"
+
+
+@pytest.mark.usefixtures("loaded", "limited")
+async def test_nothing_starts_without_a_filter() -> None:
+    made, _ = confinement({"s1": None})
+    with pytest.raises(RuntimeFailure, match="shows no link"):
+        await made.secure(pod(), "s1")
+    await made.secure(pod(hostNetwork=True), "s1")
+
+
+async def test_refused_rules_keep_the_containers_from_starting(
+    limited: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(_ruleset: object) -> None:
+        raise nftables.RulesRefused("no such device")
+
+    monkeypatch.setattr(nftables, "load", refuse)
+    made, runtime = confinement({"s1": NETWORK})
+    for _ in range(2):
+        with pytest.raises(RuntimeFailure, match="no such device"):
+            await made.secure(pod(), "s1")
+    assert runtime.asked == ["s1", "s1"], "it is tried again"
+
+
+async def test_an_agent_filters_what_runs_already(loaded: list[dict[str, Any]]) -> None:
+    made, _ = confinement({"s1": NETWORK, "broken": {"Interfaces": {"veth1": {"Sandbox": ""}}}})
+
+    def sandbox(name: str, *, ready: bool) -> Sandbox:
+        return Sandbox(name, name, "ns", "u", 0, ready, 0)
+
+    await made.adopt([sandbox("gone", ready=False), sandbox("broken", ready=True), sandbox("s1", ready=True)])
+    assert loaded == [
+        pod_filter.ruleset(pod_filter.PodLink("veth1", "9a:00:00:00:00:02", ("10.64.1.2",))),
+        pod_filter.removal(["veth-gone"]),
+    ]
+
+
+@pytest.fixture
+def cgroup() -> Iterator[tuple[str, Path]]:
+    """A cgroup of this test: its path inside the hierarchy, and the whole one."""
+    name = f"/virtplane-test-{os.getpid()}"
+    root = next((each for each in cgroups.hierarchies() if each.name == "pids"), Path("/sys/fs/cgroup"))
+    directory = root / name.lstrip("/")
+    directory.mkdir()
+    yield name, directory
+    directory.rmdir()
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_fork_bomb_ends_at_the_limit(cgroup: tuple[str, Path]) -> None:
+    name, directory = cgroup
+    cgroups.limit_processes(name, 8)
+    script = 'echo $$ >"$0/cgroup.procs"; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 >/dev/null 2>&1 & done; echo through'
+    done = subprocess.run(["sh", "-c", script, str(directory)], capture_output=True, text=True, check=False)
+    for pid in (directory / "cgroup.procs").read_text().split():
+        os.kill(int(pid), 9)
+    assert "through" not in done.stdout
+    assert "fork" in done.stderr
+    while (directory / "cgroup.procs").read_text():
+        os.sched_yield()
