@@ -255,7 +255,7 @@ class ApiServer:
     async def _listen(self) -> None:
         settings = self.settings
         routes = Routes(
-            ResourceApi(self.registry, self.objects, self.connectors.connect),
+            ResourceApi(self.registry, self.objects, self.connectors.connect, self.authorizer.authorize),
             self.pages.find,
             self.authenticator,
             self.authorizer.authorize,

@@ -12,10 +12,11 @@ from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields, meta_validation
 
+from ..registry.admission import AuthorizationQuery
 from ..registry.context import UserInfo
 from . import media
 from .media import Media
-from .request_info import RequestInfo
+from .request_info import RequestInfo, is_true
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 _FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
@@ -36,10 +37,26 @@ class Call:
     warnings: list[str] = field(default_factory=list)
     audit_id: str = ""
 
+    def authorization(self, verb: str) -> AuthorizationQuery:
+        """What the user has to be allowed for this request; `verb` is `info.verb` or what follows from it."""
+        info = self.info
+        if not info.is_resource:
+            return AuthorizationQuery(self.user, verb, path=info.path)
+        return AuthorizationQuery(
+            self.user,
+            verb,
+            info.group,
+            info.version,
+            info.resource,
+            info.subresource,
+            info.namespace,
+            info.name,
+            field_selector=self.query.get("fieldSelector", ""),
+        )
+
     def flag(self, name: str) -> bool:
         """A boolean query parameter, as Kubernetes reads them: anything but false and 0 is true."""
-        value = self.query.get(name)
-        return value is not None and value.lower() not in ("false", "0")
+        return is_true(self.query.get(name))
 
     def optional_flag(self, name: str) -> bool | None:
         """A boolean query parameter, None when absent."""

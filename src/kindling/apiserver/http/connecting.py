@@ -5,7 +5,7 @@ What admission sees of them is an object of options, made of the query. Logs are
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import unquote
 
 from multidict import MultiDict, MultiMapping
 
@@ -52,8 +52,7 @@ def connect_options(call: Call, kind: str) -> JsonObject:
     options: JsonObject = {"kind": kind, "apiVersion": "v1"}
     query = call.query
     if kind.endswith("ProxyOptions"):
-        raw = call.request.rel_url.raw_path
-        path = raw.partition(f"/{quote(call.info.name, safe=':')}/proxy")[2]
+        path = unquote(call.info.subpath)
         return {**options, "path": path} if path else options
     if kind == "PodPortForwardOptions":
         ports = [

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from kubecore import errors
+
+from ..registry.admission import AuthorizationQuery
 from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
 from ..registry.objects import ServerObjects
 from ..registry.registry import Registry
 from .call import Call, write_options
 
+Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
+"""(allowed, reason)."""
+
 
 class Contexts:
     """Makes the contexts of operations."""
 
-    def __init__(self, registry: Registry, objects: ServerObjects) -> None:
+    def __init__(self, registry: Registry, objects: ServerObjects, authorize: Authorize) -> None:
         self._addresses = registry.addresses
         self._heavy = registry.heavy
         self._objects = objects
+        self._authorize = authorize
 
     def of(self, call: Call, definition: ResourceDefinition, verb: str) -> RequestContext:
         """The context of an operation."""
@@ -37,9 +46,18 @@ class Contexts:
     def for_write(self, call: Call, definition: ResourceDefinition, verb: str, kind: str) -> RequestContext:
         options = write_options(call, kind)
         ctx = self.of(call, definition, verb)
+        ctx.check_create = lambda: self._check_create(call, definition)
         ctx.dry_run = options.dry_run
         ctx.field_manager = options.field_manager or call.user_agent_manager
         ctx.options = options.document()
         if options.field_manager:
             ctx.options["fieldManager"] = options.field_manager
         return ctx
+
+    def _check_create(self, call: Call, definition: ResourceDefinition) -> None:
+        """Whether what was authorized as an update or a patch may create. Raises StatusError (403)."""
+        if call.info.verb == "create":
+            return
+        allowed, reason = self._authorize(call.authorization("create"))
+        if not allowed:
+            raise errors.forbidden(definition.resource, call.info.name, reason)

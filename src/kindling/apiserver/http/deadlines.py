@@ -30,7 +30,7 @@ def seconds_of(call: Call) -> float | None:
     if not text:
         return None
     info = call.info
-    if info.verb == "watch" or info.watch_prefix or call.flag("watch") or info.subresource in _LASTING:
+    if info.verb in ("watch", "proxy") or info.subresource in _LASTING:
         return None
     try:
         seconds = duration(text)

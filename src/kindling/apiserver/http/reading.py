@@ -8,6 +8,8 @@ import orjson
 
 from kubecore import errors
 from kubecore.json import JsonObject
+from kubecore.objects.field_selectors import FieldRequirement, FieldSelector, parse_field_selector
+from kubecore.objects.selectors import SelectorError
 
 from ..registry import encoding, preconditions, reads
 from ..registry.definition import ResourceDefinition
@@ -23,7 +25,22 @@ from .media import JSON, PARTIAL, TABLE
 
 def selected(call: Call, definition: ResourceDefinition) -> Matcher:
     """Which objects the request's selectors choose. Raises StatusError (400)."""
-    return reads.matcher(definition, call.query.get("labelSelector", ""), call.query.get("fieldSelector", ""))
+    return reads.matcher(definition, call.query.get("labelSelector", ""), _field_selector(call))
+
+
+def _field_selector(call: Call) -> str:
+    """The request's field selector; below ``/watch/`` it chooses the one object that the path names."""
+    text, info = call.query.get("fieldSelector", ""), call.info
+    if info.prefix != "watch" or not info.is_named:
+        return text
+    only = FieldSelector((FieldRequirement("metadata.name", True, info.name),))
+    try:
+        agrees = not text or parse_field_selector(text).exact("metadata.name") == info.name
+    except SelectorError as error:
+        raise errors.bad_request(str(error)) from error
+    if not agrees:
+        raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
+    return text or str(only)
 
 
 def list_query(call: Call) -> ListQuery:

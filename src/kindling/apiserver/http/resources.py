@@ -16,7 +16,7 @@ from . import answers
 from .answers import Answer
 from .call import Call
 from .connecting import Connecting
-from .contexts import Contexts
+from .contexts import Authorize, Contexts
 from .deleting import Deleting
 from .reading import Reading
 from .request_info import RequestInfo
@@ -34,8 +34,10 @@ _NO_PAGE = "404 page not found\n"
 class ResourceApi:
     """Serves every resource of the catalog."""
 
-    def __init__(self, registry: Registry, objects: ServerObjects, connect: Connector) -> None:
-        contexts = Contexts(registry, objects)
+    def __init__(
+        self, registry: Registry, objects: ServerObjects, connect: Connector, authorize: Authorize
+    ) -> None:
+        contexts = Contexts(registry, objects, authorize)
         self._registry = registry
         self._connect = connect
         self._connecting = Connecting(registry, contexts)
@@ -63,45 +65,40 @@ class ResourceApi:
         _check_path(definition, call)
         if info.subresource:
             return await self._subresource(call, definition)
-        if info.name and not info.watch_prefix and info.verb not in ("list", "watch"):
+        if info.is_named and not info.prefix:
             return await self._handle_item(call, definition)
-        method = call.request.method
-        if method in ("GET", "HEAD"):
-            if info.verb == "watch":
-                _need(definition, "watch")
-                return await self._watching.serve(call, definition)
+        if info.verb == "watch":
+            _need(definition, "watch")
+            return await self._watching.serve(call, definition)
+        if info.verb == "list":
             _need(definition, "list")
             return await self._reading.list(call, definition)
         if definition.resource.namespaced and not info.namespace:
             raise errors.method_not_allowed()
-        if method == "POST":
+        if info.verb == "create":
             _need(definition, "create")
             return await self._writing.create(call, definition)
-        if method == "DELETE":
+        if info.verb == "deletecollection":
             _need(definition, "deletecollection")
             return await self._deleting.delete_collection(call, definition)
         raise errors.method_not_allowed()
 
     async def _handle_item(self, call: Call, definition: ResourceDefinition) -> Answer:
         """A request for one object by name."""
-        method = call.request.method
-        if method in ("GET", "HEAD"):
-            _need(definition, "get")
+        verb = call.info.verb
+        # The paths of custom resources are not routed by method: a name in the URL of a create goes unread.
+        if verb not in ("get", "update", "patch", "delete") and not (verb == "create" and definition.custom):
+            raise errors.method_not_allowed()
+        _need(definition, verb)
+        if verb == "get":
             return await self._reading.get(call, definition)
-        if method == "PUT":
-            _need(definition, "update")
+        if verb == "update":
             return await self._writing.update(call, writes.Target(definition))
-        if method == "PATCH":
-            _need(definition, "patch")
+        if verb == "patch":
             return await self._writing.patch(call, writes.Target(definition))
-        if method == "DELETE":
-            _need(definition, "delete")
+        if verb == "delete":
             return await self._deleting.delete(call, definition)
-        if method == "POST" and definition.custom:
-            # The paths of custom resources are not routed by method: the name in the URL goes unread.
-            _need(definition, "create")
-            return await self._writing.create(call, definition)
-        raise errors.method_not_allowed()
+        return await self._writing.create(call, definition)
 
     async def _subresource(self, call: Call, definition: ResourceDefinition) -> Answer | web.StreamResponse:
         subresource = definition.subresources[call.info.subresource]
@@ -123,23 +120,36 @@ def _is_no_page(definition: ResourceDefinition, call: Call) -> bool:
     info = call.info
     if info.subresource and info.subresource not in definition.subresources:
         raise errors.not_found(definition.resource, info.name)
-    return bool(info.namespace) and not definition.resource.namespaced
+    return info.is_inside_namespace and not definition.resource.namespaced
+
+
+def check_place(info: RequestInfo) -> None:
+    """Refuse requests for resources that nobody serves, whoever the resources belong to. Raises StatusError.
+
+    ``/watch/`` names its verb in the path, which is then all that was authorized: reading is all it serves.
+    """
+    if not info.is_resource:
+        return
+    if info.is_malformed or info.prefix == "proxy":
+        raise errors.page_not_found()
+    if info.prefix == "watch":
+        if info.subresource:
+            raise errors.page_not_found()
+        if info.method != "GET":
+            raise errors.method_not_allowed()
 
 
 def _check_path(definition: ResourceDefinition, call: Call) -> None:
-    """404 for paths that no resource of this kind has."""
+    """404 for paths that no resource of this kind has. Raises StatusError."""
     info = call.info
-    named = len(info.parts) > 1
     if definition.resource.namespaced:
-        if named and not info.namespace:
+        if info.is_named and not info.is_inside_namespace:
             raise errors.page_not_found()
-    elif info.namespace and info.resource != "namespaces":
+    elif info.is_inside_namespace:
         raise errors.page_not_found()
-    if any(not part or "/" in part for part in info.parts[:2]):
-        raise errors.page_not_found()
-    if named and definition.virtual is not None:
+    if info.is_named and definition.virtual is not None:
         raise errors.page_not_found()
     if info.subresource and info.subresource not in definition.subresources:
         raise errors.page_not_found()
-    if len(info.parts) > 3 and not definition.subresources[info.subresource].connect:
+    if info.subpath.strip("/") and not definition.subresources[info.subresource].connect:
         raise errors.page_not_found()

@@ -12,8 +12,6 @@ from aiohttp import web
 
 from kubecore import errors
 from kubecore.json import TOO_DEEP, TooDeep
-from kubecore.objects.field_selectors import parse_field_selector
-from kubecore.objects.selectors import SelectorError
 
 from ..auth.authentication import Authenticator
 from ..registry.admission import AuthorizationQuery
@@ -26,8 +24,8 @@ from .call import Call, negotiate
 from .connection import Connection
 from .deadlines import Deadlines
 from .media import JSON, YAML, Media
-from .request_info import RequestInfo, parse, refine_list
-from .resources import ResourceApi
+from .request_info import RequestInfo, parse
+from .resources import ResourceApi, check_place
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,10 +63,10 @@ class RequestServer:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; never raises but for cancellation."""
         started = time.monotonic()
-        raw_path = request.rel_url.raw_path
-        info = parse(request.method, raw_path)
+        query = request.query
+        info = parse(request.method, request.rel_url.raw_path, query)
         audit_id = request.headers.get("Audit-ID") or new_uuid()
-        call = Call(request, info, UserInfo(""), request.query, Media(), audit_id=audit_id)
+        call = Call(request, info, UserInfo(""), query, Media(), audit_id=audit_id)
         connection = request.protocol
         if not isinstance(connection, Connection):
             response = await self._respond(call)
@@ -122,11 +120,9 @@ class RequestServer:
         routes, info, request = self._routes, call.info, call.request
         limit = deadlines.seconds_of(call)
         user = await routes.authenticator.authenticate(request)
-        if info.is_resource:
-            selected = _exact_name(call) if info.verb == "list" or info.watch_prefix else None
-            refine_list(info, watch=call.flag("watch"), name_selected=selected)
         call.user = routes.impersonate(request, user, info)
         self._authorize(call)
+        check_place(info)
         handler = routes.aggregate(info)
         if handler is not None:
             return await handler(call)
@@ -144,34 +140,10 @@ class RequestServer:
         return await page(call)
 
     def _authorize(self, call: Call) -> None:
-        info = call.info
-        if info.is_resource:
-            query = AuthorizationQuery(
-                call.user,
-                info.verb,
-                info.group,
-                info.version,
-                info.resource,
-                info.subresource,
-                info.namespace,
-                info.name,
-                field_selector=call.query.get("fieldSelector", ""),
-            )
-        else:
-            query = AuthorizationQuery(call.user, info.verb, path=info.path)
+        query = call.authorization(call.info.verb)
         allowed, reason = self._routes.authorize(query)
         if not allowed:
             raise forbidden(query, reason)
-
-
-def _exact_name(call: Call) -> str | None:
-    text = call.query.get("fieldSelector")
-    if not text:
-        return None
-    try:
-        return parse_field_selector(text).exact("metadata.name")
-    except SelectorError:
-        return None
 
 
 def forbidden(query: AuthorizationQuery, reason: str) -> errors.StatusError:

@@ -15,8 +15,6 @@ from .contexts import Contexts
 from .reading import Reading
 from .writing import Writing
 
-_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "POST": "create"}
-
 
 class Subresources:
     """Answers requests for subresources that are no streams."""
@@ -29,9 +27,8 @@ class Subresources:
 
     async def handle(self, call: Call, definition: ResourceDefinition) -> Answer:
         subresource = definition.subresources[call.info.subresource]
-        method = call.request.method
-        verb = _VERBS.get(method)
-        if verb is None or verb not in subresource.verbs:
+        verb = call.info.verb
+        if verb not in ("get", "update", "patch", "create") or verb not in subresource.verbs:
             raise errors.method_not_allowed()
         if subresource.action is not None:
             return await self._action(call, definition, subresource)

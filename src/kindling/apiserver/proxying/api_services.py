@@ -8,6 +8,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import urlencode
 
 import aiohttp
 import orjson
@@ -111,13 +112,8 @@ class AggregatedApis:
 
     def handler(self, info: RequestInfo) -> Handler | None:
         """Who serves a path that belongs to an aggregated group version; None when it is none."""
-        if not self._remote:
-            return None
-        parts = info.path.split("/", 4)
-        if len(parts) < 4 or parts[1] != "apis":
-            return None
-        key = (parts[2], parts[3])
-        if key not in self._remote:
+        key = (info.group, info.version)
+        if not info.group or key not in self._remote:
             return None
 
         async def serve(call: Call) -> web.StreamResponse:
@@ -130,7 +126,10 @@ class AggregatedApis:
         if found is None or not self._available.get(key):
             return _unavailable(call)
         try:
-            target = self._target(found, call.request.rel_url.raw_path_qs)
+            # Encoded again, so that the other server reads what was authorized.
+            query = urlencode(list(call.query.items()))
+            path = call.info.canonical_path
+            target = self._target(found, f"{path}?{query}" if query else path)
         except errors.StatusError:
             return _unavailable(call)
         target.headers = identity_headers(call.user)

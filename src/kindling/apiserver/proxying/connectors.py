@@ -70,8 +70,7 @@ class Connectors:
         plural, name = definition.resource.plural, subresource.name
         if name == "proxy":
             return await self._proxy(call, plural)
-        verb = {"GET": "get", "HEAD": "get", "POST": "create"}.get(call.request.method)
-        if verb is None or verb not in subresource.verbs:
+        if call.info.verb not in ("get", "create") or call.info.verb not in subresource.verbs:
             raise errors.method_not_allowed()
         pod = self._pod(call)
         if name == "log":
@@ -162,10 +161,12 @@ class Connectors:
     # --- plain HTTP to pods, services and nodes
 
     async def _proxy(self, call: Call, plural: str) -> web.StreamResponse:
-        if call.request.method not in _SHARED_METHODS:
+        if call.info.method not in _SHARED_METHODS:
             raise errors.method_not_allowed()
         scheme, name, port = _split_name(call.info.name)
-        prefix, rest, query = _split_path(call)
+        prefix, rest = call.info.place, call.info.subpath
+        raw_query = call.request.rel_url.raw_query_string
+        query = f"?{raw_query}" if raw_query else ""
         path = (rest or "/") + query
         if plural == "nodes":
             target = self._node_target(name, path)
@@ -179,7 +180,7 @@ class Connectors:
             target.tls = self._insecure_tls
         if is_upgrade(call.request):
             return await tunnel(call.request, target)
-        if not rest and call.request.method in ("GET", "HEAD"):
+        if not rest and call.info.method in ("GET", "HEAD"):
             # Relative links of the page would lose the last part of the path.
             return web.Response(status=301, headers={"Location": f"{prefix}/{query}"})
         place = ProxyPlace(prefix, f"{target.host}:{target.port}")
@@ -229,12 +230,3 @@ def _number(port: str) -> int:
     if not port.isdigit():
         raise errors.bad_request(f"invalid port {port!r}")
     return int(port)
-
-
-def _split_path(call: Call) -> tuple[str, str, str]:
-    """(path up to ``/proxy``, what follows, query with its mark) of the raw path."""
-    raw = call.request.rel_url.raw_path
-    name = f"/{quote(call.info.name, safe=':')}/proxy"
-    before, _, rest = raw.partition(name)
-    query = call.request.rel_url.raw_query_string
-    return before + name, rest, f"?{query}" if query else ""

@@ -118,6 +118,10 @@ class AllocationError(Exception):
     """An address or port cannot be had; the text is what users see in the field error."""
 
 
+def _allow() -> None:
+    """The server itself may create."""
+
+
 @dataclass(slots=True)
 class RequestContext:
     """One request on its way through strategy, admission and storage."""
@@ -144,6 +148,8 @@ class RequestContext:
     commits: list[Callable[[], Awaitable[None] | None]] = field(default_factory=list)
     weight: int = 0
     """Bytes of the biggest document that the request is about."""
+    check_create: Callable[[], None] = _allow
+    """Raises StatusError (403) where the user may not create: asked when an update or a patch is about to."""
     heavy: HeavyWork | None = None
     """Where long computing is done for big documents; None: here."""
 

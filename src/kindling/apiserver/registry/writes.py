@@ -333,6 +333,7 @@ async def _create_on_update(
         raise preconditions.wrong_uid(definition, ctx, str(uid), "")
     if new["metadata"].get("resourceVersion") not in (None, "", "0"):
         raise errors.conflict(definition.resource, ctx.name)
+    ctx.check_create()
     return await _create(registry, ctx, target, new)
 
 
