@@ -50,7 +50,7 @@ class Forwarder:
 
         Where the server appears at a `place` of its own, its links and redirects are made to lead there.
         """
-        headers = forwarded_headers(request.headers.items(), target.headers, upgrade=False)
+        headers = forwarded_headers(request.headers.items(), target.headers)
         data = request.content if request.body_exists else None
         if data is not None and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from multidict import CIMultiDict
 from yarl import URL
 
+from kubecore import errors
+
 from ..registry.context import UserInfo
 
 _HOP_BY_HOP = frozenset(
-    {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"}
+    {"connection", "expect", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"}
     | {"transfer-encoding", "upgrade", "host", "content-length"}
 )
 _IDENTITY_PREFIXES = ("impersonate-", "x-remote-")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(slots=True)
@@ -41,20 +45,23 @@ class Target:
 
 
 def forwarded_headers(
-    headers: CIMultiDict[str] | Iterable[tuple[str, str]], extra: list[tuple[str, str]], *, upgrade: bool
+    headers: Iterable[tuple[str, str]], extra: Sequence[tuple[str, str]]
 ) -> CIMultiDict[str]:
-    """End-to-end headers of a request without its credentials; upgrades keep what makes them upgrades."""
-    pairs = headers.items() if isinstance(headers, CIMultiDict) else headers
+    """End-to-end headers of a request, without its credentials and with `extra`.
+
+    Raises StatusError (400) for what would be read as more than one header.
+    """
     kept: CIMultiDict[str] = CIMultiDict()
-    for name, value in pairs:
-        lower = name.lower()
-        if lower == "authorization" or lower.startswith(_IDENTITY_PREFIXES):
-            continue
-        if lower in _HOP_BY_HOP and not (upgrade and lower in ("connection", "upgrade", "content-length")):
+    for name, value in headers:
+        # Some servers take underscores in names for hyphens.
+        lower = name.lower().replace("_", "-")
+        if lower == "authorization" or lower.startswith(_IDENTITY_PREFIXES) or lower in _HOP_BY_HOP:
             continue
         kept.add(name, value)
     for name, value in extra:
         kept.add(name, value)
+    if any(_CONTROL.search(name) or _CONTROL.search(value) for name, value in kept.items()):
+        raise errors.bad_request("a header contains control characters")
     return kept
 
 

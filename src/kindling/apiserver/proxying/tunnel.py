@@ -1,4 +1,4 @@
-"""Upgraded connections: raw bytes in both directions until either side ends (websockets, SPDY)."""
+"""Upgraded connections: once the upstream server has agreed, raw bytes in both directions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,17 @@ from aiohttp import web
 from kubecore import errors
 
 from ..http.connection import Connection
+from . import upgrade_answer
 from .target import Target, forwarded_headers
 
 _READ_BYTES = 64 * 1024
 _MAX_BUFFERED_BYTES = 1024 * 1024
+_MAX_EARLY_BYTES = 64 * 1024
+"""What a client may send before the upstream server has agreed."""
 _CONNECT_SECONDS = 30.0
+_ANSWER_SECONDS = 60.0
+_PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
+"""What the streams of Kubernetes speak. Protocols such as h2c would carry requests that nobody authorized."""
 
 
 class TunnelledResponse(web.StreamResponse):
@@ -28,16 +34,31 @@ class TunnelledResponse(web.StreamResponse):
 
 
 def is_upgrade(request: web.BaseRequest) -> bool:
-    """Whether the client asks to leave HTTP."""
+    """Whether the client asks to leave HTTP for the protocol of a stream."""
     tokens = request.headers.get("Connection", "").lower()
-    return "upgrade" in tokens and bool(request.headers.get("Upgrade"))
+    return "upgrade" in tokens and request.headers.get("Upgrade", "").lower() in _PROTOCOLS
 
 
 async def tunnel(request: web.BaseRequest, target: Target) -> web.StreamResponse:
-    """Send the request to `target` and join both connections. Raises StatusError (503)."""
+    """Send the request to `target` and join both connections when it switches protocols.
+
+    Until then nothing of the client but this request reaches the server: on a connection that stays HTTP, the
+    client would write further requests with the proxy's credentials. Raises StatusError (400, 503).
+    """
     connection = request.protocol
     if not isinstance(connection, Connection) or request.transport is None:
         raise errors.internal("the connection cannot be upgraded")
+    if request.body_exists:
+        raise errors.bad_request("a request to upgrade the connection has no body")
+    joined = _Joined(connection, request.transport)
+    head = _request_head(request, target)
+    try:
+        return await _through(target, joined, head)
+    finally:
+        joined.end()
+
+
+async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamResponse:
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(
@@ -48,55 +69,88 @@ async def tunnel(request: web.BaseRequest, target: Target) -> web.StreamResponse
             )
     except (OSError, TimeoutError) as error:
         raise errors.service_unavailable(f"error dialing backend: {error}") from error
-    joined = _Joined(connection, request.transport, reader, writer)
     try:
-        await joined.run(_request_head(request, target))
+        answer = await _answer(reader, writer, head)
+        if isinstance(answer, web.Response):
+            return answer
+        await joined.run(answer.head, reader, writer)
     finally:
-        connection.tunnel = None
-        connection.closers.discard(joined.client_gone)
         writer.close()
         with contextlib.suppress(OSError):
             await writer.wait_closed()
-        connection.force_close()
-        request.transport.close()
     return TunnelledResponse(status=101)
 
 
+async def _answer(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
+) -> upgrade_answer.Answer | web.Response:
+    """The server's agreement to switch, or what the client is told instead. Raises StatusError (503)."""
+    writer.write(head)
+    try:
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            answer = await upgrade_answer.read(reader)
+            return answer if answer.status == 101 else await _refusal(reader, answer)
+    except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
+        text = str(error) or type(error).__name__
+        raise errors.service_unavailable(f"error reading from backend: {text}") from error
+
+
+async def _refusal(reader: asyncio.StreamReader, answer: upgrade_answer.Answer) -> web.Response:
+    """The answer of a server that does not switch. Raises StatusError (503) where it claims success."""
+    if answer.status < 400:
+        raise errors.service_unavailable(f"invalid upgrade response: status code {answer.status}")
+    body = await upgrade_answer.read_body(reader, answer)
+    kind = answer.headers.get("content-type", "text/plain")
+    response = web.Response(status=answer.status, body=body, headers={"Content-Type": kind})
+    response.force_close()
+    return response
+
+
 def _request_head(request: web.BaseRequest, target: Target) -> bytes:
-    headers = forwarded_headers(request.headers.items(), target.headers, upgrade=True)
+    headers = forwarded_headers(request.headers.items(), target.headers)
     host = target.server_name or target.host
     lines = [f"{request.method} {target.path} HTTP/1.1", f"Host: {host}:{target.port}"]
+    lines += ["Connection: Upgrade", f"Upgrade: {request.headers['Upgrade']}"]
+    if request.method == "POST":
+        lines.append("Content-Length: 0")
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("utf-8", "surrogateescape")
 
 
 class _Joined:
-    """The two connections of one tunnel."""
+    """The client's connection, and once the upstream server has agreed, that one."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        transport: asyncio.Transport,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-    ) -> None:
+    def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
         self._connection = connection
         self._transport = transport
-        self._reader = reader
-        self._writer = writer
+        self._early = bytearray()
+        self._writer: asyncio.StreamWriter | None = None
         self._gone = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
+        connection.closers.add(self.client_gone)
+        connection.tunnel = self._from_client
 
     def client_gone(self) -> None:
         """The client's connection is lost."""
         self._gone.set()
 
-    async def run(self, head: bytes) -> None:
-        """Pass bytes on until either side ends."""
-        self._connection.closers.add(self.client_gone)
-        self._connection.tunnel = self._from_client
-        self._writer.write(head)
-        downstream = asyncio.create_task(self._to_client(), name="tunnel-to-client")
+    def end(self) -> None:
+        """Let go of the client's connection. It ends with the answer, or at once where it was joined."""
+        self._connection.tunnel = None
+        self._connection.closers.discard(self.client_gone)
+        self._connection.close()
+        if self._writer is not None:
+            self._connection.force_close()
+        elif not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    async def run(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on the upstream server's agreement, then bytes until either side ends."""
+        self._transport.write(head)
+        self._writer = writer
+        writer.write(bytes(self._early))
+        self._transport.resume_reading()
+        downstream = asyncio.create_task(self._to_client(reader), name="tunnel-to-client")
         gone = asyncio.create_task(self._gone.wait(), name="tunnel-client-gone")
         try:
             await asyncio.wait({downstream, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -107,14 +161,19 @@ class _Joined:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _from_client(self, data: bytes) -> None:
+        if self._writer is None:
+            self._early += data
+            if len(self._early) > _MAX_EARLY_BYTES:
+                self._transport.pause_reading()
+            return
         self._writer.write(data)
         if self._writer.transport.get_write_buffer_size() > _MAX_BUFFERED_BYTES and self._draining is None:
             self._transport.pause_reading()
-            self._draining = asyncio.create_task(self._drain(), name="tunnel-drain")
+            self._draining = asyncio.create_task(self._drain(self._writer), name="tunnel-drain")
 
-    async def _drain(self) -> None:
+    async def _drain(self, writer: asyncio.StreamWriter) -> None:
         try:
-            await self._writer.drain()
+            await writer.drain()
         except ConnectionError:
             self._gone.set()
         finally:
@@ -122,10 +181,10 @@ class _Joined:
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    async def _to_client(self) -> None:
+    async def _to_client(self, reader: asyncio.StreamReader) -> None:
         while True:
             try:
-                data = await self._reader.read(_READ_BYTES)
+                data = await reader.read(_READ_BYTES)
             except (ConnectionError, OSError):
                 return
             if not data or self._transport.is_closing():
