@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from kindling.apiserver.registry.definition import GenericStrategy, ResourceDefi
 from kindling.apiserver.settings import Settings
 from kubecore import resources
 from kubecore.client import Client, ClientConfig
+from kubecore.destinations import Destinations
 from kubecore.resources import ResourceType
 
 ADMIN_TOKEN = "admin-token-of-tests"
+LOOPBACK_TOO = Destinations(allowed=(ipaddress.ip_network("127.0.0.0/8"),))
 WIDGETS = ResourceType("example.com", "v1", "widgets", "Widget")
 
 
@@ -58,11 +61,15 @@ class RunningServer:
 
 @asynccontextmanager
 async def running_server(
-    directory: Path, definitions: Iterable[ResourceDefinition] | None = None, **settings: Any
+    directory: Path,
+    definitions: Iterable[ResourceDefinition] | None = None,
+    destinations: Destinations = LOOPBACK_TOO,
+    **settings: Any,
 ) -> AsyncIterator[RunningServer]:
     """Start a server with certificates in `directory`. `definitions` defaults to all built-in kinds.
 
-    Keyword arguments change ``Settings`` (``storage=path`` makes it durable).
+    Its proxies reach loopback, where the nodes, pods and services of tests listen, unless other
+    `destinations` are given. Keyword arguments change ``Settings`` (``storage=path`` makes it durable).
     """
     authority = trustme.CA()
     certificate = authority.issue_cert(
@@ -79,7 +86,7 @@ async def running_server(
         from kindling.apiserver.kinds.served import builtin_definitions
 
         definitions = builtin_definitions()
-    server = ApiServer(replace(base, **settings), definitions)
+    server = ApiServer(replace(base, **settings), definitions, destinations)
     await server.start()
     try:
         yield RunningServer(server, server.url, authority.cert_pem.bytes())

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
 
+from kubecore.destinations import Destinations
 from kubecore.json import JsonObject
 from kubecore.resources import SERVICES
 
@@ -65,13 +66,23 @@ _LOG = logging.getLogger(__name__)
 _HTTPS_PORT = 443
 _IDLE_SECONDS = 120.0
 _MAX_HEAD_LINE_BYTES = 32 * 1024
+_DESTINATIONS = Destinations()
 
 
 class ApiServer:
-    """One API server. Make it, ``await start()``, ``await stop()``."""
+    """One API server. Make it, ``await start()``, ``await stop()``.
 
-    def __init__(self, settings: Settings, definitions: Iterable[ResourceDefinition]) -> None:
+    `destinations` says where its proxies may connect to for users.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        definitions: Iterable[ResourceDefinition],
+        destinations: Destinations = _DESTINATIONS,
+    ) -> None:
         self.settings = settings
+        self._destinations = destinations
         self.port = settings.port
         self.ready = False
         journal: Journal = SqliteJournal(settings.storage) if settings.storage else MemoryJournal()
@@ -138,7 +149,7 @@ class ApiServer:
         return [*definitions, *own]
 
     def _build_pages(self) -> None:
-        self.connectors = Connectors(self.settings, self.objects, self.services)
+        self.connectors = Connectors(self.settings, self.objects, self.services, self._destinations)
         self.aggregated = AggregatedApis(
             self.settings, self.objects, self.services, self.connectors.forwarder
         )

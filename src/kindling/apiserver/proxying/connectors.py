@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from kubecore import errors
+from kubecore.destinations import Destinations
 from kubecore.json import JsonObject
 from kubecore.resources import NODES, PODS, SERVICES
 
@@ -41,17 +42,22 @@ def client_context(certificate: str, key: str, ca: str) -> ssl.SSLContext:
 class Connectors:
     """Serves the ``connect`` subresources."""
 
-    def __init__(self, settings: Settings, objects: ObjectReader, services: ServiceResolver) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        objects: ObjectReader,
+        services: ServiceResolver,
+        destinations: Destinations,
+    ) -> None:
         self._objects = objects
         self._services = services
+        self._destinations = destinations
         self._forwarder = Forwarder()
         self._kubelet_tls = client_context(
             str(settings.kubelet_client_cert or ""),
             str(settings.kubelet_client_key or ""),
             str(settings.kubelet_ca or ""),
         )
-        # Names of node certificates are their node's, addresses change: the CA alone is checked.
-        self._kubelet_tls.check_hostname = False
         self._insecure_tls = client_context("", "", "")
 
     async def close(self) -> None:
@@ -107,7 +113,8 @@ class Connectors:
             message += f" or one of the init containers: [{' '.join(init)}]"
         raise errors.bad_request(message)
 
-    def _node_target(self, node_name: str, path: str) -> Target:
+    async def _node_target(self, node_name: str, path: str) -> Target:
+        """The kubelet of a node, whose certificate must carry the node's name. Raises StatusError."""
         node = self._objects.get(NODES, None, node_name)
         if node is None:
             raise errors.not_found(NODES, node_name)
@@ -118,15 +125,22 @@ class Connectors:
             raise errors.internal(f"no preferred addresses found; known addresses: {sorted(addresses)}")
         endpoint = (status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}
         port = int(endpoint.get("Port") or _DEFAULT_KUBELET_PORT)
-        return Target(str(host), port, path, self._kubelet_tls, node_name)
+        return Target(await self._admitted(str(host)), port, path, self._kubelet_tls, node_name)
 
-    def _of_pod(self, call: Call, pod: JsonObject, area: str, container: str, query: str) -> Target:
+    async def _admitted(self, host: str) -> str:
+        """The address of `host`. Raises StatusError (400, 503)."""
+        try:
+            return await self._destinations.resolve(host)
+        except OSError as error:
+            raise errors.service_unavailable(f"error trying to reach service: {error}") from error
+
+    async def _of_pod(self, call: Call, pod: JsonObject, area: str, container: str, query: str) -> Target:
         node = str((pod.get("spec") or {}).get("nodeName") or "")
         if not node:
             raise errors.bad_request(f"pod {call.info.name} does not have a host assigned")
         parts = [area, call.info.namespace, call.info.name, *([container] if container else [])]
         path = "/" + "/".join(quote(part, safe="") for part in parts)
-        return self._node_target(node, f"{path}?{query}" if query else path)
+        return await self._node_target(node, f"{path}?{query}" if query else path)
 
     async def _log(self, call: Call, pod: JsonObject) -> web.StreamResponse:
         container = self._container(call, pod)
@@ -134,7 +148,7 @@ class Connectors:
         if not (pod.get("spec") or {}).get("nodeName"):
             # Not scheduled yet: there is nothing to read.
             return web.Response(status=200, body=b"", content_type="text/plain")
-        target = self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
+        target = await self._of_pod(call, pod, "containerLogs", container, urlencode(pairs))
         if not is_websocket(call.request):
             return await self._forwarder.forward(call.request, target)
         async with self._forwarder.open(target) as upstream:
@@ -148,12 +162,12 @@ class Connectors:
         query = call.query
         if name == "portforward":
             ports = [("port", value) for value in query.getall("ports", [])]
-            target = self._of_pod(call, pod, "portForward", "", urlencode(ports))
+            target = await self._of_pod(call, pod, "portForward", "", urlencode(ports))
         else:
             container = self._container(call, pod)
             pairs = [("command", value) for value in query.getall("command", [])] if name == "exec" else []
             pairs += [(theirs, "1") for ours, theirs in _STREAM_FLAGS.items() if call.flag(ours)]
-            target = self._of_pod(call, pod, name, container, urlencode(pairs))
+            target = await self._of_pod(call, pod, name, container, urlencode(pairs))
         if not is_upgrade(call.request):
             raise errors.bad_request("Upgrade request required")
         return await tunnel(call.request, target)
@@ -169,13 +183,14 @@ class Connectors:
         query = f"?{raw_query}" if raw_query else ""
         path = (rest or "/") + query
         if plural == "nodes":
-            target = self._node_target(name, path)
-            if port:
-                target.port = _number(port)
+            target = await self._node_target(name, path)
+            if port and _number(port) != target.port:
+                # Whatever listens there is not shown the credentials that are meant for the kubelet.
+                target = Target(target.host, _number(port), path)
         elif plural == "pods":
-            target = self._proxied_pod(call, name, port, path)
+            target = await self._proxied_pod(call, name, port, path)
         else:
-            target = self._proxied_service(call, name, port, path)
+            target = await self._proxied_service(call, name, port, path)
         if scheme == "https" and target.tls is None:
             target.tls = self._insecure_tls
         if is_upgrade(call.request):
@@ -186,7 +201,7 @@ class Connectors:
         place = ProxyPlace(prefix, f"{target.host}:{target.port}")
         return await self._forwarder.forward(call.request, target, place=place)
 
-    def _proxied_pod(self, call: Call, name: str, port: str, path: str) -> Target:
+    async def _proxied_pod(self, call: Call, name: str, port: str, path: str) -> Target:
         pod = self._objects.get(PODS, call.info.namespace, name)
         if pod is None:
             raise errors.not_found(PODS, name)
@@ -197,9 +212,9 @@ class Connectors:
             containers = (pod.get("spec") or {}).get("containers") or ()
             declared = [entry for container in containers for entry in container.get("ports") or ()]
             port = str(declared[0]["containerPort"]) if declared else "80"
-        return Target(str(address), _number(port), path)
+        return Target(await self._admitted(str(address)), _number(port), path)
 
-    def _proxied_service(self, call: Call, name: str, port: str, path: str) -> Target:
+    async def _proxied_service(self, call: Call, name: str, port: str, path: str) -> Target:
         namespace = call.info.namespace
         service = self._objects.get(SERVICES, namespace, name)
         if service is None:
@@ -212,8 +227,12 @@ class Connectors:
             if not matching:
                 raise errors.service_unavailable(f'no service port "{port}" found for service "{name}"')
             found = matching[0]
+        if (service.get("spec") or {}).get("type") == "ExternalName":
+            # Names are for clients to follow: behind this one could be anything that this server reaches.
+            raise errors.service_unavailable(f'no endpoints available for service "{name}"')
         endpoint = self._services.resolve(namespace, name, int(found["port"]))
-        return Target(endpoint.host, endpoint.port, path, server_name=endpoint.server_name)
+        host = await self._admitted(endpoint.host)
+        return Target(host, endpoint.port, path, server_name=endpoint.server_name)
 
 
 def _split_name(name: str) -> tuple[str, str, str]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import datetime
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,74 +11,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-import trustme
 from aiohttp import web
-from tests.support.apiserver import (
-    ADMIN_TOKEN,
-    RunningServer,
-    generic_definition,
-    running_server,
-    sample_definitions,
-)
+from tests.support.apiserver import running_server, sample_definitions
+from tests.support.upstreams import add_aggregated, add_pod, definitions, session, upstream
 
-from kindling.apiserver.kinds import apiregistration
-from kindling.apiserver.registry.definition import Subresource
 from kubecore import resources
-
-_STREAMS = {
-    name: Subresource(name, "Pod", ("create", "get"), connect=True) for name in ("log", "exec", "proxy")
-}
-
-
-@asynccontextmanager
-async def upstream(app: web.Application) -> AsyncIterator[int]:
-    """An HTTPS server on a free port."""
-    authority = trustme.CA()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    not_after = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
-    authority.issue_cert("127.0.0.1", not_after=not_after).configure_cert(context)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
-    try:
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
-
-
-def definitions() -> list[Any]:
-    return [
-        *sample_definitions(),
-        generic_definition(resources.NODES),
-        generic_definition(resources.PODS, subresources=_STREAMS),
-        generic_definition(resources.SERVICES),
-        generic_definition(resources.ENDPOINTS),
-        generic_definition(resources.ENDPOINT_SLICES),
-        *apiregistration.definitions(),
-    ]
-
-
-async def add_pod(running: RunningServer, port: int) -> None:
-    objects = running.server.objects
-    endpoint = {"kubeletEndpoint": {"Port": port}}
-    addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
-    await objects.create(resources.NODES, {"metadata": {"name": "n"}})
-
-    def status(node: dict[str, Any]) -> dict[str, Any]:
-        node["status"] = {"addresses": addresses, "daemonEndpoints": endpoint}
-        return node
-
-    await objects.modify(resources.NODES, None, "n", status)
-    spec = {"nodeName": "n", "containers": [{"name": "main"}]}
-    await objects.create(resources.PODS, {"metadata": {"name": "p", "namespace": "default"}, "spec": spec})
-
-
-def session(running: RunningServer) -> aiohttp.ClientSession:
-    context = ssl.create_default_context(cadata=running.ca_data.decode())
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=context), headers={"Authorization": f"Bearer {ADMIN_TOKEN}"}
-    )
 
 
 async def test_logs_come_from_the_node_without_the_clients_credentials(tmp_path: Path) -> None:
@@ -146,28 +81,8 @@ async def test_an_aggregated_group_is_served_by_its_service_in_the_callers_name(
     app = web.Application()
     app.router.add_get("/apis/things.example.com/v1{rest:.*}", things)
     async with upstream(app) as port, running_server(tmp_path, definitions()) as running:
-        objects = running.server.objects
-        metadata = {"name": "things", "namespace": "default"}
-        await objects.create(
-            resources.SERVICES, {"metadata": dict(metadata), "spec": {"ports": [{"port": 443}]}}
-        )
-        subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": port}]}]
-        await objects.create(resources.ENDPOINTS, {"metadata": dict(metadata), "subsets": subsets})
-        spec = {
-            "group": "things.example.com",
-            "version": "v1",
-            "service": {"namespace": "default", "name": "things", "port": 443},
-            "insecureSkipTLSVerify": True,
-            "groupPriorityMinimum": 100,
-            "versionPriority": 10,
-        }
-        name = "v1.things.example.com"
-        await objects.create(resources.API_SERVICES, {"metadata": {"name": name}, "spec": spec})
-        async with session(running) as client, running.client() as api:
-            async for event in api.watch(resources.API_SERVICES, resource_version="0"):
-                conditions = (event.object.get("status") or {}).get("conditions") or [{}]
-                if event.object["metadata"]["name"] == name and conditions[0].get("status") == "True":
-                    break
+        await add_aggregated(running, port)
+        async with session(running) as client:
             path = "/apis/things.example.com/v1/things?x=1"
             async with client.get(f"{running.url}{path}", data=b"even a question may have one") as answer:
                 assert answer.status == 200
