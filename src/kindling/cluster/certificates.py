@@ -31,9 +31,18 @@ class Leaf:
     hosts: Sequence[str] = ()
     authority: str = "ca"
 
+    @property
+    def purpose(self) -> x509.ObjectIdentifier:
+        """What the certificate is for: one that serves is no credential of a client."""
+        return ExtendedKeyUsageOID.SERVER_AUTH if self.hosts else ExtendedKeyUsageOID.CLIENT_AUTH
+
 
 def leaves(instance: Instance) -> list[Leaf]:
-    """All certificates of an instance."""
+    """All certificates of an instance.
+
+    Only the administrator is of ``system:masters``. The components hold roles of their own, which are bound
+    to their names (``kindling.apiserver.bootstrap``).
+    """
     api_hosts = (
         "localhost",
         "kubernetes",
@@ -47,9 +56,11 @@ def leaves(instance: Instance) -> list[Leaf]:
     )
     certificates = [
         Leaf("apiserver", "kube-apiserver", hosts=api_hosts),
-        Leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client", ("system:masters",)),
+        Leaf("apiserver-kubelet-client", "kube-apiserver-kubelet-client"),
         Leaf("admin", "kubernetes-admin", ("system:masters",)),
-        Leaf("controllers", "system:kube-controller-manager", ("system:masters",)),
+        Leaf("controllers", "system:kube-controller-manager"),
+        Leaf("scheduler", "system:kube-scheduler"),
+        Leaf("service-proxy", "system:kube-proxy"),
         Leaf("front-proxy-client", "front-proxy-client", authority="front-proxy-ca"),
     ]
     for node in instance.nodes():
@@ -104,9 +115,6 @@ def _make_leaf(directory: Path, leaf: Leaf) -> None:
         raise TypeError(f"{leaf.authority}.key is no elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
-    purposes = [ExtendedKeyUsageOID.CLIENT_AUTH]
-    if leaf.hosts:
-        purposes.append(ExtendedKeyUsageOID.SERVER_AUTH)
     usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)
     builder = (
         x509.CertificateBuilder()
@@ -118,7 +126,7 @@ def _make_leaf(directory: Path, leaf: Leaf) -> None:
         .not_valid_after(now + timedelta(days=_LEAF_DAYS))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([leaf.purpose]), critical=False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
         )
@@ -137,7 +145,8 @@ def _is_good(path: Path, leaf: Leaf) -> bool:
     certificate = x509.load_pem_x509_certificate(path.read_bytes())
     if certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=_RENEW_DAYS):
         return False
-    if certificate.subject != _subject(leaf):
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    if certificate.subject != _subject(leaf) or list(usage) != [leaf.purpose]:
         return False
     if not leaf.hosts:
         return True

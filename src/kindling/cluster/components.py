@@ -56,7 +56,9 @@ def run_controllers(instance: Instance) -> None:
     from kindling.node.main import until_signalled  # noqa: PLC0415
 
     set_up_logging("kindling-controllers")
-    config = kubeconfigs.client_config(instance, "controllers")
+    config, scheduler_config, proxy_config = (
+        kubeconfigs.client_config(instance, name) for name in ("controllers", "scheduler", "service-proxy")
+    )
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
     places = [ProxyPlace("host", None)]
     places += [
@@ -65,7 +67,7 @@ def run_controllers(instance: Instance) -> None:
     ]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
     network = ServiceNetwork(
-        config,
+        proxy_config,
         places,
         table=instance.table,
         subnet=instance.subnet,
@@ -77,7 +79,12 @@ def run_controllers(instance: Instance) -> None:
 
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
-            work = controllers.run(config, sign_token=sign, control_planes=[instance.nodes()[0].name])
+            work = controllers.run(
+                config,
+                scheduler_config=scheduler_config,
+                sign_token=sign,
+                control_planes=[instance.nodes()[0].name],
+            )
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")
 

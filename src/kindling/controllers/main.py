@@ -87,6 +87,7 @@ SCHEDULER_USER_AGENT = "kube-scheduler"
 async def run(
     config: ClientConfig,
     *,
+    scheduler_config: ClientConfig | None = None,
     root_ca: str | None = None,
     sign_token: Callable[[JsonObject, JsonObject], str] | None = None,
     health_port: int | None = None,
@@ -94,6 +95,7 @@ async def run(
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
 
+    The scheduler acts as whom `scheduler_config` says, or like the controllers as whom `config` does.
     `root_ca` is the PEM that is published into namespaces (default: the authority of `config`);
     `sign_token` signs the tokens of account secrets; `control_planes` names the nodes that are beside the
     control plane and get its role. With `health_port`, health and metrics are served
@@ -101,7 +103,7 @@ async def run(
     """
     authority = root_ca if root_ca is not None else (config.ca_data or b"").decode()
     controllers_config = replace(config, user_agent=CONTROLLER_USER_AGENT)
-    scheduler_config = replace(config, user_agent=SCHEDULER_USER_AGENT)
+    scheduler_config = replace(scheduler_config or config, user_agent=SCHEDULER_USER_AGENT)
     async with (
         Client(controllers_config) as controllers_client,
         Client(scheduler_config) as scheduler_client,

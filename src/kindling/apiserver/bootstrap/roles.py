@@ -10,6 +10,8 @@ from collections.abc import Iterable
 
 from kubecore.json import JsonObject
 
+from .controller_roles import CONTROLLER_MANAGER, CONTROLLERS, EVERY_CONTROLLER, PREFIX
+
 _GROUP = "rbac.authorization.k8s.io"
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _ANNOTATIONS = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
@@ -117,6 +119,7 @@ _ISSUER_PATHS = (
     "/openid/v1/jwks/",
 )
 
+_SERVICE_PROXY = "system:kindling:service-proxy"
 _CSR = "system:certificates.k8s.io:certificatesigningrequests:"
 _PLAIN_ROLES = {
     "system:basic-user": _BASIC,
@@ -143,6 +146,8 @@ create,patch,update -,events.k8s.io events
 list,watch discovery.k8s.io endpointslices
 list,watch networking.k8s.io servicecidrs
 """,
+    # The proxy of this cluster serves all nodes, and names of pods.
+    _SERVICE_PROXY: "list,watch - pods",
     "system:node-problem-detector": """
 get - nodes
 patch - nodes/status
@@ -162,9 +167,6 @@ create,patch,update -,events.k8s.io events
 {_READ} apps deployments
 """,
 }
-
-# The controllers of this cluster run as one identity; they touch every kind there is.
-_CONTROLLERS = "* * *"
 
 
 def _words(text: str) -> list[str]:
@@ -219,12 +221,13 @@ def cluster_roles() -> list[JsonObject]:
         _cluster_role("system:issuer-discovery", [_path_rule("get", ["/.well-known", "/.well-known/*"])]),
         _cluster_role("system:monitoring", [_path_rule("get", _MONITORING_PATHS)]),
         _cluster_role("system:service-account-issuer-discovery", [_path_rule("get", _ISSUER_PATHS)]),
-        _cluster_role("system:kube-controller-manager", [*_rules(_CONTROLLERS), _path_rule("*", ["*"])]),
+        _cluster_role(CONTROLLER_MANAGER, _rules(EVERY_CONTROLLER)),
         _cluster_role("system:aggregate-to-admin", _rules(_ADMIN), admin="true"),
         _cluster_role("system:aggregate-to-edit", _rules(_EDIT), edit="true"),
         _cluster_role("system:aggregate-to-view", _rules(_VIEW), view="true"),
     ]
     found += [_cluster_role(name, _rules(text)) for name, text in _PLAIN_ROLES.items()]
+    found += [_cluster_role(PREFIX + name, _rules(text)) for name, text in CONTROLLERS.items()]
     for name, into in (("admin", ""), ("edit", "admin"), ("view", "edit")):
         role = _cluster_role(name, [], **({into: "true"} if into else {}))
         selector = {"matchLabels": {_AGGREGATE + name: "true"}}
@@ -297,11 +300,11 @@ def cluster_role_bindings() -> list[JsonObject]:
             ("Group", "system:unauthenticated"),
         ),
         _binding("system:node-proxier", "system:node-proxier", ("User", "system:kube-proxy")),
+        _binding(_SERVICE_PROXY, _SERVICE_PROXY, ("User", "system:kube-proxy")),
         _binding(
-            "system:kube-controller-manager",
-            "system:kube-controller-manager",
-            ("User", "system:kube-controller-manager"),
+            "system:kubelet-api-admin", "system:kubelet-api-admin", ("User", "kube-apiserver-kubelet-client")
         ),
+        _binding(CONTROLLER_MANAGER, CONTROLLER_MANAGER, ("User", CONTROLLER_MANAGER)),
         _binding("system:kube-scheduler", "system:kube-scheduler", ("User", "system:kube-scheduler")),
         _binding("system:volume-scheduler", "system:volume-scheduler", ("User", "system:kube-scheduler")),
         _binding(
@@ -310,6 +313,7 @@ def cluster_role_bindings() -> list[JsonObject]:
             ("Group", "system:serviceaccounts"),
         ),
     ]
+    found += [_binding(PREFIX + name, PREFIX + name, ("User", CONTROLLER_MANAGER)) for name in CONTROLLERS]
     node = _binding("system:node", "system:node")
     node.pop("subjects")
     return [*found, node]
@@ -317,7 +321,7 @@ def cluster_role_bindings() -> list[JsonObject]:
 
 def role_bindings() -> list[JsonObject]:
     """The default RoleBindings."""
-    controllers, scheduler = ("User", "system:kube-controller-manager"), ("User", "system:kube-scheduler")
+    controllers, scheduler = ("User", CONTROLLER_MANAGER), ("User", "system:kube-scheduler")
     return [
         _binding(
             "system::extension-apiserver-authentication-reader",

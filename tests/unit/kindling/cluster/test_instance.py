@@ -9,7 +9,11 @@ from pathlib import Path
 import orjson
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from tests.support.roles import default_rights
 
+from kindling.apiserver.registry.admission import AuthorizationQuery
+from kindling.apiserver.registry.context import UserInfo
 from kindling.cluster import certificates, components, kubeconfigs, oci, supervisor, wiring
 from kindling.cluster import instance as instances
 from kindling.cluster.containerd import render_config
@@ -113,3 +117,47 @@ def test_another_directorys_state_is_refused(made: instances.Instance, tmp_path:
     )
     with pytest.raises(SetupError, match="moved since"):
         instances.load(tmp_path)
+
+
+def test_only_the_administrator_is_above_all_roles(made: instances.Instance) -> None:
+    certificates.ensure(made)
+    masters, clients, servers = set(), set(), set()
+    for path in made.pki.glob("*.crt"):
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        if any(group.value == "system:masters" for group in groups):
+            masters.add(path.stem)
+        if path.stem.endswith("ca"):
+            continue
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert len(list(usage)) == 1
+        (clients if ExtendedKeyUsageOID.CLIENT_AUTH in usage else servers).add(path.stem)
+    assert masters == {"admin"}
+    assert servers == {"apiserver", "node-node01-server", "node-node02-server"}
+    assert clients >= {"apiserver-kubelet-client", "controllers", "scheduler", "service-proxy"}
+
+
+def test_certificates_of_an_older_version_are_made_anew(made: instances.Instance) -> None:
+    certificates.ensure(made)
+    path = made.pki / "controllers.crt"
+    older = certificates.Leaf("controllers", "system:kube-controller-manager", ("system:masters",))
+    certificates._make_leaf(made.pki, older)
+    certificates.ensure(made)
+    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    assert not certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+
+
+def test_roles_of_components_neither_create_at_will_nor_become_others() -> None:
+    rights = default_rights()
+    for name in ("system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy"):
+        user = UserInfo(name, groups=("system:authenticated",))
+        for verb, resource, group in (
+            ("create", "clusterrolebindings", "rbac.authorization.k8s.io"),
+            ("bind", "clusterroles", "rbac.authorization.k8s.io"),
+            ("impersonate", "users", ""),
+            ("create", "secrets", ""),
+            ("create", "nodes", ""),
+            ("approve", "signers", "certificates.k8s.io"),
+        ):
+            query = AuthorizationQuery(user, verb, group, "v1", resource, name="x")
+            assert not rights.authorize(query)[0], f"{name} may {verb} {resource}"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.roles import RestrictedApi
 
 from kindling.controllers.environment import Environment
 from kubecore.json import JsonObject
@@ -34,8 +35,9 @@ class Cluster:
     async def running(
         self, *set_ups: Callable[[Environment], None], **environment: Any
     ) -> AsyncIterator[None]:
-        """Run controllers for the duration of the context."""
-        manager = Manager(self.api.client())
+        """Run controllers for the duration of the context, with the rights that they have in a cluster."""
+        restricted = RestrictedApi(self.api, "system:kube-controller-manager")
+        manager = Manager(restricted.client())
         surroundings = Environment(manager, "CA", clock=self.now, **environment)
         for set_up in set_ups:
             set_up(surroundings)
@@ -47,6 +49,7 @@ class Cluster:
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        assert restricted.refused == []
 
     def pods(self, namespace: str = "lab") -> list[JsonObject]:
         """All pods."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.roles import RestrictedApi
 
 from kindling.scheduler.loop import Scheduler
 from kindling.scheduler.queue import SchedulingQueue
@@ -34,7 +35,8 @@ def pod(name: str, cpu: str = "1", **spec: object) -> JsonObject:
 
 @asynccontextmanager
 async def scheduling(api: MemoryApi) -> AsyncIterator[None]:
-    manager = Manager(api.client())
+    restricted = RestrictedApi(api, "system:kube-scheduler")
+    manager = Manager(restricted.client())
     Scheduler(manager)
     task = asyncio.create_task(manager.run())
     try:
@@ -43,6 +45,7 @@ async def scheduling(api: MemoryApi) -> AsyncIterator[None]:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+    assert restricted.refused == []
 
 
 def node_of(api: MemoryApi, name: str) -> str:
