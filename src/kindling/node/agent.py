@@ -30,6 +30,7 @@ from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
 from kindling.node.runtime.containerd import Containerd
 from kindling.node.server import http, stats
+from kindling.node.server.access import Access
 from kindling.node.server.routes import Routes, RouteServices
 from kindling.node.volumes.csi import CsiVolumes
 from kindling.node.volumes.csi_registry import CsiRegistry
@@ -40,8 +41,6 @@ from kubecore.resources import PODS, SERVICES
 from kubecore.runtime import EventRecorder, Informer
 
 _log = logging.getLogger(__name__)
-
-_API_CLIENT_NAMES = ("kube-apiserver-kubelet-client",)
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,9 @@ class NodeAgent:
                     metrics=lambda: self._metrics(runtime),
                 )
             )
+            access = Access(client, settings.node.name)
             server = await http.serve(
-                routes.handle, settings.node.address, settings.node.port, self._tls(), _is_api_server
+                routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
             )
             stack.callback(server.close)
             housekeeping = Housekeeping(runtime, observer, confinement.sweep)
@@ -197,10 +197,6 @@ class NodeAgent:
 
     async def _metrics(self, runtime: Containerd) -> str:
         return stats.metrics(await stats.container_usage(runtime))
-
-
-def _is_api_server(name: str, organisations: set[str]) -> bool:
-    return name in _API_CLIENT_NAMES or "system:masters" in organisations
 
 
 async def _until_ready(runtime: Containerd) -> None:

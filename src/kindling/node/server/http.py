@@ -101,24 +101,34 @@ class Connection:
             continue
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who a client's certificate names: the user, and the groups."""
+
+    name: str
+    organisations: frozenset[str]
+
+
 Handler = Callable[[Request, Connection], Awaitable[None]]
+Check = Callable[[Peer, Request], Awaitable[None]]
+"""Raises HttpProblem where the client may not."""
 
 
 async def serve(
     handler: Handler,
     host: str,
     port: int,
-    context: ssl.SSLContext | None,
-    allowed: Callable[[str, set[str]], bool],
+    context: ssl.SSLContext,
+    check: Check,
 ) -> asyncio.Server:
-    """Serve until closed. `allowed` is asked with the client certificate's CN and organisations."""
+    """Serve until closed. `context` insists on certificates of clients; `check` is asked for each request."""
 
     async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = Connection(reader, writer)
         try:
-            if context is not None and not allowed(*_peer(writer)):
-                raise HttpProblem(403, "Forbidden")
-            await handler(await read_request(reader), connection)
+            request = await read_request(reader)
+            await check(_peer(writer), request)
+            await handler(request, connection)
         except HttpProblem as problem:
             if not connection.has_answered:
                 await connection.answer(problem.code, str(problem).encode())
@@ -155,13 +165,8 @@ def parse_request(head: bytes) -> Request:
     return Request(parts[0], unquote(target.path), parse_qs(target.query, keep_blank_values=True), headers)
 
 
-def _peer(writer: asyncio.StreamWriter) -> tuple[str, set[str]]:
+def _peer(writer: asyncio.StreamWriter) -> Peer:
     certificate = writer.get_extra_info("peercert") or {}
-    name, organisations = "", set()
-    for part in certificate.get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                name = value
-            elif key == "organizationName":
-                organisations.add(value)
-    return name, organisations
+    pairs = [pair for part in certificate.get("subject", ()) for pair in part]
+    name = next((value for key, value in pairs if key == "commonName"), "")
+    return Peer(name, frozenset(value for key, value in pairs if key == "organizationName"))

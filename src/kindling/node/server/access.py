@@ -1,0 +1,66 @@
+"""Who may use the node's endpoint: the API server is asked, as Kubernetes' kubelet does with webhook mode."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from kindling.node.server.http import HttpProblem, Peer, Request
+from kubecore.client import Client, ConnectionFailed
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, get_object
+from kubecore.resources import ResourceType
+
+_log = logging.getLogger(__name__)
+
+_REVIEWS = ResourceType(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
+_AREAS = {"stats": "stats", "metrics": "metrics", "logs": "log"}
+"""First segment of the path -> subresource of the node; what is not named here is `nodes/proxy`."""
+
+
+def attributes(node: str, request: Request) -> JsonObject:
+    """What a client needs to be allowed for a request."""
+    area = request.path.strip("/").partition("/")[0]
+    return {
+        "verb": _VERBS.get(request.method, request.method.lower()),
+        "version": "v1",
+        "resource": "nodes",
+        "subresource": _AREAS.get(area, "proxy"),
+        "name": node,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Asks for each request; nothing is remembered, so that rights that are taken away are gone."""
+
+    client: Client
+    node: str
+
+    async def check(self, peer: Peer, request: Request) -> None:
+        """Raises HttpProblem: 403 where the client may not, 500 where nobody can tell."""
+        wanted = attributes(self.node, request)
+        groups = [*sorted(peer.organisations), "system:authenticated"]
+        review = {
+            "apiVersion": _REVIEWS.api_version,
+            "kind": _REVIEWS.kind,
+            "spec": {"user": peer.name, "groups": groups, "resourceAttributes": wanted},
+        }
+        try:
+            answer = get_object(await self.client.create(_REVIEWS, review), "status")
+        except (StatusError, ConnectionFailed) as error:
+            _log.error("access of %s to this node cannot be decided, try again: %s", peer.name, error)
+            raise HttpProblem(500, "Authorization error") from error
+        if answer.get("allowed") is not True:
+            asked = f"verb={wanted['verb']}, resource=nodes, subresource={wanted['subresource']}"
+            raise HttpProblem(403, f"Forbidden (user={peer.name}, {asked})")
