@@ -195,7 +195,13 @@ class Served:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Authentication, authorization, content negotiation, and errors in the forms that clients know."""
+        """Authentication, authorization, content negotiation, and errors in the forms that clients know.
+
+        A slash that is encoded separates for some readers of a path and not for others. The API server never
+        sends one, and no name has one.
+        """
+        if "%2f" in request.rel_url.raw_path.lower():
+            return web.Response(status=404, text="404: Page Not Found")
         try:
             refusal = await self._refusal(request)
             if refusal is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from kubecore import errors, resources
 from kubecore.client import Client
+from kubecore.destinations import Destinations
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
@@ -26,6 +25,7 @@ from virtplane.compute.apiserver.subresources.bodies import (
     read_options,
 )
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
+from virtplane.compute.apiserver.subresources.portforward import PortForwards
 from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict
 
 Check = Callable[[JsonObject], None]
@@ -39,6 +39,7 @@ class Instances:
         self, client: Client, agents: NodeAgents, expander: Expander, settings: SettingsSource
     ) -> None:
         self._client = client
+        self._forwards = PortForwards(self.launchers, Destinations())
         self._agents = agents
         self.expander = expander
         self.settings = settings
@@ -220,24 +221,7 @@ class Instances:
 
     async def forward(self, request: web.Request, vmi: JsonObject) -> web.StreamResponse:
         """Connects the client to a port of the guest, over the pod network."""
-        address = refusals.forward_address(vmi)
-        port = request.match_info.get("port", "")
-        if not port.isdigit():
-            raise errors.bad_request("port must not be empty")
-        if request.match_info.get("protocol", "tcp").lower() == "udp":
-            client = await streams.accept(request)
-            await streams.forward_datagrams(client, address, int(port))
-            return client
-        try:
-            reader, writer = await asyncio.open_connection(address, int(port))
-        except OSError as error:
-            host = f"[{address}]" if ":" in address else address
-            reason = os.strerror(error.errno).lower() if error.errno else str(error)
-            text = f"dialing VM: dial tcp {host}:{port}: connect: {reason}"
-            raise refusals.internal(text) from error
-        client = await streams.accept(request)
-        await streams.forward(client, reader, writer)
-        return client
+        return await self._forwards.serve(request, vmi)
 
     async def add_volume(self, request: web.Request) -> web.Response:
         """Adds a volume to a running instance that no VM owns."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from yarl import URL
 
 from virtplane.compute.apiserver import authorization
 from virtplane.compute.apiserver.authorization import ProxySettings, User
+
+from .conftest import VirtApi
 
 _BASE = "/apis/subresources.kubevirt.io/v1"
 _NS = f"{_BASE}/namespaces/ns"
@@ -62,3 +65,24 @@ def test_discovery_is_open_and_the_rest_is_not() -> None:
     assert authorization.is_open("/openapi/v3/apis/subresources.kubevirt.io/v1")
     assert not authorization.is_open(f"{_NS}/virtualmachines/vm/start")
     assert authorization.attributes("GET", "/apis/subresources.kubevirt.io") is None
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/namespaces/ns/virtualmachines/vm%2Fstart",
+        "/namespaces/ns/virtualmachines/other%2f..%2Fvm/start",
+        "/namespaces/mine%2Fvirtualmachines%2Fx%2Fy/virtualmachines/vm/start",
+        "/namespaces/ns/virtualmachineinstances/vm/portforward%2F22/80",
+        "%2Fversion",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+async def test_paths_that_can_be_read_in_two_ways_lead_nowhere(
+    virt_api: VirtApi, method: str, path: str
+) -> None:
+    url = URL(f"{virt_api.url}{_BASE}{path}", encoded=True)
+    before = len(virt_api.cluster.requests)
+    async with virt_api.session.request(method, url) as answer:
+        assert (answer.status, await answer.text()) == (404, "404: Page Not Found")
+    assert len(virt_api.cluster.requests) == before

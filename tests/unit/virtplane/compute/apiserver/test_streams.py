@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -13,13 +14,39 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
+from kubecore.destinations import Destinations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.subresources import streams
-from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
+from virtplane.compute.apiserver.subresources.portforward import PortForwards, guest_address, port_number
 
+from .conftest import VirtApi
+
+_LOOPBACK_TOO = Destinations(allowed=(ipaddress.ip_network("127.0.0.0/8"),))
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_VMI: JsonObject = {
+    "metadata": {"name": "vm", "uid": "u"},
+    "status": {"nodeName": "n", "interfaces": [{"ipAddress": "127.0.0.1"}]},
+}
+
+
+def _launcher(address: str = "127.0.0.1", **changes: JsonObject) -> JsonObject:
+    owner = {"kind": "VirtualMachineInstance", "name": "vm", "uid": "u", "controller": True}
+    pod: JsonObject = {
+        "metadata": {"name": "virt-launcher-vm", "ownerReferences": [owner]},
+        "spec": {"nodeName": "n"},
+        "status": {"podIP": address, "hostIP": "192.0.2.9"},
+    }
+    return {key: {**value, **changes.get(key, {})} for key, value in pod.items()}
+
+
+def _forwards(pod: JsonObject | None = None, destinations: Destinations = _LOOPBACK_TOO) -> PortForwards:
+    async def launchers(_: JsonObject) -> list[JsonObject]:
+        return [pod or _launcher()]
+
+    return PortForwards(launchers, destinations)
 
 
 @asynccontextmanager
@@ -83,16 +110,11 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    vmi: JsonObject = {
-        "metadata": {"name": "vm"},
-        "status": {"interfaces": [{"ipAddress": "127.0.0.1"}]},
-    }
     refused: list[StatusError] = []
 
     async def forward(request: web.Request) -> web.StreamResponse:
         try:
-            # Nothing but the request and the instance matters for this.
-            return await Instances.forward(object.__new__(Instances), request, vmi)
+            return await _forwards().serve(request, _VMI)
         except StatusError as error:
             refused.append(error)
             return web.Response(status=error.code)
@@ -102,6 +124,63 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
             await session.ws_connect(f"{url}/{port}")
     text = f"dialing VM: dial tcp 127.0.0.1:{port}: connect: connection refused"
     assert refused[0].message == f"Internal error occurred: {text}"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "pod", "expected"),
+    [
+        ("10.0.0.5", _launcher("10.0.0.5"), "10.0.0.5"),
+        ("127.0.0.1", _launcher("10.0.0.5"), "10.0.0.5"),
+        ("169.254.169.254", _launcher("10.0.0.5"), "10.0.0.5"),
+        ("fd00::5", _launcher("10.0.0.5", status={"podIPs": [{"ip": "fd00::5"}]}), "fd00::5"),
+        ("10.0.0.5", _launcher("10.0.0.5", spec={"hostNetwork": True}), ""),
+        ("10.0.0.5", _launcher("10.0.0.5", spec={"nodeName": "other"}), ""),
+        ("10.0.0.5", _launcher("10.0.0.5", metadata={"ownerReferences": []}), ""),
+        ("192.0.2.9", _launcher("192.0.2.9"), ""),
+        ("10.0.0.5", _launcher(""), ""),
+    ],
+)
+def test_ports_are_forwarded_to_the_guests_pod_whatever_its_agent_says(
+    claimed: str, pod: JsonObject, expected: str
+) -> None:
+    assert guest_address(_VMI, [pod], claimed) == expected
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "169.254.169.254", "::1"])
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+async def test_no_port_of_virt_apis_own_is_forwarded(address: str, protocol: str) -> None:
+    refused: list[StatusError] = []
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        request.match_info["protocol"] = protocol
+        try:
+            return await _forwards(_launcher(address), Destinations()).serve(request, _VMI)
+        except StatusError as error:
+            refused.append(error)
+            return web.Response(status=error.code)
+
+    async with _serving(forward) as url, aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await session.ws_connect(f"{url}/22")
+    assert (refused[0].code, refused[0].message) == (400, "address not allowed")
+
+
+async def test_an_instance_that_claims_virt_apis_address_is_not_connected_to(virt_api: VirtApi) -> None:
+    reached: list[object] = []
+    listening = await asyncio.start_server(lambda *streams: reached.append(streams), "127.0.0.1", 0)
+    vmi = {**_VMI, "metadata": {**_VMI["metadata"], "namespace": "ns"}}
+    virt_api.cluster.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        answer = await virt_api.ask("GET", f"/namespaces/ns/virtualmachineinstances/vm/portforward/{port}")
+    assert (answer.status, reached) == (400, [])
+
+
+@pytest.mark.parametrize("text", ["", "x", "\u00b2", "-1", "0", "65536", "9" * 5000])
+def test_ports_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        port_number(text)
+    assert caught.value.code == 400
 
 
 async def test_datagrams_go_to_the_guest_and_back_one_to_a_message() -> None:
@@ -114,11 +193,10 @@ async def test_datagrams_go_to_the_guest_and_back_one_to_a_message() -> None:
 
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_datagram_endpoint(Guest, local_addr=("127.0.0.1", 0))
-    vmi: JsonObject = {"status": {"interfaces": [{"ipAddress": "127.0.0.1"}]}}
 
     async def forward(request: web.Request) -> web.StreamResponse:
         request.match_info["protocol"] = "udp"
-        return await Instances.forward(object.__new__(Instances), request, vmi)
+        return await _forwards().serve(request, _VMI)
 
     async with _serving(forward) as url, aiohttp.ClientSession() as session:
         port = transport.get_extra_info("sockname")[1]
