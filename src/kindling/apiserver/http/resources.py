@@ -128,15 +128,10 @@ def check_place(info: RequestInfo) -> None:
 
     ``/watch/`` names its verb in the path, which is then all that was authorized: reading is all it serves.
     """
-    if not info.is_resource:
-        return
-    if info.is_malformed or info.prefix == "proxy":
+    if info.is_malformed or info.prefix == "proxy" or (info.prefix == "watch" and info.subresource):
         raise errors.page_not_found()
-    if info.prefix == "watch":
-        if info.subresource:
-            raise errors.page_not_found()
-        if info.method != "GET":
-            raise errors.method_not_allowed()
+    if info.verb == "watch" and info.method != "GET":
+        raise errors.method_not_allowed()
 
 
 def _check_path(definition: ResourceDefinition, call: Call) -> None:

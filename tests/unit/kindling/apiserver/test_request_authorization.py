@@ -142,6 +142,12 @@ async def test_paths_of_watches_are_only_read(tenant: Tenant, method: str, targe
     assert tenant.running.server.store.revision == before
 
 
+async def test_a_head_of_a_watch_has_no_answer(tenant: Tenant) -> None:
+    await tenant.hold(role="view")
+    assert (await tenant.ask("HEAD", "/api/v1/namespaces/mine/configmaps?watch=true"))[0] == 405
+    assert (await tenant.ask("HEAD", "/api/v1/namespaces/mine/configmaps"))[0] == 200
+
+
 async def test_a_watch_of_one_name_shows_no_other_object(tenant: Tenant) -> None:
     await tenant.hold(rule("watch", "secrets", "one"))
     base = "/api/v1/watch/namespaces/mine/secrets"
