@@ -52,7 +52,7 @@ def connect_options(call: Call, kind: str) -> JsonObject:
     options: JsonObject = {"kind": kind, "apiVersion": "v1"}
     query = call.query
     if kind.endswith("ProxyOptions"):
-        path = unquote(call.info.subpath)
+        path = unquote(call.info.at_subresource()[1])
         return {**options, "path": path} if path else options
     if kind == "PodPortForwardOptions":
         ports = [

@@ -8,7 +8,8 @@ them can take a request for something else than another did. The rules are those
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import islice
 from urllib.parse import quote, unquote
 
 from multidict import MultiMapping
@@ -26,7 +27,7 @@ _VERBS = {
 }
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 _VERB_PREFIXES = ("watch", "proxy")
-_SEPARATOR = re.compile("/|%2f", re.IGNORECASE)
+_SEGMENT = re.compile("(?:(?!%2f)[^/])+", re.IGNORECASE)
 _ASCII = "".join(map(chr, range(0x21, 0x7F)))
 _PATH = "/:@!$&'()*+,;=~"
 
@@ -57,10 +58,10 @@ class RequestInfo:
     """The path leads through ``namespaces/NAME/`` to a resource."""
     is_malformed: bool = False
     """A segment that has a meaning is empty or missing: nothing is served at such a path."""
-    place: str = ""
-    """The undecoded path up to the subresource and with it."""
-    subpath: str = ""
-    """What follows the subresource, undecoded and with its first slash."""
+    raw_path: str = ""
+    """As it was sent."""
+    depth: int = 0
+    """How many segments there are up to the subresource and with it."""
 
     @property
     def is_named(self) -> bool:
@@ -72,80 +73,55 @@ class RequestInfo:
         """The path encoded again: whoever reads it, decoded before or after splitting, sees what is here."""
         return quote(self.path, safe=_PATH)
 
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    """A decoded path segment, and where it ends in the undecoded path."""
-
-    text: str
-    end: int
+    def at_subresource(self) -> tuple[str, str]:
+        """The undecoded path up to the subresource, and what follows it with its first slash."""
+        ends = [found.end() for found in islice(_SEGMENT.finditer(self.raw_path), self.depth)]
+        return self.raw_path[: ends[-1]], self.raw_path[ends[-1] :]
 
 
 def parse(method: str, raw_path: str, query: MultiMapping[str]) -> RequestInfo:
     """The meaning of a request line: `raw_path` is undecoded and without `query`, which is decoded."""
     # What clients send undecoded although it is not ASCII is treated as if they had encoded it.
     raw = raw_path if raw_path.isascii() else quote(raw_path, safe=_ASCII, errors="surrogateescape")
-    path = unquote(raw)
-    segments = _segments(raw)
-    head = [segment.text for segment in segments[:3]]
+    path = unquote(raw) if "%" in raw else raw
+    segments = path.strip("/").split("/")
     group = version = ""
-    if len(segments) >= 3 and head[0] == "api":
-        version, rest = head[1], segments[2:]
-    elif len(segments) >= 3 and head[0] == "apis":
-        group, version, rest = head[1], head[2], segments[3:]
+    if segments[0] == "api" and len(segments) > 2:
+        version, first = segments[1], 2
+    elif segments[0] == "apis" and len(segments) > 2:
+        group, version, first = segments[1], segments[2], 3
     else:
         return RequestInfo(method, path, method.lower())
-    if not rest:
+    if len(segments) == first:
         return RequestInfo(method, path, method.lower(), group=group, version=version)
-    base = RequestInfo(
-        method, path, "", True, group, version, is_malformed="" in head or path.startswith("//")
-    )
-    return _resource_info(base, raw, rest, query)
-
-
-def _segments(raw: str) -> list[_Segment]:
-    """The segments between the separators; those at both ends of the path separate nothing."""
-    found: list[_Segment] = []
-    start = 0
-    for separator in _SEPARATOR.finditer(raw):
-        found.append(_Segment(unquote(raw[start : separator.start()]), separator.start()))
-        start = separator.end()
-    found.append(_Segment(unquote(raw[start:]), len(raw)))
-    while found and not found[0].text:
-        found.pop(0)
-    while found and not found[-1].text:
-        found.pop()
-    return found
-
-
-def _resource_info(
-    base: RequestInfo, raw: str, rest: list[_Segment], query: MultiMapping[str]
-) -> RequestInfo:
-    """`base` with what the segments after the version say."""
-    verb, prefix = _VERBS.get(base.method, ""), ""
-    is_malformed = base.is_malformed
-    if rest[0].text in _VERB_PREFIXES:
-        is_malformed |= len(rest) == 1
-        if len(rest) > 1:
-            verb = prefix = rest[0].text
-            rest = rest[1:]
+    is_malformed = path.startswith("//") or "" in segments[: first + 1]
+    verb, prefix = _VERBS.get(method, ""), ""
+    if segments[first] in _VERB_PREFIXES:
+        if len(segments) > first + 1:
+            verb = prefix = segments[first]
+            first += 1
+        else:
+            is_malformed = True
     namespace, is_inside = "", False
-    if rest[0].text == "namespaces" and len(rest) > 1:
-        namespace = rest[1].text
-        is_malformed |= not namespace
-        if len(rest) > 2 and rest[2].text not in _NAMESPACE_SUBRESOURCES:
-            rest, is_inside = rest[2:], True
-    parts = tuple(segment.text for segment in rest)
+    if segments[first] == "namespaces" and len(segments) > first + 1:
+        namespace = segments[first + 1]
+        if len(segments) > first + 2 and segments[first + 2] not in _NAMESPACE_SUBRESOURCES:
+            is_malformed |= not namespace
+            first, is_inside = first + 2, True
+    parts = tuple(segments[first:])
     name = parts[1] if len(parts) > 1 else ""
     if not name and verb == "get":
         verb = "watch" if is_true(query.get("watch")) else "list"
         name = _selected_name(query)
     elif not name and verb == "delete":
         verb = "deletecollection"
-    end = rest[min(len(rest), 3) - 1].end
-    return replace(
-        base,
-        verb=verb,
+    return RequestInfo(
+        method,
+        path,
+        verb,
+        is_resource=True,
+        group=group,
+        version=version,
         namespace=namespace,
         resource=parts[0],
         subresource=parts[2] if len(parts) > 2 and prefix != "proxy" else "",
@@ -154,8 +130,8 @@ def _resource_info(
         prefix=prefix,
         is_inside_namespace=is_inside,
         is_malformed=is_malformed or "" in parts[:3],
-        place=raw[:end],
-        subpath=raw[end:] if len(parts) > 2 else "",
+        raw_path=raw,
+        depth=first + min(len(parts), 3),
     )
 
 

@@ -146,5 +146,5 @@ def _check_path(definition: ResourceDefinition, call: Call) -> None:
         raise errors.page_not_found()
     if info.subresource and info.subresource not in definition.subresources:
         raise errors.page_not_found()
-    if info.subpath.strip("/") and not definition.subresources[info.subresource].connect:
+    if len(info.parts) > 3 and not definition.subresources[info.subresource].connect:
         raise errors.page_not_found()

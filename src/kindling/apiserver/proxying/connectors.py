@@ -178,7 +178,7 @@ class Connectors:
         if call.info.method not in _SHARED_METHODS:
             raise errors.method_not_allowed()
         scheme, name, port = _split_name(call.info.name)
-        prefix, rest = call.info.place, call.info.subpath
+        prefix, rest = call.info.at_subresource()
         raw_query = call.request.rel_url.raw_query_string
         query = f"?{raw_query}" if raw_query else ""
         path = (rest or "/") + query

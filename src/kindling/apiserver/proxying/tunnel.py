@@ -50,8 +50,8 @@ async def tunnel(request: web.BaseRequest, target: Target) -> web.StreamResponse
         raise errors.internal("the connection cannot be upgraded")
     if request.body_exists:
         raise errors.bad_request("a request to upgrade the connection has no body")
-    joined = _Joined(connection, request.transport)
     head = _request_head(request, target)
+    joined = _Joined(connection, request.transport)
     try:
         return await _through(target, joined, head)
     finally:
