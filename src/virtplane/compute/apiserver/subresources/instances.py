@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -204,7 +205,7 @@ class Instances:
         async def handle(request: web.Request) -> web.StreamResponse:
             vmi = await self._instance(request)
             check(vmi)
-            query = "&".join(f"{key}={request.query[key]}" for key in parameters if key in request.query)
+            query = urlencode({key: request.query[key] for key in parameters if key in request.query})
             try:
                 async with self._agents.stream(vmi, f"{action}?{query}" if query else action) as upstream:
                     client = await streams.accept(request)

@@ -44,6 +44,7 @@ class VirtApi:
     cluster: MemoryApi
     url: str
     session: aiohttp.ClientSession
+    application: web.Application
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         """A request for a path below the group's version, with the headers that KubeVirt's virtctl sends."""
@@ -65,13 +66,14 @@ async def virt_api() -> AsyncIterator[VirtApi]:
     cluster = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     client = cluster.client()
     manager = Manager(client)
-    runner = web.AppRunner(_Open(client, manager, "kubevirt").application(), shutdown_timeout=0.1)
+    application = _Open(client, manager, "kubevirt").application()
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     task = asyncio.create_task(manager.run())
     await manager.wait_started()
     async with aiohttp.ClientSession() as session:
-        yield VirtApi(cluster, f"http://127.0.0.1:{runner.addresses[0][1]}", session)
+        yield VirtApi(cluster, f"http://127.0.0.1:{runner.addresses[0][1]}", session, application)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await runner.cleanup()

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
+from kubecore.json import JsonObject
+from virtplane.api import resources as kinds
 from virtplane.compute.apiserver import authorization
 from virtplane.compute.apiserver.authorization import ProxySettings, User
+from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
 
 from .conftest import VirtApi
 
@@ -86,3 +89,59 @@ async def test_paths_that_can_be_read_in_two_ways_lead_nowhere(
     async with virt_api.session.request(method, url) as answer:
         assert (answer.status, await answer.text()) == (404, "404: Page Not Found")
     assert len(virt_api.cluster.requests) == before
+
+
+def _routes(virt_api: VirtApi) -> list[tuple[str, str, dict[str, str]]]:
+    """Method, path and what the path means, of every route below a namespace, each part with a value."""
+    found = []
+    for route in virt_api.application.router.routes():
+        template = route.resource.canonical if route.resource is not None else ""
+        if "/namespaces/" not in template:
+            continue
+        values = {"namespace": "ns", "name": "vm", "port": "22", "protocol": "tcp"}
+        kind, _, subresource = template.partition("/namespaces/{namespace}/")[2].partition("/{name}/")
+        expected = {"verb": route.method, "resource": kind, "namespace": "ns"}
+        if subresource:
+            is_forward = subresource.startswith("portforward")
+            expected |= {"name": "vm", "subresource": "portforward" if is_forward else subresource}
+        found.append((route.method, template.format(**values), expected))
+    return found
+
+
+def test_what_is_authorized_is_what_is_routed(virt_api: VirtApi) -> None:
+    verbs = {"GET": "get", "PUT": "update"}
+    routes = _routes(virt_api)
+    assert len(routes) > 60
+    for method, path, expected in routes:
+        found = authorization.attributes(method, path)
+        if method == "HEAD":
+            assert found is None
+            continue
+        assert found is not None, path
+        found.pop("group")
+        assert found.pop("version") == path.split("/")[3]
+        assert found == {**expected, "verb": verbs[method]}, path
+
+
+async def test_parameters_of_a_stream_add_no_others(
+    virt_api: VirtApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def stream(_agents: NodeAgents, _vmi: JsonObject, action: str) -> None:
+        asked.append(action)
+        raise NodeAgentError("not here")
+
+    monkeypatch.setattr(NodeAgents, "stream", stream)
+    metadata = {"name": "vm", "namespace": "ns"}
+    virt_api.cluster.put(
+        kinds.VIRTUAL_MACHINE_INSTANCES,
+        {
+            "metadata": metadata,
+            "spec": {"domain": {"devices": {"autoattachVSOCK": True}}},
+            "status": {"phase": "Running"},
+        },
+    )
+    query = "port=22%26tls%3Dfalse%23"
+    await virt_api.ask("GET", f"/namespaces/ns/virtualmachineinstances/vm/vsock?{query}")
+    assert asked == ["vsock?port=22%26tls%3Dfalse%23"]
