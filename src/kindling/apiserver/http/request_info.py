@@ -74,9 +74,11 @@ class RequestInfo:
         return quote(self.path, safe=_PATH)
 
     def at_subresource(self) -> tuple[str, str]:
-        """The undecoded path up to the subresource, and what follows it with its first slash."""
+        """The undecoded path up to the subresource, and what follows it: nothing, or a path of its own."""
         ends = [found.end() for found in islice(_SEGMENT.finditer(self.raw_path), self.depth)]
-        return self.raw_path[: ends[-1]], self.raw_path[ends[-1] :]
+        rest = self.raw_path[ends[-1] :]
+        # The slash between the two may be encoded; the path that follows begins with a plain one.
+        return self.raw_path[: ends[-1]], f"/{rest[1 if rest[0] == '/' else 3 :]}" if rest else ""
 
 
 def parse(method: str, raw_path: str, query: MultiMapping[str]) -> RequestInfo:

@@ -38,10 +38,12 @@ class Target:
 
     @property
     def url(self) -> URL:
-        """The target as a URL, not encoded again."""
+        """The target as a URL, not encoded again. Raises ValueError where the path is none."""
         scheme = "https" if self.tls is not None else "http"
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return URL(f"{scheme}://{host}:{self.port}{self.path}", encoded=True)
+        path, _, query = self.path.partition("?")
+        return URL.build(
+            scheme=scheme, host=self.host, port=self.port, path=path, query_string=query, encoded=True
+        )
 
 
 def forwarded_headers(

@@ -195,8 +195,9 @@ def test_paths_with_an_empty_segment_are_malformed(path: str) -> None:
         ("/api/v1/nodes/n/proxy/", "/api/v1/nodes/n/proxy", "/"),
         ("/api/v1/nodes/n/proxy//a/", "/api/v1/nodes/n/proxy", "//a/"),
         ("/api/v1/nodes/n/proxy/a%2Fb%20c", "/api/v1/nodes/n/proxy", "/a%2Fb%20c"),
+        ("/api/v1/nodes/n/proxy%2f@host:1/x", "/api/v1/nodes/n/proxy", "/@host:1/x"),
         ("/api/v1/nodes/%6E/proxy/n/proxy/x", "/api/v1/nodes/%6E/proxy", "/n/proxy/x"),
-        ("/api/v1%2Fnodes%2Fn%2Fproxy%2Fa", "/api/v1%2Fnodes%2Fn%2Fproxy", "%2Fa"),
+        ("/api/v1%2Fnodes%2Fn%2Fproxy%2Fa", "/api/v1%2Fnodes%2Fn%2Fproxy", "/a"),
     ],
 )
 def test_what_follows_a_subresource_is_kept_as_it_was_written(path: str, place: str, subpath: str) -> None:

@@ -357,3 +357,33 @@ async def test_another_port_of_a_node_is_not_spoken_to_as_the_kubelet(tmp_path: 
         async with session(running) as client, client.get(url) as answer:
             assert (answer.status, await answer.text()) == (200, "secret")
     assert asked[0].startswith(b"GET / HTTP/1.1")
+
+
+@pytest.mark.parametrize("slash", ["/", "%2F", "%2f"])
+@pytest.mark.parametrize(
+    "end", ["@127.0.0.1:{port}/x", "%40127.0.0.1:{port}/x", ":{port}/x", "/127.0.0.1:{port}/x"]
+)
+async def test_no_path_is_read_as_another_host(tmp_path: Path, end: str, slash: str) -> None:
+    asked: list[bytes] = []
+    seen: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        seen.append(request.rel_url.raw_path)
+        return web.Response(text="the pod")
+
+    app = web.Application()
+    app.router.add_get("/{rest:.*}", page)
+    async with (
+        await listening(asked) as other,
+        upstream(app) as port,
+        running_server(tmp_path, full_definitions()) as running,
+    ):
+        path = await _pod_at(running, "127.0.0.1", port)
+        path = path.replace("/p:", "/https:p:").removesuffix("/")
+        target = f"/api/v1/{path}{slash}{end.format(port=other.sockets[0].getsockname()[1])}"
+        async with connected(running) as (reader, writer):
+            line = f"GET {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n"
+            writer.write(line.encode())
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    assert asked == []
+    assert len(seen) == 1
