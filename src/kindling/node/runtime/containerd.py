@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import grpc
 import grpc.aio
+import orjson
 
 from kindling.node.runtime.interface import (
     Container,

@@ -132,7 +132,8 @@ def cgroup() -> Iterator[tuple[str, Path]]:
 def test_a_fork_bomb_ends_at_the_limit(cgroup: tuple[str, Path]) -> None:
     name, directory = cgroup
     cgroups.limit_processes(name, 8)
-    script = 'echo $$ >"$0/cgroup.procs"; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 >/dev/null 2>&1 & done; echo through'
+    script = 'echo $$ >"$0/cgroup.procs"; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 5 >/dev/null 2>&1 & done'
+    script += "; echo through"
     done = subprocess.run(["sh", "-c", script, str(directory)], capture_output=True, text=True, check=False)
     for pid in (directory / "cgroup.procs").read_text().split():
         os.kill(int(pid), 9)
