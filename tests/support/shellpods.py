@@ -60,13 +60,15 @@ class ShellPod:
     def run(self, script: str, seconds: float = 20) -> subprocess.CompletedProcess[str]:
         """Run a script in its container, whatever comes of it."""
         return attempt(
-            "nsenter", f"--target={self.pid}", "--net", "--mount", "--root", "--wd",
+            "nsenter", f"--target={self.pid}", "--net", "--mount", "--pid", "--root", "--wd",
             "/bin/sh", "-c", script, seconds=seconds,
         )  # fmt: skip
 
     def fetches(self, address: str, port: int, seconds: int = 3) -> str:
         """What a web server says to it; the empty string without an answer."""
-        return self.run(f"wget -q -T {seconds} -O - http://{address}:{port}/").stdout.strip()
+        # The static busybox's wget looks up addresses as well, which static programs cannot.
+        ask = f"printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w {seconds} {address} {port}"
+        return self.run(ask).stdout.rpartition("\n\n")[2].strip()
 
     def connects(self, address: str, port: int, seconds: int = 3) -> bool:
         """Whether a TCP connection of it is accepted."""

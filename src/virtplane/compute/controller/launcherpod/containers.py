@@ -155,7 +155,11 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
 
 
 def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
-    """Names and sources of the images that the guest uses: its container disks and boot image."""
+    """Names and sources of the images that the guest uses: its container disks and boot image.
+
+    Raises ValueError for the launcher's own image, which may be reserved for the product: it is the
+    controller that asks for the pod, and a user must not have it ask on his behalf.
+    """
     hotplugged = hotplugged_volumes(inputs.vmi)
     found = [
         (get_str(volume, "name"), get_object(volume, "containerDisk"))
@@ -163,7 +167,19 @@ def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
         if "containerDisk" in volume and volume.get("name") not in hotplugged
     ]
     boot = get_object(inputs.domain, "firmware", "kernelBoot", "container")
-    return [*found, (volumes.KERNEL_BOOT_VOLUME, boot)] if boot else found
+    found += [(volumes.KERNEL_BOOT_VOLUME, boot)] if boot else []
+    own = _repository(inputs.images.launcher)
+    for name, source in found:
+        if _repository(get_str(source, "image")) == own:
+            raise ValueError(f"volume {name}: {own} is the launcher's own image, and not for disks")
+    return found
+
+
+def _repository(reference: str) -> str:
+    """An image reference without tag and digest."""
+    name = reference.partition("@")[0]
+    path, colon, tag = name.rpartition(":")
+    return path if colon and "/" not in tag else name
 
 
 def image_containers(

@@ -18,7 +18,8 @@ def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
 
     It has the name that only this instance's first launcher has.
 
-    Raises ValueError where an amount or an annotation of the instance cannot be read.
+    Raises ValueError where an amount or an annotation of the instance cannot be read, and for disks that are
+    the launcher's own image.
     """
     pod_volumes = volumes.pod_volumes(inputs)
     init, running = containers.image_containers(inputs, pod_volumes)

@@ -323,6 +323,15 @@ def test_a_container_disks_image_is_a_volume_of_the_pod() -> None:
     assert {"name": "pull"} in pod["spec"]["imagePullSecrets"]
 
 
+@pytest.mark.parametrize("image", ["launcher:1", "launcher", "launcher:2", "launcher@sha256:0"])
+@pytest.mark.parametrize("use", ["disk", "kernel"])
+def test_the_launchers_own_image_is_no_disk(image: str, use: str) -> None:
+    disk = instance(volumes=[{"name": "root", "containerDisk": {"image": image, "path": "/usr/bin/env"}}])
+    kernel = instance(domain={"firmware": {"kernelBoot": {"container": {"image": image}}}})
+    with pytest.raises(ValueError, match="not for disks"):
+        rendered(disk if use == "disk" else kernel)
+
+
 @pytest.mark.feature("SUP-14")
 @pytest.mark.parametrize(("devices", "logged"), [({}, True), ({"logSerialConsole": False}, False)])
 def test_the_serial_consoles_log_is_a_containers(devices: JsonObject, logged: bool) -> None:
