@@ -75,6 +75,8 @@ def ruleset(
     refused: dict[tuple[str, str, int], None] = {}
     for item in ports:
         inner = [(address, item.protocol, item.port) for address in item.addresses]
+        # Whoever comes first has the address, with backends or without: the resolver while it starts.
+        inner = [key for key in inner if key not in refused]
         outer = [
             key
             for address in item.external

@@ -60,7 +60,7 @@ class Confinement:
             gone = [chain for table, chain in found if table == pod_filter.TABLE and chain not in here]
             if gone:
                 await nftables.load(pod_filter.removal(gone))
-        except nftables.RulesRefused as error:
+        except (nftables.RulesRefused, OSError) as error:
             _log.warning("filters of links that are gone stay until the next pod ends: %s", error)
 
     def forget(self, uid: str) -> None:

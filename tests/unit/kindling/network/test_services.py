@@ -214,6 +214,14 @@ def test_an_empty_cluster_still_makes_a_table() -> None:
     assert not any("vmap" in str(command) for command in commands)
 
 
+def test_an_address_that_is_refused_is_not_the_next_services() -> None:
+    """The resolver's while it starts, which a service may name as its own."""
+    resolver_port = services.ServicePort("dns", "udp", ("10.64.240.10",), 53, 0, (), sticky=False)
+    backend = services.Backend("10.64.1.2", 53)
+    thief = services.ServicePort("thief", "udp", ("10.64.240.10",), 53, 0, (backend,), sticky=False)
+    assert keys_of_verdicts(rules.ruleset("t", PLACE, [resolver_port, thief])) == []
+
+
 def test_ports_without_backends_are_refused() -> None:
     port = services.ServicePort("c", "tcp", ("10.64.240.10",), 1, 0, (), sticky=False)
     document = rules.ruleset("t", PLACE, [port])
