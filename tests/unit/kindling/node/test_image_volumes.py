@@ -36,7 +36,7 @@ async def test_a_pull_that_fails_is_tried_with_the_pods_login_and_then_waited_fo
     secret = {"metadata": {"name": "login", "namespace": "ns"}, "data": {".dockerconfigjson": _LOGIN}}
     api.put(resources.SECRETS, secret)
     async with api.client() as client:
-        backend = ApiBackend(client, ImageManager(runtime), Mock(), list, Mock())
+        backend = ApiBackend(client, ImageManager(runtime), Mock(), list, Mock(), Mock())
         reasons = []
         for _ in range(2):
             with pytest.raises(ImageProblem) as problem:
