@@ -32,11 +32,25 @@ class ExternalRanges:
         address = ipv4(text)
         return (
             address is not None
+            and is_remote(text)
             and any(address in network for network in self.allowed)
             and not any(address in network for network in self.own)
-            and not (address.is_loopback or address.is_link_local or address.is_multicast)
-            and not (address.is_unspecified or address.is_reserved)
         )
+
+
+def is_remote(text: str) -> bool:
+    """Whether an address can be another host's: IPv4 that is not loopback, link-local, multicast and such.
+
+    Where nodes translate to 127.0.0.1, packets would get to their own servers.
+    """
+    address = ipv4(text)
+    return address is not None and not (
+        address.is_loopback
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+    )
 
 
 def ipv4(text: str) -> ipaddress.IPv4Address | None:

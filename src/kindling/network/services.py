@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kindling.network.external import ExternalRanges, ipv4
+from kindling.network.external import ExternalRanges, ipv4, is_remote
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 
@@ -127,7 +127,7 @@ def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ..
             continue
         for endpoint in get_list(item, "endpoints"):
             conditions = get_object(endpoint, "conditions")
-            made = {Backend(each, number) for each in get_list(endpoint, "addresses") if ipv4(each)}
+            made = {Backend(each, number) for each in get_list(endpoint, "addresses") if is_remote(each)}
             if get_bool(conditions, "ready", default=True):
                 ready |= made
             elif get_bool(conditions, "serving") and get_bool(conditions, "terminating"):
@@ -141,7 +141,7 @@ def host_ports(pods: Iterable[JsonObject]) -> list[HostPort]:
     for pod in pods:
         address = get_str(pod, "status", "podIP")
         if (
-            not address
+            not is_remote(address)
             or get_bool(pod, "spec", "hostNetwork")
             or get_str(pod, "status", "phase") != "Running"
         ):

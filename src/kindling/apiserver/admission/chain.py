@@ -101,7 +101,7 @@ def build_chain(
         MutatingPolicies(environment),
         MutatingWebhooks(environment, calls),
         ReservedImages(rules.reserved_images, rules.reserved_image_accounts),
-        ExternalAddresses(rules.external),
+        ExternalAddresses(rules.external, environment.objects),
         ValidatingPolicies(environment),
         ValidatingWebhooks(environment, calls),
         ResourceQuota(environment.objects),

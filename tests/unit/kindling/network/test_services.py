@@ -58,6 +58,15 @@ def test_headless_services_have_no_rules() -> None:
     assert services.service_ports([headless], [SLICE], NOWHERE) == []
 
 
+@pytest.mark.parametrize("address", ["", "fd00::2", "127.0.0.1", "nonsense"])
+def test_host_ports_lead_to_addresses_of_pods_alone(address: str) -> None:
+    container = {"name": "c", "ports": [{"containerPort": 80, "hostPort": 8080}]}
+    status = {"phase": "Running", "podIP": address}
+    assert (
+        services.host_ports([{"spec": {"nodeName": "n", "containers": [container]}, "status": status}]) == []
+    )
+
+
 def test_host_ports_come_from_running_pods() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}]
     pod = {
@@ -137,6 +146,11 @@ def test_the_kubelets_port_is_no_host_port() -> None:
 
 def test_a_malformed_address_leaves_the_other_backends_alone() -> None:
     endpoints = [{"addresses": ["10.64.1.2"]}, {"addresses": ["fe80::1"]}, {"addresses": ["10.64.1.2/8"]}]
+    endpoints += [
+        {"addresses": ["127.0.0.1"]},
+        {"addresses": ["169.254.169.254"]},
+        {"addresses": ["0.0.0.0"]},
+    ]
     (port,) = services.service_ports([SERVICE], [{**SLICE, "endpoints": endpoints}], NOWHERE)
     assert [item.address for item in port.backends] == ["10.64.1.2"]
 

@@ -16,9 +16,7 @@ def container_probe(probe: JsonObject, domain: str) -> JsonObject:
     if "exec" in probe:
         # A probe without a command is never healthy; virt-probe says so.
         program, *arguments = get_list(get_object(probe, "exec"), "command") or [""]
-        result["exec"] = {
-            "command": _probe_command(domain, timeout, "--command", program, "--", *arguments)
-        }
+        result["exec"] = {"command": _probe_command(domain, timeout, "--command", program, "--", *arguments)}
         result["timeoutSeconds"] = timeout + 1
     elif "guestAgentPing" in probe:
         del result["guestAgentPing"]

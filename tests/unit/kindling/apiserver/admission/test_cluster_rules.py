@@ -10,11 +10,13 @@ import pytest
 from tests.support.admission import Cluster
 from tests.support.apiserver import ADMIN_TOKEN, running_server
 
+from kindling.apiserver.admission.external_addresses import ExternalAddresses
 from kindling.apiserver.admission.reserved_images import ReservedImages, repository
 from kindling.apiserver.registry.context import UserInfo
+from kindling.network.external import ExternalRanges
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy
-from kubecore.resources import PODS, SERVICE_ACCOUNTS
+from kubecore.resources import NODES, PODS, SERVICE_ACCOUNTS
 
 HOST = "kindling.local/host"
 CONTROLLER = "system:serviceaccount:product:controller"
@@ -117,6 +119,21 @@ async def test_addresses_that_take_no_effect_are_stored_with_a_warning(tmp_path:
             assert answer.status == 200
             (warning,) = answer.headers.getall("Warning")
         assert "status.loadBalancer.ingress[0].ip: 10.64.0.1" in warning
+
+
+async def test_host_ports_on_addresses_of_no_node_are_warned_of() -> None:
+    cluster = Cluster()
+    addresses = [{"type": "InternalIP", "address": "10.64.0.11"}]
+    cluster.objects.put(NODES, {"metadata": {"name": "n"}, "status": {"addresses": addresses}})
+    given = ("10.64.0.11", "127.0.0.1", "0.0.0.0", "10.64.240.1")
+    ports = [{"containerPort": 80, "hostPort": 80, "hostIP": address} for address in given]
+    made = pod()
+    made["spec"]["containers"][0]["ports"] = ports
+    attributes = cluster.request(PODS, made)
+    await ExternalAddresses(ExternalRanges(), cluster.objects).validate(attributes)
+    assert attributes.ctx.warnings == [
+        "spec.containers[0].ports[3].hostIP: 10.64.240.1 is no address of a node, and has no effect"
+    ]
 
 
 async def test_the_server_keeps_reserved_images_from_its_administrator(tmp_path: Path) -> None:
