@@ -63,9 +63,9 @@ def api_server_arguments(instance: Instance) -> list[str]:
         "--cluster-cidr": instance.subnet,
     }
     lists = [f"--external-range={value}" for value in instance.external_ranges]
-    if instance.host_image:
-        lists.append(f"--reserved-image={images.HOST_REPOSITORY}")
-        lists += [f"--reserved-image-account={value}" for value in instance.image_accounts]
+    # Where the image is not offered its name still stands for the machine: as a volume it needs no layers.
+    lists.append(f"--reserved-image={images.HOST_REPOSITORY}")
+    lists += [f"--reserved-image-account={value}" for value in instance.image_accounts]
     return [f"{flag}={value}" for flag, value in flags.items()] + lists + list(instance.api_flags)
 
 

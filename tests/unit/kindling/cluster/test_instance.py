@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -12,9 +13,10 @@ from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from tests.support.roles import default_rights
 
+from kindling.apiserver import main
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
-from kindling.cluster import certificates, components, kubeconfigs, oci, supervisor, wiring
+from kindling.cluster import certificates, components, images, kubeconfigs, oci, supervisor, wiring
 from kindling.cluster import instance as instances
 from kindling.cluster.containerd import render_config
 from kindling.cluster.errors import SetupError
@@ -96,6 +98,32 @@ def test_the_runtime_keeps_oom_scores_it_may_not_lower() -> None:
 
 def test_the_api_server_listens_where_pods_and_users_reach_it(made: instances.Instance) -> None:
     assert "--bind=127.0.0.1,10.70.0.1" in api_server_arguments(made)
+
+
+@pytest.mark.parametrize("offered", [True, False])
+def test_the_api_server_is_told_what_the_administrator_allows(
+    made: instances.Instance, offered: bool
+) -> None:
+    allowed = replace(
+        made, host_image=offered, external_ranges=("192.0.2.0/24",), image_accounts=("product/operator",)
+    )
+    settings = main.settings_of(main.parser().parse_args(api_server_arguments(allowed)))
+    assert settings.external_ranges == ("192.0.2.0/24",)
+    assert settings.cluster_cidr == made.subnet
+    assert settings.reserved_images == (images.HOST_REPOSITORY,)
+    assert settings.reserved_image_accounts == ("product/operator",)
+
+
+def test_an_instance_of_an_older_version_allows_nothing(made: instances.Instance) -> None:
+    made.state.joinpath("instance.json").write_bytes(
+        orjson.dumps(
+            {"state": str(made.state), "id": made.id, "subnet": made.subnet, "api_port": 1}
+            | {"node_names": ["node01"], "host_image": True, "mtu": 1500, "api_flags": []}
+        )
+    )
+    found = instances.load(made.state)
+    assert found is not None
+    assert (found.external_ranges, found.image_accounts) == ((), ())
 
 
 def test_restarts_are_immediate_first_and_slower_later() -> None:
