@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_ANSWER = b"answered"
 _NETWORK = 0x40000000
 _ALL_PROTOCOLS = 3
 _DIAL = """
@@ -32,11 +31,11 @@ print(flush=True)
 threading.Thread(target=lambda: (sys.stdin.read(), listener.shutdown(socket.SHUT_RDWR)), daemon=True).start()
 while True:
     try:
-        made, _ = listener.accept()
+        made, peer = listener.accept()
     except OSError:
         break
     with made:
-        made.sendall(b"answered")
+        made.sendall(b"answered " + peer[0].encode())
 """
 
 
@@ -77,9 +76,12 @@ class Namespace:
 
     def reaches(self, address: str, port: int, seconds: float = 5.0) -> bool:
         """Whether a TCP connection from here is answered."""
-        return self.run(sys.executable, "-c", _DIAL, address, str(port), str(seconds), check=False) == (
-            _ANSWER.decode()
-        )
+        return bool(self.seen_as(address, port, seconds))
+
+    def seen_as(self, address: str, port: int, seconds: float = 5.0) -> str:
+        """The address that a server sees of here; the empty string without an answer."""
+        answer = self.run(sys.executable, "-c", _DIAL, address, str(port), str(seconds), check=False)
+        return answer.removeprefix("answered ")
 
     def mac(self, link: str) -> str:
         """The hardware address of a link."""

@@ -62,7 +62,13 @@ def run_controllers(instance: Instance) -> None:
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
     places = [ProxyPlace("host", None)]
     places += [
-        ProxyPlace(node.name, node.namespaces / "net", node.pod_cidr, (KUBELET_PORT, STREAM_PORT))
+        ProxyPlace(
+            node.name,
+            node.namespaces / "net",
+            node.pod_cidr,
+            node.pod_gateway,
+            (KUBELET_PORT, STREAM_PORT),
+        )
         for node in instance.nodes()
     ]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())

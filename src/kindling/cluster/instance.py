@@ -42,6 +42,11 @@ class NodeLayout:
     host_link: str
 
     @property
+    def pod_gateway(self) -> str:
+        """The node's address towards its pods: the first of their network, which the bridge plugin takes."""
+        return str(ipaddress.IPv4Network(self.pod_cidr).network_address + 1)
+
+    @property
     def registered(self) -> Path:
         """Holds the process id of the agent once it has reported the node's status."""
         return self.directory / "registered"
@@ -92,6 +97,11 @@ class Instance:
     def gateway(self) -> str:
         """The host's address on the bridge; the API server listens there too."""
         return self._address(0, 1)
+
+    @property
+    def node_subnet(self) -> str:
+        """The addresses of the nodes and of the gateway."""
+        return f"{self._address(0, 0)}/24"
 
     @property
     def pod_subnets(self) -> str:

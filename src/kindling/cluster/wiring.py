@@ -32,7 +32,9 @@ def create(instance: Instance) -> None:
     if not prefix:
         raise SetupError("network", f"unusable subnet {instance.subnet}")
     machine.nft(host_rules(instance), what=f"nftables table {instance.table}")
-    guard = machine_rules.guard(instance.table, instance.bridge, instance.gateway, instance.api_port)
+    guard = machine_rules.guard(
+        instance.table, instance.bridge, instance.gateway, instance.api_port, instance.node_subnet
+    )
     machine.nft({"nftables": guard}, what=f"guarding the machine against {instance.bridge}")
 
 

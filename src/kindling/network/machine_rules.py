@@ -1,8 +1,12 @@
 """What the machine itself lets in from a cluster's network; pure.
 
 Nodes are network namespaces of their own, so the servers of nodes and pods are not the machine's. Of the
-machine, nodes and pods need the API server and the resolver. Everything else that listens on it, on whatever
-address, is none of their business. Packets that node ports send on are not for the machine and pass.
+machine, pods need the API server and the resolver. Everything else that listens on it, on whatever address,
+is none of their business. Packets that node ports send on are not for the machine and pass.
+
+Nodes are let in, since they pull images, maybe from a mirror or through a proxy on the machine. Pods cannot
+pass for their node: links are filtered (`pod_filter`), and translated packets of pods leave a node with an
+address of the pod network (`rules`).
 """
 
 from __future__ import annotations
@@ -15,11 +19,20 @@ _SERVED = "served"
 _BEFORE_FILTER = -10
 
 
-def guard(table: str, bridge: str, gateway: str, api_port: int) -> list[dict[str, Any]]:
+def guard(table: str, bridge: str, gateway: str, api_port: int, nodes: str) -> list[dict[str, Any]]:
     """The commands that guard the machine against what comes in by `bridge`; doing it twice changes nothing.
 
-    `gateway` is the machine's address there. Ports that are found later are added by `serve` and stay.
+    `gateway` is the machine's address there, `nodes` the network that it shares with the nodes. Ports that
+    are found later are added by `serve` and stay.
     """
+    address, length = nodes.split("/")
+    node = {
+        "match": {
+            "op": "==",
+            "left": {"payload": {"protocol": "ip", "field": "saddr"}},
+            "right": {"prefix": {"addr": address, "len": int(length)}},
+        }
+    }
     tcp = {
         "match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": api_port}
     }
@@ -35,6 +48,7 @@ def guard(table: str, bridge: str, gateway: str, api_port: int) -> list[dict[str
             {"match": {"op": "in", "left": {"ct": {"key": "state"}}, "right": ["established", "related"]}},
             {"accept": None},
         ],
+        [node, {"accept": None}],
         [here, tcp, {"accept": None}],
         [here, known, {"accept": None}],
         [{"match": {"op": "==", "left": echo, "right": "echo-request"}}, {"accept": None}],

@@ -29,11 +29,13 @@ _RETRY_SECONDS = 2.0
 @dataclass(frozen=True, slots=True)
 class ProxyPlace:
     """A network namespace that services are reachable from: its file (None: the machine's own), and the name
-    of the node it belongs to. `reserved` are ports of the node's own servers."""
+    of the node it belongs to. `pod_gateway` is the node's address towards its pods, `reserved` are ports of
+    the node's own servers."""
 
     node: str
     namespace: Path | None
     pod_cidr: str = ""
+    pod_gateway: str = ""
     reserved: tuple[int, ...] = ()
 
 
@@ -100,7 +102,7 @@ class ServiceNetwork:
         for place in self._places:
             local = "" if bridged_packets_are_seen() else place.pod_cidr
             own = [item for item in hosts if item.node == place.node]
-            where = rules.Place(self._subnet, local, place.reserved)
+            where = rules.Place(self._subnet, local, place.pod_gateway, place.reserved)
             document = rules.ruleset(self._table, where, ports, own, self._external)
             if place.namespace is None:
                 document["nftables"] += self._opening()

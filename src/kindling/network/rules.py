@@ -23,6 +23,7 @@ Rule = list[dict[str, Any]]
 _MASQUERADE_MARK = 0x4000
 _ADDRESS_TYPE = {"fib": {"result": "type", "flags": ["daddr"]}}
 """Whether the packet's destination is an address of this very place."""
+_SENDER_TYPE = {"fib": {"result": "type", "flags": ["saddr"]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,15 @@ class Place:
     """Where a ruleset is loaded. `subnet` is the cluster's: nodes, pods and services.
 
     `masquerade_local` also masquerades between pods of this place, which is needed where bridged packets
-    pass nftables unseen and answers would go past the translation. `reserved` are ports of the place's own
-    servers, which no host port takes over.
+    pass nftables unseen and answers would go past the translation. `pod_gateway` is what others' packets are
+    masqueraded as, in the place of the node's own address: the machine lets nodes in where it keeps pods
+    out, whatever service they ask. `reserved` are ports of the place's own servers, which no host port takes
+    over.
     """
 
     subnet: str
     masquerade_local: str = ""
+    pod_gateway: str = ""
     reserved: tuple[int, ...] = ()
 
 
@@ -195,6 +199,10 @@ class _Builder:
         translated = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
         outside = {"match": {"op": "!=", "left": _payload("ip", "saddr"), "right": _prefix(place.subnet)}}
         inside = {"match": {"op": "==", "left": _payload("ip", "daddr"), "right": _prefix(place.subnet)}}
+        if place.pod_gateway:
+            ours = {"match": {"op": "==", "left": _payload("ip", "saddr"), "right": _prefix(place.subnet)}}
+            foreign = {"match": {"op": "!=", "left": _SENDER_TYPE, "right": "local"}}
+            self.rule("postrouting", [marked, ours, foreign, {"snat": {"addr": place.pod_gateway}}])
         self.rule("postrouting", [marked, {"masquerade": None}])
         self.rule("postrouting", [translated, outside, inside, {"masquerade": None}])
         if place.masquerade_local:

@@ -18,6 +18,13 @@ pytestmark = [
 ]
 
 GATEWAY, LAN = "10.64.0.1", "192.168.77.1"
+GUARD = {"nftables": machine_rules.guard("t", "kd1", GATEWAY, 6443, "10.64.0.0/24")}
+
+
+def speak_as(cluster: Namespace, address: str) -> None:
+    """Let what the cluster's side sends come from a pod, or from the node."""
+    cluster.run("ip", "route", "replace", "10.64.0.0/24", "dev", "eth0", "src", address)
+    cluster.run("ip", "route", "replace", "default", "via", GATEWAY, "src", address)
 
 
 @dataclass
@@ -36,14 +43,23 @@ def machine() -> Iterator[Machine]:
         connect(itself, "lan", owner, "eth0")
         for link, address in (("kd1", GATEWAY), ("lan", LAN)):
             itself.run("ip", "addr", "add", f"{address}/24", "dev", link)
+        itself.run("ip", "route", "add", "10.64.1.0/24", "dev", "kd1")
         cluster.run("ip", "addr", "add", "10.64.0.11/24", "dev", "eth0")
-        cluster.run("ip", "route", "add", "default", "via", GATEWAY)
+        cluster.run("ip", "addr", "add", "10.64.1.2/32", "dev", "eth0")
+        speak_as(cluster, "10.64.1.2")
         owner.run("ip", "addr", "add", "192.168.77.2/24", "dev", "eth0")
-        itself.nft({"nftables": machine_rules.guard("t", "kd1", GATEWAY, 6443)})
+        itself.nft(GUARD)
         yield Machine(itself, cluster, owner)
 
 
-def test_the_cluster_reaches_the_api_and_the_resolver_alone(machine: Machine) -> None:
+def test_nodes_reach_what_images_come_from(machine: Machine) -> None:
+    machine.itself.serve(LAN, 5000)
+    assert not machine.cluster.reaches(LAN, 5000)
+    speak_as(machine.cluster, "10.64.0.11")
+    assert machine.cluster.reaches(LAN, 5000)
+
+
+def test_pods_reach_the_api_and_the_resolver_alone(machine: Machine) -> None:
     for address, port in ((GATEWAY, 6443), (GATEWAY, 5353), (GATEWAY, 22), (LAN, 22), (LAN, 6443)):
         machine.itself.serve(address, port)
     assert machine.cluster.reaches(GATEWAY, 6443)
@@ -58,7 +74,7 @@ def test_the_cluster_reaches_the_api_and_the_resolver_alone(machine: Machine) ->
 def test_opened_ports_stay_when_the_guard_is_put_up_again(machine: Machine) -> None:
     machine.itself.serve(GATEWAY, 5353)
     machine.itself.nft({"nftables": machine_rules.serve("t", [("tcp", 5353)])})
-    machine.itself.nft({"nftables": machine_rules.guard("t", "kd1", GATEWAY, 6443)})
+    machine.itself.nft(GUARD)
     assert machine.cluster.reaches(GATEWAY, 5353)
     machine.itself.nft({"nftables": machine_rules.serve("t", [("tcp", 5354)])})
     assert not machine.cluster.reaches(GATEWAY, 5353)

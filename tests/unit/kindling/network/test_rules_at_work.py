@@ -34,7 +34,8 @@ class Network:
 
     def load(self, *ports: services.ServicePort, hosts: tuple[services.HostPort, ...] = ()) -> None:
         external = services.assign_external(ports, {})
-        self.node.nft(rules.ruleset("t", rules.Place(SUBNET), ports, hosts, external))
+        place = rules.Place(SUBNET, pod_gateway="10.64.1.1")
+        self.node.nft(rules.ruleset("t", place, ports, hosts, external))
 
 
 @pytest.fixture
@@ -64,6 +65,15 @@ def test_node_ports_answer_on_every_address_of_the_node(network: Network, addres
 def test_node_ports_answer_to_others(network: Network) -> None:
     network.load(WEB)
     assert network.stranger.reaches("192.168.77.1", 30080)
+
+
+def test_a_pod_does_not_pass_for_its_node_through_a_service(network: Network) -> None:
+    """The machine, the stranger here, lets nodes in where it keeps pods out."""
+    network.stranger.serve("192.168.77.2", 22)
+    network.load(replace(WEB, backends=(services.Backend("192.168.77.2", 22),)))
+    assert network.pod.seen_as("192.168.77.1", 30080) == "10.64.1.1"
+    assert network.pod.seen_as(SERVICE, 80) == POD
+    assert network.node.seen_as("192.168.77.1", 30080) == "192.168.77.1"
 
 
 def test_what_two_services_claim_does_not_stop_a_third(network: Network) -> None:

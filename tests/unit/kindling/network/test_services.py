@@ -141,7 +141,9 @@ def test_the_kubelets_port_is_no_host_port() -> None:
         services.HostPort("n", "tcp", 10250, services.Backend("10.64.1.2", 80), address)
         for address in ("", "10.64.0.11")
     ]
-    assert keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.0/16", "", (10250,)), [], hosts)) == []
+    assert (
+        keys_of_verdicts(rules.ruleset("t", rules.Place("10.64.0.0/16", reserved=(10250,)), [], hosts)) == []
+    )
 
 
 def test_a_malformed_address_leaves_the_other_backends_alone() -> None:
