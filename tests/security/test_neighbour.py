@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import Cluster, run, wait_for
+from tests.e2e.support import CORE, Cluster, run, wait_for
 from tests.support.frames import (
     ARP,
     IPV4,
@@ -140,6 +140,35 @@ def test_of_the_machine_pods_reach_the_api_and_the_resolver_alone(
     assert hostile.connects(address, int(made["api_port"]))
     assert hostile.connects(address.replace(".0.1", ".240.1"), 443)
     assert hostile.run("nslookup kubernetes.default.svc.cluster.local").returncode == 0
+
+
+def test_a_service_is_no_way_to_the_machines_servers(cluster: Cluster, hostile: ShellPod) -> None:
+    """One whose endpoints are the machine: by its address, and by node ports, which are masqueraded."""
+    made = layout(cluster)
+    machine = made["subnet"].replace(".0.0/16", ".0.1")
+    node = str(hostile.document()["status"]["hostIP"])
+    services = f"{CORE}/namespaces/default/services"
+    slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    with listening(machine) as port:
+        ports = [{"name": "open", "port": int(made["api_port"])}, {"name": "shut", "port": port}]
+        body = {"metadata": {"name": "way-in"}, "spec": {"type": "NodePort", "ports": ports}}
+        service = cluster.request("POST", services, body)
+        endpoints = {
+            "metadata": {"name": "way-in", "labels": {"kubernetes.io/service-name": "way-in"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [machine], "conditions": {"ready": True}}],
+            "ports": [{**item, "protocol": "TCP"} for item in ports],
+        }
+        cluster.request("POST", slices, endpoints)
+        try:
+            opened, shut = (item["nodePort"] for item in service["spec"]["ports"])
+            # The API server is open to pods: when this one answers, the rules are there.
+            wait_for("the way to the API", lambda: hostile.connects(node, opened, 2), 20)
+            assert not hostile.connects(node, shut)
+            assert not hostile.connects(machine, shut)
+            assert not hostile.connects(str(service["spec"]["clusterIP"]), port)
+        finally:
+            cluster.request("DELETE", f"{services}/way-in")
 
 
 def test_pods_reach_the_kubelet_and_each_other(hostile: ShellPod, victim: ShellPod) -> None:
