@@ -98,19 +98,21 @@ class NodeAgent:
             observer = Observer(runtime, roster.pod_changed)
             images = ImageManager(runtime)
             host_files = HostFiles()
-            backend = ApiBackend(
-                client,
-                images,
-                self._facts,
-                services.list,
-                lambda uid: observer.observation(uid).ips,
-                host_files,
-            )
 
             def announce(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
                 subject = {"apiVersion": "v1", "kind": "Pod", **pod}
                 where = identity.field_path(pod, container) if container else ""
                 recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
+
+            backend = ApiBackend(
+                client,
+                images,
+                announce,
+                self._facts,
+                services.list,
+                lambda uid: observer.observation(uid).ips,
+                host_files,
+            )
 
             async def release(uid: str) -> None:
                 devices.release(uid)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kindling.node.images import host_image
-from kindling.node.images.manager import ImageManager, ImageProblem, credentials_of, normalize
+from kindling.node.images.manager import ImageManager, Wanted, credentials_of
+from kindling.node.images.references import normalize
 from kindling.node.pods.environment import Sources, referenced
 from kindling.node.pods.fields import NodeFacts
-from kindling.node.runtime.interface import RuntimeFailure
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
@@ -37,6 +37,7 @@ class ApiBackend:
         self,
         client: Client,
         images: ImageManager,
+        announce: Callable[[JsonObject, str, str, str, str], None],
         node: Callable[[], NodeFacts],
         services: Callable[[], Sequence[JsonObject]],
         pod_ips: Callable[[str], tuple[str, ...]],
@@ -44,6 +45,7 @@ class ApiBackend:
     ) -> None:
         self._client = client
         self._images = images
+        self._announce = announce
         self._node = node
         self._services = services
         self._pod_ips = pod_ips
@@ -91,21 +93,19 @@ class ApiBackend:
             raise ContentProblem(f"error processing PVC {namespace}/{name}: {error.message}") from error
 
     async def mount_image(self, pod: JsonObject, reference: str, policy: str, target: Path) -> None:
-        """Mount an image's files, pulling it as a container's of `pod` with that `policy` would be.
-
-        Raises ImageProblem.
-        """
+        """Mount an image's files, pulling it by `policy`. Raises ImageProblem, ContentProblem."""
+        name = normalize(reference)
         if host_image.is_host_image(reference):
             await asyncio.to_thread(self._host_files.mount_tree, target)
             return
-        logins = [login for secret in await self.pull_secrets(pod) for login in credentials_of(secret)]
-        wanted = {"image": reference, "imagePullPolicy": policy}
-        try:
-            # The volume's own event tells what a container's would.
-            await self._images.ensure(wanted, lambda _kind, _reason, _message: None, logins)
-        except RuntimeFailure as error:
-            raise ImageProblem("ErrImagePull", str(error)) from error
-        await _ctr("images", "mount", normalize(reference), str(target))
+        credentials = [login for secret in await self.pull_secrets(pod) for login in credentials_of(secret)]
+
+        def announce(kind: str, reason: str, message: str) -> None:
+            self._announce(pod, kind, reason, message, "")
+
+        wanted = Wanted(get_str(pod, "metadata", "uid"), reference, policy)
+        await self._images.ensure(wanted, announce, credentials)
+        await _ctr("images", "mount", name, str(target))
         # A single layer is a bind of the runtime's own directory; mounts must not spread there.
         mounts.make_private(target)
 

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from kindling.node.images.manager import normalize
+from kindling.node.images.references import normalize
 from kindling.node.pods.observer import Observer
 from kindling.node.runtime.interface import ContainerState, Image, Runtime, RuntimeFailure
 from kindling.node.server.logs import rotate

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 
 from kindling.node.backoff import Backoff
-from kindling.node.images import host_image
+from kindling.node.images import host_image, references
+from kindling.node.images.references import normalize
 from kindling.node.runtime.interface import Image, Runtime, RuntimeFailure
 from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.fields import go_quote
+
+_log = logging.getLogger(__name__)
 
 Announce = Callable[[str, str, str], None]
 """Records an event about the container: type, reason, message."""
@@ -36,22 +43,41 @@ class Credential:
     auth: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An image that a pod needs. `policy` is a pull policy."""
+
+    pod_uid: str
+    reference: str
+    policy: str = "IfNotPresent"
+
+    @property
+    def key(self) -> str:
+        """Back-off is each pod's own: another one may have the right pull secret."""
+        return f"{self.pod_uid}_{self.reference}"
+
+
 class ImageManager:
-    """Images of one node."""
+    """Images of one node. Reasons, events and messages are a kubelet's."""
 
     def __init__(self, runtime: Runtime, clock: Callable[[], float] = time.time) -> None:
         self._runtime = runtime
         self._clock = clock
         self._backoff = Backoff()
-        self._pulls: dict[str, asyncio.Lock] = {}
+        self._last_problem: dict[str, str] = {}
+        self._pulls: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def ensure(
-        self, container: JsonObject, announce: Announce, credentials: Sequence[Credential] = ()
+        self, wanted: Wanted, announce: Announce, credentials: Sequence[Credential] = ()
     ) -> Image:
-        """The container's image, pulled if its policy wants. Raises ImageProblem or RuntimeFailure."""
-        reference = get_str(container, "image")
-        policy = get_str(container, "imagePullPolicy", default="IfNotPresent")
-        present = await self._runtime.image_status(normalize(reference))
+        """The image, pulled if its policy wants. Raises ImageProblem, RuntimeFailure (UNAVAILABLE)."""
+        reference, policy = wanted.reference, wanted.policy
+        if wrong := references.problem(reference):
+            shown = go_quote(reference)
+            message = f"Failed to apply default image tag {shown}: couldn't parse image name {shown}: {wrong}"
+            announce("Warning", "InspectFailed", message)
+            raise ImageProblem("InvalidImageName", message)
+        present = await self._inspect(reference, announce)
         if host_image.is_host_image(reference) and present is not None:
             policy = "IfNotPresent"
         if present is not None and policy in ("IfNotPresent", "Never"):
@@ -66,25 +92,41 @@ class ImageManager:
             announce("Warning", "ErrImageNeverPull", message)
             raise ImageProblem("ErrImageNeverPull", message)
         async with self._pulls.setdefault(reference, asyncio.Lock()):
-            return await self._pull(reference, announce, credentials)
+            return await self._pull(wanted, announce, credentials)
 
-    async def _pull(self, reference: str, announce: Announce, credentials: Sequence[Credential]) -> Image:
-        if self._backoff.is_waiting(reference, self._clock()):
+    def forget(self, pod_uid: str) -> None:
+        """The pod is gone."""
+        self._backoff.forget_prefix(f"{pod_uid}_")
+        for key in [key for key in self._last_problem if key.startswith(f"{pod_uid}_")]:
+            del self._last_problem[key]
+
+    async def _inspect(self, reference: str, announce: Announce) -> Image | None:
+        try:
+            return await self._runtime.image_status(normalize(reference))
+        except RuntimeFailure as error:
+            if error.code == "UNAVAILABLE":
+                raise
+            message = f'Failed to inspect image "{reference}": {error.rpc_text}'
+            announce("Warning", "InspectFailed", message)
+            raise ImageProblem("ImageInspectError", message) from error
+
+    async def _pull(self, wanted: Wanted, announce: Announce, credentials: Sequence[Credential]) -> Image:
+        reference = wanted.reference
+        if self._backoff.is_waiting(wanted.key, self._clock()):
             message = f'Back-off pulling image "{reference}"'
             announce("Normal", "BackOff", message)
-            raise ImageProblem("ImagePullBackOff", message)
+            last = self._last_problem.get(wanted.key)
+            raise ImageProblem("ImagePullBackOff", f"{message}: {last}" if last else message)
         announce("Normal", "Pulling", f'Pulling image "{reference}"')
         begun = self._clock()
         try:
             await self._runtime.pull_image(normalize(reference), matching_auth(reference, credentials))
             image = await self._runtime.image_status(normalize(reference))
         except RuntimeFailure as error:
-            self._backoff.failed(reference, self._clock())
-            announce("Warning", "Failed", f'Failed to pull image "{reference}": {error}')
-            raise ImageProblem("ErrImagePull", str(error)) from error
+            raise self._failed(wanted, announce, error.rpc_text) from error
         if image is None:
-            raise ImageProblem("ErrImagePull", f'image "{reference}" vanished after it was pulled')
-        self._backoff.forget(reference)
+            raise self._failed(wanted, announce, f'image "{reference}" vanished after it was pulled')
+        self.forget_failures(wanted)
         took = f"{self._clock() - begun:.3f}s".replace(".000s", "s")
         announce(
             "Normal",
@@ -94,23 +136,30 @@ class ImageManager:
         )
         return image
 
+    def forget_failures(self, wanted: Wanted) -> None:
+        """The image could be pulled."""
+        self._backoff.forget(wanted.key)
+        self._last_problem.pop(wanted.key, None)
 
-def normalize(reference: str) -> str:
-    """A reference with registry and tag spelled out, as the runtime stores it."""
-    name, at, digest = reference.partition("@")
-    first, slash, rest = name.partition("/")
-    if not slash:
-        name = f"docker.io/library/{name}"
-    elif not ("." in first or ":" in first or first == "localhost"):
-        name = f"docker.io/{first}/{rest}"
-    if not at and ":" not in name.rsplit("/", 1)[-1]:
-        name += ":latest"
-    return name + at + digest
+    def _failed(self, wanted: Wanted, announce: Announce, problem: str) -> ImageProblem:
+        """Remember and tell that an image could not be pulled; what to raise."""
+        self._backoff.failed(wanted.key, self._clock())
+        self._last_problem[wanted.key] = f"ErrImagePull: {problem}"
+        announce("Warning", "Failed", f'Failed to pull image "{wanted.reference}": {problem}')
+        return ImageProblem("ErrImagePull", problem)
 
 
 def credentials_of(secret: JsonObject) -> list[Credential]:
-    """Logins of a pull secret (kubernetes.io/dockerconfigjson or dockercfg)."""
-    data = get_object(secret, "data")
+    """Logins of a pull secret (kubernetes.io/dockerconfigjson or dockercfg); none when it is no such."""
+    try:
+        return _credentials_of(get_object(secret, "data"))
+    except (ValueError, TypeError, AttributeError) as error:
+        name = f"{get_str(secret, 'metadata', 'namespace')}/{get_str(secret, 'metadata', 'name')}"
+        _log.warning("secret %s holds no logins of registries: %s", name, error)
+        return []
+
+
+def _credentials_of(data: JsonObject) -> list[Credential]:
     raw = data.get(".dockerconfigjson") or data.get(".dockercfg")
     if not isinstance(raw, str):
         return []
@@ -127,12 +176,17 @@ def credentials_of(secret: JsonObject) -> list[Credential]:
 
 
 def matching_auth(reference: str, credentials: Sequence[Credential]) -> Mapping[str, str] | None:
-    """The login whose registry (and path) is the longest prefix of the image's name."""
+    """The login whose registry (and path) is the longest one that the image's name begins with."""
     name = normalize(reference)
-    best: Credential | None = None
-    for credential in credentials:
-        registry = credential.registry.removeprefix("https://").removeprefix("http://").rstrip("/")
-        registry = registry.removesuffix("/v1").removesuffix("/v2").replace("index.docker.io", "docker.io")
-        if name.startswith(registry) and (best is None or len(registry) > len(best.registry)):
-            best = credential
-    return best.auth if best else None
+    matching = {
+        registry: credential.auth
+        for credential in reversed(credentials)
+        if re.match(re.escape(registry := _registry(credential)) + r"(?:[/:@]|$)", name)
+    }
+    return matching[max(matching, key=len)] if matching else None
+
+
+def _registry(credential: Credential) -> str:
+    registry = credential.registry.removeprefix("https://").removeprefix("http://").rstrip("/")
+    registry = registry.removesuffix("/v1").removesuffix("/v2")
+    return registry.replace("index.docker.io", "docker.io")

@@ -11,7 +11,7 @@ from typing import Any
 
 from kindling.node.backoff import Backoff
 from kindling.node.images import host_image
-from kindling.node.images.manager import ImageManager, ImageProblem, credentials_of
+from kindling.node.images.manager import ImageManager, ImageProblem, Wanted, credentials_of
 from kindling.node.pods import environment, identity, sandbox
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
@@ -102,6 +102,7 @@ class ContainerStarter:
         """The pod is gone."""
         self._backoff.forget_prefix(uid)
         self._services.confinement.forget(uid)
+        self._services.images.forget(uid)
 
     async def create_sandbox(self, session: PodSession, attempt: int) -> str:
         """Run a new sandbox. Raises RuntimeFailure."""
@@ -157,8 +158,13 @@ class ContainerStarter:
         def announce(kind: str, reason: str, message: str) -> None:
             self._services.announce(pod, kind, reason, message, name)
 
+        wanted = Wanted(
+            get_str(pod, "metadata", "uid"),
+            get_str(container, "image"),
+            get_str(container, "imagePullPolicy", default="IfNotPresent"),
+        )
         try:
-            return await self._services.images.ensure(container, announce, credentials)
+            return await self._services.images.ensure(wanted, announce, credentials)
         except ImageProblem as problem:
             announce("Warning", "Failed", f"Error: {problem.reason}")
             raise StartFailure(problem.reason, str(problem), _RETRY_SECONDS) from problem

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -71,6 +72,8 @@ class PodWorker:
         self._session = PodSession(pod)
         self._step: asyncio.Task[float | None] | None = None
         self._publishing = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._told = 0
         self._failures = 0
         self._mount_failures = 0
         self._gone = False
@@ -238,24 +241,35 @@ class PodWorker:
         if observed.sandbox is not None:
             self._event("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
             await self._services.stopper.stop_all(self.pod, observed, 0, "")
-        try:
-            self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
-        except VolumeProblem as problem:
-            self._session.volume_failed(problem)
-            self._event("Warning", "FailedMount", problem.event_message)
+        if not await self._prepare_volumes():
             self._mount_failures += 1
             return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
         self._mount_failures = 0
         try:
             await self._services.starter.create_sandbox(self._session, plan.attempt)
         except RuntimeFailure as error:
-            message = f"Failed to create pod sandbox: rpc error: code = {error.code} desc = {error}"
-            self._event("Warning", "FailedCreatePodSandBox", message)
+            self._event(
+                "Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error.rpc_text}"
+            )
             raise
         for old in observed.sandboxes:
             await self._services.runtime.stop_sandbox(old.id)
         await self._services.observer.relist()
         return 0
+
+    async def _prepare_volumes(self) -> bool:
+        """Set the pod's volumes up; False, and said why, when one cannot be."""
+        try:
+            self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
+        except VolumeProblem as problem:
+            self._session.volume_failed(problem)
+            for name in sorted(self._session.without_image):
+                self._event("Warning", "Failed", f"Error: {problem.waiting_reason}", name)
+            if not problem.waiting_reason:
+                self._event("Warning", "FailedMount", problem.event_message)
+            await self._publish()
+            return False
+        return True
 
     async def _act(self, plan: Plan, observed: Observation) -> tuple[bool, float]:
         """Kill and start; whether anything was done, and when to look again."""
@@ -266,13 +280,8 @@ class PodWorker:
             self._services.probes.forget(kill.container.id)
             await self._services.stopper.stop_container(self.pod, kill.container, self._grace())
             acted = True
-        if plan.start and not self._session.prepared:
-            try:
-                self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
-            except VolumeProblem as problem:
-                self._session.volume_failed(problem)
-                self._event("Warning", "FailedMount", problem.event_message)
-                return acted, 5.0
+        if plan.start and not self._session.prepared and not await self._prepare_volumes():
+            return acted, 5.0
         for name in plan.start:
             try:
                 await self._services.starter.start(self._session, observed, name)
@@ -329,7 +338,7 @@ class PodWorker:
         Containers start without waiting for the API, and also while it is away; its failure ends the round.
         """
         name = f"status-{identity.display_name(self.pod)}"
-        telling = asyncio.create_task(self._tell(self._status()), name=name)
+        telling = asyncio.create_task(self._tell(self._status(), next(self._numbers)), name=name)
         try:
             yield
         except BaseException:
@@ -339,11 +348,14 @@ class PodWorker:
         await telling
 
     async def _publish(self, *, ending: bool = False) -> None:
-        await self._tell(self._status(ending=ending))
+        await self._tell(self._status(ending=ending), next(self._numbers))
 
-    async def _tell(self, seen: JsonObject) -> None:
+    async def _tell(self, seen: JsonObject, number: int) -> None:
+        """Publish what was seen as the `number`-th, unless something later has been published."""
         async with self._publishing:
-            await self._services.publisher.publish(self.pod, seen)
+            if number > self._told:
+                self._told = number
+                await self._services.publisher.publish(self.pod, seen)
 
     def _status(self, *, ending: bool = False) -> JsonObject:
         observed = self._observed

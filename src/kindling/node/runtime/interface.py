@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
+from kubecore.wire import rpc_text
+
 
 class RuntimeFailure(Exception):
     """The runtime refused or failed. `code` is gRPC's name of the status (``NOT_FOUND``, ...)."""
@@ -18,6 +20,11 @@ class RuntimeFailure(Exception):
     def __init__(self, message: str, code: str = "UNKNOWN") -> None:
         super().__init__(message)
         self.code = code
+
+    @property
+    def rpc_text(self) -> str:
+        """The failure as a kubelet words it in events and statuses."""
+        return rpc_text(self.code, str(self))
 
     @property
     def is_not_found(self) -> bool:

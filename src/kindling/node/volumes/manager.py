@@ -56,7 +56,7 @@ class VolumeBackend(Protocol):
         """A bound claim and its volume. Raises ContentProblem."""
 
     async def mount_image(self, pod: JsonObject, reference: str, policy: str, target: Path) -> None:
-        """Mount an image's files read-only at `target`. Raises ImageProblem."""
+        """Mount an image's files read-only at `target`. Raises ContentProblem, ImageProblem."""
 
     async def unmount_image(self, target: Path) -> None:
         """Undo `mount_image`."""
@@ -85,7 +85,10 @@ class VolumeManager:
         return {entry.name for entry in pods.iterdir()} if pods.is_dir() else set()
 
     async def prepare(self, pod: JsonObject) -> dict[str, Prepared]:
-        """Set every volume of `pod` up (again, after a restart). Raises VolumeProblem."""
+        """Set every volume of `pod` up (again, after a restart). Raises VolumeProblem.
+
+        An image that is not there is a problem of the containers that mount it, too (`waiting_reason`).
+        """
         uid = get_str(pod, "metadata", "uid")
         base = identity.pod_directory(uid)
         base.mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -35,6 +35,11 @@ class Node:
         self.statuses: list[dict[str, Any]] = []
         self.has_ended = asyncio.Event()
         self.volumes = Mock(prepare=AsyncMock(return_value={}), refresh=AsyncMock())
+        self.published: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.events: list[tuple[str, ...]] = []
+
+    def event(self, _pod: object, kind: str, reason: str, message: str, where: str) -> None:
+        self.events.append((kind, reason, message, where))
 
     async def start(self, _session: object, _observed: Observation, name: str) -> None:
         running = Container(name, SANDBOX.id, name, 0, ContainerState.RUNNING, 1, started_at=2)
@@ -46,6 +51,7 @@ class Node:
             raise ConnectionFailed("the API server is away")
         await self.api.wait()
         self.statuses.append(status)
+        self.published.put_nowait(status)
         if status["phase"] == "Failed":
             self.has_ended.set()
         self.told.append([next(iter(each["state"])) for each in status["containerStatuses"]])
@@ -62,7 +68,7 @@ class Node:
             probes=Mock(verdicts=lambda _id: Verdicts()),
             starter=Mock(start=self.start),
             stopper=Mock(),
-            recorder=Mock(),
+            recorder=Mock(event=self.event),
             node=lambda: NodeFacts("node01", ("10.64.0.1",), {}),
             release=AsyncMock(),
             admitted=lambda: list(beside),
@@ -122,30 +128,53 @@ async def test_a_pod_that_ran_before_the_agent_started_again_is_not_refused() ->
     await _end(running)
 
 
-def _waiting(status: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["state"]["waiting"]["reason"] for each in status["containerStatuses"]}
+def _waiting(status: dict[str, Any]) -> dict[str, dict[str, str]]:
+    return {each["name"]: each["state"]["waiting"] for each in status["containerStatuses"]}
 
 
-async def test_an_image_volume_that_cannot_be_pulled_shows_in_the_containers_that_mount_it() -> None:
+async def test_containers_wait_for_the_image_of_a_volume_that_they_mount() -> None:
+    """As a kubelet has it: the reason is the image's, not that of a mount."""
+    problems = [
+        VolumeProblem("disk", "no such host", reason) for reason in ("ErrImagePull", "ImagePullBackOff")
+    ]
+    problems.append(VolumeProblem("other", "not bound"))
+
+    async def prepare(_pod: object) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        raise problems.pop(0) if len(problems) > 1 else problems[0]
+
     node = Node()
     node.seen = Observation()
     node.api.set()
-    failures = [
-        VolumeProblem("disk", "no such host", reason) for reason in ("ErrImagePull", "ImagePullBackOff")
-    ]
-    others = [VolumeProblem("other", "not bound")] * 100
-    node.volumes.prepare.side_effect = [*failures, *others]
+    node.volumes.prepare = prepare
     containers = [{"name": "main", "volumeMounts": [{"name": "disk"}]}, {"name": "side"}]
-    pod = {**POD, "spec": {"restartPolicy": "Never", "containers": containers}}
-    worker = node.worker(pod=pod)
+    worker = node.worker(pod={**POD, "spec": {"restartPolicy": "Never", "containers": containers}})
     running = asyncio.create_task(worker.run())
-    seen: list[dict[str, str]] = []
-    async with asyncio.timeout(10):
-        while len(seen) < 4:
-            if node.statuses and _waiting(node.statuses[-1]) not in seen[-1:]:
-                seen.append(_waiting(node.statuses[-1]))
-            worker.wake()
-            await asyncio.sleep(0.01)
-    plain = {"main": "ContainerCreating", "side": "ContainerCreating"}
-    assert seen == [plain, {**plain, "main": "ErrImagePull"}, {**plain, "main": "ImagePullBackOff"}, plain]
+    creating = {"reason": "ContainerCreating"}
+    for reason in ("", "ErrImagePull", "ImagePullBackOff", ""):
+        main = {"reason": reason, "message": "no such host"} if reason else creating
+        async with asyncio.timeout(5):
+            while _waiting(await node.published.get()) != {"main": main, "side": creating}:
+                worker.wake()
+        worker.wake()
     await _end(running)
+    assert node.events[:3] == [
+        ("Warning", "Failed", "Error: ErrImagePull", "spec.containers{main}"),
+        ("Warning", "Failed", "Error: ImagePullBackOff", "spec.containers{main}"),
+        ("Warning", "FailedMount", 'MountVolume.SetUp failed for volume "other" : not bound', ""),
+    ]
+
+
+async def test_a_status_seen_earlier_never_follows_one_seen_later() -> None:
+    """The volumes fail before the first status has been sent: what is told last is that they did."""
+    node = Node()
+    node.seen = Observation()
+    node.api.set()
+    node.volumes.prepare.side_effect = VolumeProblem("disk", "no such host", "ErrImagePull")
+    containers = [{"name": "main", "volumeMounts": [{"name": "disk"}]}]
+    running = asyncio.create_task(node.worker(pod={**POD, "spec": {"containers": containers}}).run())
+    told = [_waiting(await asyncio.wait_for(node.published.get(), 2))["main"]["reason"]]
+    while not node.published.empty():
+        told.append(_waiting(node.published.get_nowait())["main"]["reason"])
+    await _end(running)
+    assert told == ["ErrImagePull"]
