@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from kindling.cluster import instance as instances
 from kindling.cluster.bringup import supervisor_pid
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
+from kindling.node import files
 from kindling.node.pods.cgroups import hierarchies, remove_tree
 
 Progress = Callable[[str], None]
@@ -49,12 +49,15 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
 
 
 def reset(instance: Instance, progress: Progress) -> None:
-    """Stop everything and remove every trace, the state directory included."""
+    """Stop everything and remove every trace, the state directory included.
+
+    Raises SetupError when something stays, OSError (before anything is removed) when a mount is left in it.
+    """
     down(instance, progress)
     progress(f"removing {instance.state}")
     created = isolation.created_mount_points(instance)
     _detach_loops(instance)
-    shutil.rmtree(instance.state)
+    files.remove_tree(instance.state)
     # Another instance's nodes may have these directories mounted; the last instance removes them.
     if instances.unregister(instance):
         isolation.remove_mount_points(created)

@@ -20,6 +20,7 @@ from kindling.node.pods.container import DeviceGrant
 from kindling.node.pods.resources import extended_resources
 from kindling.node.volumes.content import ContentProblem
 from kubecore.json import JsonObject, get_str
+from kubecore.objects.names import is_qualified_name
 from kubecore.wire import load_interface
 
 _log = logging.getLogger(__name__)
@@ -152,10 +153,17 @@ class DeviceManager:
                 await plugin.stub["PreStartContainer"](before, timeout=30)
         except grpc.aio.AioRpcError as error:
             raise ContentProblem(f"device plugin of {resource}: {error.details()}") from error
+        if len(answer.container_responses) != 1:
+            raise ContentProblem(
+                f"device plugin of {resource} answered for {len(answer.container_responses)}"
+            )
         return answer.container_responses[0]
 
-    async def _register(self, request: Any, _context: Any) -> Any:
+    async def _register(self, request: Any, context: Any) -> Any:
         resource = request.resource_name
+        if wrong := _registration_problem(request.version, resource, request.endpoint):
+            _log.warning("device plugin for %.100r is not registered: %s", resource, wrong)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, wrong)
         _log.info("device plugin for %s registered", resource)
         previous = self._plugins.get(resource)
         if previous is not None and previous.task is not None:
@@ -196,3 +204,15 @@ class DeviceManager:
         temporary = self._checkpoint.with_suffix(".new")
         temporary.write_bytes(orjson.dumps(self._allocated))
         temporary.replace(self._checkpoint)
+
+
+def _registration_problem(version: str, resource: str, endpoint: str) -> str:
+    """Why a registration is refused, else empty: a name that is none would spoil the node's status."""
+    if version != _VERSION:
+        return f"unsupported API version {version[:20]!r}, want {_VERSION}"
+    reserved = "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests.")
+    if reserved or is_qualified_name(f"requests.{resource}"):
+        return f"invalid name of a resource: {resource[:100]!r}"
+    if Path(endpoint).name != endpoint or endpoint in ("", ".", ".."):
+        return f"{endpoint[:100]!r} is no socket beside kubelet.sock"
+    return ""

@@ -12,6 +12,11 @@ from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.wire import build_interface
 
 _MAX_OUTPUT = 10 * 1024
+_GRPC_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_receive_message_length", _MAX_OUTPUT),
+    ("grpc.use_local_subchannel_pool", 1),
+)
 _HEALTH = {
     "package": "grpc.health.v1",
     "services": {"Health": {"Check": ["HealthCheckRequest", "HealthCheckResponse"]}},
@@ -41,7 +46,10 @@ class Outcome:
 
 
 async def perform(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
-    """Carry out the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep)."""
+    """Carry out the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep).
+
+    Whatever is probed may answer anything: no more than 10 KiB of it is kept.
+    """
     if "exec" in action:
         return await _exec(runtime, action["exec"], target, timeout_seconds)
     if "httpGet" in action:
@@ -155,7 +163,7 @@ async def _grpc(action: JsonObject, target: Target, timeout_seconds: int) -> Out
 
     address = f"{target.address}:{get_int(action, 'port')}"
     health = build_interface("grpc-health-v1", _HEALTH)
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with grpc.aio.insecure_channel(address, options=_GRPC_OPTIONS) as channel:
         check = health.stub(channel, "Health")["Check"]
         request = health.message("HealthCheckRequest", {"service": get_str(action, "service")})
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,8 @@ from kindling.node.pods.observed import ProbeResult, Verdicts
 from kindling.node.probes.handlers import Outcome, Target, perform
 from kindling.node.runtime.interface import Runtime
 from kubecore.json import JsonObject, get_int, get_object, get_str
+
+_log = logging.getLogger(__name__)
 
 _KINDS = ("startup", "readiness", "liveness")
 
@@ -101,7 +104,7 @@ class ProbeManager:
         counter = 0
         last: bool | None = None
         while True:
-            outcome = await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
+            outcome = await self._outcome(kind, probe, target)
             counter = counter + 1 if outcome.success == last else 1
             last = outcome.success
             if not outcome.success:
@@ -111,6 +114,15 @@ class ProbeManager:
             if kind == "startup" and watched.started.is_set():
                 return
             await asyncio.sleep(period)
+
+    async def _outcome(self, kind: str, probe: JsonObject, target: Target) -> Outcome:
+        """What a probe says now. Whatever the answer breaks here counts as a failure of the probe."""
+        try:
+            return await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
+        except Exception as error:
+            name = get_str(target.container, "name")
+            _log.exception("%s probe of container %s (%s)", kind, name, target.container_id)
+            return Outcome(False, f"{type(error).__name__}: {error}")
 
     def _judge(
         self,

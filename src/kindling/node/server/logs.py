@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK = 64 * 1024
+_MAX_LINE = 1024 * 1024
+"""Runtimes break lines after 16 KiB: more than this is no line, and not waited for."""
 _POLL_SECONDS = 0.25
 _ENDED_POLLS = 2
 
@@ -31,9 +33,9 @@ def render_line(line: bytes, options: LogOptions) -> bytes | None:
     if len(parts) < 4:
         return line if len(parts) < 3 else None
     time, stream, tag, text = parts
-    if options.since and _comparable(time.decode()) < _comparable(options.since):
+    if options.since and _comparable(time.decode("latin-1")) < _comparable(options.since):
         return None
-    if options.stream != "All" and stream.decode() != options.stream.lower():
+    if options.stream != "All" and stream.decode("latin-1") != options.stream.lower():
         return None
     end = b"" if tag == b"P" else b"\n"
     return time + b" " + text + end if options.timestamps else text + end
@@ -95,6 +97,11 @@ async def _lines(path: Path, options: LogOptions, is_running: Callable[[], bool]
                 *complete, pending = (pending + data).split(b"\n")
                 for line in complete:
                     yield line + b"\n"
+                if len(pending) > _MAX_LINE:
+                    yield pending
+                    pending = b""
+                # Lines that a filter drops let nobody else run: a log may be long.
+                await asyncio.sleep(0)
                 continue
             if not options.follow:
                 return

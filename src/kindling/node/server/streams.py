@@ -24,6 +24,8 @@ _FORWARDED = (
     "sec-websocket-protocol",
 )
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
+_MAX_CONTROL = 125
+"""Bytes that a control frame may carry (RFC 6455, 5.5)."""
 
 
 def is_tunnel(request: Request) -> bool:
@@ -113,26 +115,39 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 async def read_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """Payloads of data frames (fragments one by one) until the client closes; pings are answered."""
+    """Payloads of data frames, in pieces, until the client closes or breaks the rules; pings are answered.
+
+    A frame may claim any size up to 2^63 bytes: no more than a block of it is held.
+    """
     while True:
         try:
-            first, second = await reader.readexactly(2)
+            opcode, size, mask = await _read_head(reader)
+            if opcode >= _CLOSE:
+                if opcode == _CLOSE or size > _MAX_CONTROL:
+                    return
+                payload = unmask(await reader.readexactly(size), mask)
+                if opcode == _PING:
+                    writer.write(frame(_PONG, payload))
+                    await writer.drain()
+                continue
+            while size:
+                # Whole masks, so that the next piece begins with the mask's first byte.
+                piece = await reader.readexactly(min(size, _BLOCK))
+                size -= len(piece)
+                yield unmask(piece, mask)
         except asyncio.IncompleteReadError:
             return
-        opcode, size = first & 0x0F, second & 0x7F
-        if size == 126:
-            (size,) = struct.unpack(">H", await reader.readexactly(2))
-        elif size == 127:
-            (size,) = struct.unpack(">Q", await reader.readexactly(8))
-        mask = await reader.readexactly(4) if second & 0x80 else b"\0\0\0\0"
-        payload = unmask(await reader.readexactly(size), mask)
-        if opcode == _CLOSE:
-            return
-        if opcode == _PING:
-            writer.write(frame(_PONG, payload))
-            await writer.drain()
-        elif opcode != _PONG:
-            yield payload
+
+
+async def _read_head(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
+    """Opcode, size and mask of the next frame. Raises IncompleteReadError."""
+    first, second = await reader.readexactly(2)
+    opcode, size = first & 0x0F, second & 0x7F
+    if size == 126:
+        (size,) = struct.unpack(">H", await reader.readexactly(2))
+    elif size == 127:
+        (size,) = struct.unpack(">Q", await reader.readexactly(8))
+    return opcode, size, await reader.readexactly(4) if second & 0x80 else b"\0\0\0\0"
 
 
 def unmask(payload: bytes, mask: bytes) -> bytes:

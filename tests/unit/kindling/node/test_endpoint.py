@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +75,93 @@ def test_websocket_frames_carry_every_length() -> None:
     assert streams.frame(2, b"x" * 70000)[:2] == b"\x82\x7f"
     mask = b"\x01\x02\x03\x04"
     assert streams.unmask(streams.unmask(b"hello", mask), mask) == b"hello"
+
+
+class Pongs:
+    """The way back of a websocket."""
+
+    def __init__(self) -> None:
+        self.sent = b""
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    async def drain(self) -> None:
+        return
+
+
+async def messages(data: bytes, way_back: Pongs) -> list[bytes]:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    back: Any = way_back
+    return [piece async for piece in streams.read_messages(reader, back)]
+
+
+def masked(payload: bytes, opcode: int = 2) -> bytes:
+    head = bytearray(streams.frame(opcode, payload))[: -len(payload) or None]
+    head[1] |= 0x80
+    return bytes(head) + b"\1\2\3\4" + streams.unmask(payload, b"\1\2\3\4")
+
+
+@pytest.mark.parametrize("size", [0, 1, 125, 126, 65535, 65536, 65537, 200_001])
+async def test_messages_of_any_size_come_in_pieces_that_are_whole_together(size: int) -> None:
+    payload = bytes(range(256)) * (size // 256 + 1)
+    pieces = await messages(masked(payload[:size]) + masked(b"end"), Pongs())
+    assert b"".join(pieces) == payload[:size] + b"end"
+    assert max(map(len, pieces)) <= 65536
+
+
+async def test_a_message_that_claims_to_be_endless_is_handed_on_as_it_comes() -> None:
+    """Holding a frame until it is whole would let a client fill the node's memory."""
+    reader = asyncio.StreamReader()
+    back: Any = Pongs()
+    pieces = streams.read_messages(reader, back)
+    reader.feed_data(b"\x82\x7f" + (1 << 62).to_bytes(8, "big"))
+    for _ in range(3):
+        reader.feed_data(b"x" * 65536)
+        assert await asyncio.wait_for(anext(pieces), 2) == b"x" * 65536
+    await pieces.aclose()  # type: ignore[attr-defined]
+
+
+async def test_pings_are_answered_unless_they_are_larger_than_control_frames_may_be() -> None:
+    back = Pongs()
+    assert await messages(masked(b"hi", 9) + masked(b"data"), back) == [b"data"]
+    assert back.sent == streams.frame(10, b"hi")
+    back = Pongs()
+    assert await messages(masked(b"x" * 126, 9) + masked(b"data"), back) == []
+    assert back.sent == b""
+
+
+async def test_reading_a_long_log_of_which_nothing_is_wanted_lets_others_run(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(LOG * 4000)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    assert await read(path, logs.LogOptions(since="2030-01-01T00:00:00Z")) == b""
+    beside.cancel()
+    assert turns >= 5
+
+
+async def test_a_log_without_lines_is_not_gathered_whole(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    with path.open("wb") as stream:
+        stream.truncate(5 * 1024 * 1024)
+    pieces = [piece async for piece in logs.read_log(path, logs.LogOptions(), lambda: False)]
+    assert max(map(len, pieces)) <= 2 * 1024 * 1024
+
+
+async def test_a_log_line_that_is_no_text_is_passed_on(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"\xff \xff F one\n" + LOG)
+    assert await read(path, logs.LogOptions(since="2026-01-01T00:00:02Z")) == b"one\nthree\n"
 
 
 def test_clients_that_only_speak_v5_are_sent_to_spdy() -> None:

@@ -1,0 +1,127 @@
+"""Device plugins over real sockets: what they offer, who gets what, and plugins that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from kindling.node.devices.manager import DeviceManager
+from kindling.node.volumes.content import ContentProblem
+from kubecore.wire import load_interface
+
+RESOURCE = "example.com/thing"
+INTERFACE = load_interface("deviceplugin-v1beta1")
+CONTAINER = {"name": "c", "resources": {"limits": {RESOURCE: "1"}, "requests": {RESOURCE: "1"}}}
+
+
+def pod(uid: str) -> dict[str, Any]:
+    return {"metadata": {"uid": uid}, "spec": {"containers": [CONTAINER]}}
+
+
+class Plugin:
+    """A plugin with two devices; `answers` is how many containers it answers for."""
+
+    answers = 1
+
+    async def list_and_watch(self, _request: Any, _context: Any) -> AsyncIterator[Any]:
+        devices = [{"ID": name, "health": "Healthy"} for name in ("a", "b")]
+        yield INTERFACE.message("ListAndWatchResponse", {"devices": devices})
+        await asyncio.Event().wait()
+
+    async def allocate(self, request: Any, _context: Any) -> Any:
+        ids = ",".join(request.container_requests[0].devices_ids)
+        answer = {"envs": {"IDS": ids}}
+        return INTERFACE.message("AllocateResponse", {"container_responses": [answer] * self.answers})
+
+    async def serve(self, stack: AsyncExitStack, path: Path) -> None:
+        server = grpc.aio.server()
+        methods = {"ListAndWatch": self.list_and_watch, "Allocate": self.allocate}
+        server.add_generic_rpc_handlers((INTERFACE.handler("DevicePlugin", methods),))
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        stack.push_async_callback(server.stop, 0)
+
+
+async def register(directory: Path, **fields: str) -> None:
+    request = {"version": "v1beta1", "endpoint": "p.sock", "resource_name": RESOURCE, **fields}
+    options = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel_pool", 1))
+    async with grpc.aio.insecure_channel(f"unix:{directory}/kubelet.sock", options=options) as channel:
+        stub = INTERFACE.stub(channel, "Registration")
+        await stub["Register"](INTERFACE.message("RegisterRequest", request), timeout=5)
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as made:
+        yield made
+
+
+async def started(stack: AsyncExitStack, directory: Path) -> tuple[DeviceManager, asyncio.Event]:
+    changed = asyncio.Event()
+    devices = DeviceManager(directory, changed.set)
+    await devices.start()
+    stack.push_async_callback(devices.close)
+    return devices, changed
+
+
+async def test_devices_are_given_once_and_the_same_again(tmp_path: Path, stack: AsyncExitStack) -> None:
+    devices, changed = await started(stack, tmp_path)
+    await Plugin().serve(stack, tmp_path / "p.sock")
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    assert devices.capacity() == {RESOURCE: (2, 2)}
+    assert (await devices.allocate(pod("1"), CONTAINER)).envs == {"IDS": "a"}
+    assert (await devices.allocate(pod("2"), CONTAINER)).envs == {"IDS": "b"}
+    assert (await devices.allocate(pod("1"), CONTAINER)).envs == {"IDS": "a"}
+    with pytest.raises(ContentProblem, match="Requested: 1, Available: 0"):
+        await devices.allocate(pod("3"), CONTAINER)
+    again = DeviceManager(tmp_path, changed.set)
+    again.retain({"2"})
+    devices.release("1")
+    assert (await devices.allocate(pod("3"), CONTAINER)).envs == {"IDS": "a"}
+
+
+@pytest.mark.parametrize("answers", [0, 2])
+async def test_a_plugin_that_answers_for_another_number_of_containers_is_a_problem_of_the_pod(
+    tmp_path: Path, stack: AsyncExitStack, answers: int
+) -> None:
+    devices, changed = await started(stack, tmp_path)
+    plugin = Plugin()
+    plugin.answers = answers
+    await plugin.serve(stack, tmp_path / "p.sock")
+    await register(tmp_path)
+    await asyncio.wait_for(changed.wait(), 5)
+    with pytest.raises(ContentProblem, match=f"answered for {answers}"):
+        await devices.allocate(pod("1"), CONTAINER)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"version": "v1alpha"},
+        {"resource_name": ""},
+        {"resource_name": "cpu"},
+        {"resource_name": "kubernetes.io/thing"},
+        {"resource_name": "requests.example.com/thing"},
+        {"resource_name": "example.com/not a name"},
+        {"resource_name": "example.com/" + "x" * 64},
+        {"endpoint": "../p.sock"},
+        {"endpoint": "/run/other.sock"},
+        {"endpoint": ""},
+        {"endpoint": ".."},
+    ],
+)
+async def test_registrations_that_would_spoil_the_nodes_status_or_lead_elsewhere_are_refused(
+    tmp_path: Path, stack: AsyncExitStack, fields: dict[str, str]
+) -> None:
+    devices, _ = await started(stack, tmp_path)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await register(tmp_path, **fields)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert devices.capacity() == {}
