@@ -23,6 +23,8 @@ def guest(cluster: Cluster) -> Iterator[Machine]:
     wanted = manifest("probed", grace=1)
     spec = wanted["spec"]["template"]["spec"]
     spec["evictionStrategy"] = "LiveMigrate"
+    # Such a guest does not start unless its domain has the thread.
+    spec["domain"]["devices"]["disks"][0]["dedicatedIOThread"] = True
     often = {"periodSeconds": 2, "timeoutSeconds": 5}
     spec["readinessProbe"] = {"exec": {"command": ["test", "-e", _MARK]}, **often}
     spec["livenessProbe"] = {"guestAgentPing": {}, "initialDelaySeconds": 40, **often}

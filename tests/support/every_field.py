@@ -199,7 +199,6 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.autoattachMemBalloon", True), ("domain.devices.autoattachGraphicsDevice", False)],
     [("domain.devices.autoattachSerialConsole", False)],
     [("domain.devices.interfaces", []), ("networks", []), ("domain.devices.autoattachPodInterface", False)],
-    [("domain.devices.inputs", []), ("domain.devices.autoattachInputDevice", True)],
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
     [("domain.features.apic", {"enabled": False})],
     [("domain.features.hyperv", {"spinlocks": _ON, "vendorid": {"enabled": False, "vendorid": "me"}})],

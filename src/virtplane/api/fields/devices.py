@@ -59,7 +59,7 @@ _INTERFACE: Table = {
 
 DEVICES: Table = {
     "autoattachGraphicsDevice": acts("graphics card and VNC"),
-    "autoattachInputDevice": acts("a tablet where no input is listed; in virtual machines' templates only"),
+    "autoattachInputDevice": warns("acts in the templates of virtual machines only, as in KubeVirt"),
     "autoattachMemBalloon": acts("memory balloon"),
     "autoattachPodInterface": acts("interface on the pod network where none is listed"),
     "autoattachSerialConsole": acts("serial console"),

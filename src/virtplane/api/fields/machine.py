@@ -10,6 +10,7 @@ _TEMPLATE: Table = {
     "template.metadata": acts("labels and annotations of the instance"),
     **prefixed("template.spec", INSTANCE),
 }
+_INPUT = "template.spec.domain.devices.autoattachInputDevice"
 
 MACHINE: Table = {
     "dataVolumeTemplates": copied("DataVolumes of the Containerized Data Importer, where it is installed"),
@@ -26,6 +27,7 @@ MACHINE: Table = {
     "runStrategy": acts("when the instance runs"),
     "running": acts("when the instance runs; deprecated"),
     **_TEMPLATE,
+    _INPUT: acts("a tablet where no input is listed"),
     "updateVolumesStrategy": acts("what a change of volumes means", "Replacement"),
 }
 

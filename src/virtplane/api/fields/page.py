@@ -25,15 +25,13 @@ What each field of the accepted API does today. This page is made of the table t
 added to or removed from a running guest (`addvolume`, `removevolume`) and memory dumps are accepted with a
 warning, too: nothing is plugged into a running guest yet.
 """
-_INSTANCE = "the spec of [VirtualMachineInstance](#virtualmachineinstance)"
-_MACHINE = "the spec of [VirtualMachine](#virtualmachine)"
 _NESTED = {
-    "VirtualMachine": ("template.spec", _INSTANCE),
-    "VirtualMachineInstancePreset": ("domain", f"that of {_INSTANCE}"),
-    "VirtualMachineInstanceReplicaSet": ("template.spec", _INSTANCE),
-    "VirtualMachinePool": ("virtualMachineTemplate.spec", _MACHINE),
+    "VirtualMachine": ("template.spec", "template.spec.", "VirtualMachineInstance"),
+    "VirtualMachineInstancePreset": ("domain", "", "VirtualMachineInstance"),
+    "VirtualMachineInstanceReplicaSet": ("template.spec", "template.spec.", "VirtualMachineInstance"),
+    "VirtualMachinePool": ("virtualMachineTemplate.spec", "virtualMachineTemplate.spec.", "VirtualMachine"),
 }
-"""What other kinds hold is listed there."""
+"""A field of a kind that another kind has a section for, and what stands before the paths listed there."""
 
 _SAME = {
     "VirtualMachineClusterInstancetype": "VirtualMachineInstancetype",
@@ -63,13 +61,14 @@ def rows(kind: str) -> Iterator[tuple[str, Field]]:
 def _section(kind: str) -> str:
     also = [other for other, same in _SAME.items() if same == kind]
     title = " and ".join([kind, *also])
-    nested, where = _NESTED.get(kind, ("", ""))
+    nested, prefix, other = _NESTED.get(kind, ("", "", ""))
+    elsewhere = dict(rows(other)) if nested else {}
     lines = [f"## {title}", ""]
     if nested:
-        lines += [f"`{nested}` is {where}.", ""]
+        lines += [f"`{nested}` is as in [{other}](#{other.lower()}), but for what is listed here.", ""]
     lines += ["| field | state | what it does |", "|---|---|---|"]
     for path, field in rows(kind):
-        if not nested or not path.startswith(f"{nested}."):
+        if elsewhere.get(path.removeprefix(prefix)) != field:
             lines.append(f"| `{path}` | {field.state} | {_text(field)} |")
     return "\n".join([*lines, ""])
 

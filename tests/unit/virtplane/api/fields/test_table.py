@@ -12,7 +12,7 @@ from virtplane.api.crds import DEFINITIONS
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE
 from virtplane.api.fields.kinds import KINDS
-from virtplane.api.fields.machine import MACHINE, POOL
+from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.page import page
 from virtplane.api.fields.state import State
 from virtplane.api.fields.structs import around, entry_of, paths, struct_of
@@ -121,3 +121,13 @@ def test_the_examples_use_nothing_that_has_no_effect() -> None:
                 found[path.name] = unsupported_warnings(KINDS[each["kind"]], each["spec"])
     assert "demo-vm.yaml" in found
     assert {name: texts for name, texts in found.items() if texts} == {}
+
+
+def test_a_tablet_by_itself_is_for_machines_only() -> None:
+    spec: JsonObject = {"domain": {"devices": {"autoattachInputDevice": True}}}
+    template = {"template": {"spec": spec}}
+    assert unsupported_warnings(MACHINE, template) == []
+    assert unsupported_warnings(POOL, {"virtualMachineTemplate": {"spec": template}}) == []
+    for table, document in ((INSTANCE, spec), (REPLICA_SET, template), (PRESET, spec)):
+        (warning,) = unsupported_warnings(table, document)
+        assert warning.endswith("autoattachInputDevice: accepted, but has no effect yet")

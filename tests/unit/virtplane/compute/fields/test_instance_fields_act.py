@@ -16,7 +16,6 @@ from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
-from virtplane.compute.controller.vm.starting import set_default_input
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
@@ -73,7 +72,6 @@ def _defaults(spec: JsonObject) -> JsonObject:
     vmi = deep_copy(_instance(spec))
     default_instance(vmi, _SETTINGS, "2026-01-01T00:00:00Z")
     devices: JsonObject = vmi["spec"]["domain"]["devices"]
-    set_default_input(vmi["spec"])
     return {"interfaces": devices.get("interfaces"), "inputs": devices.get("inputs")}
 
 
