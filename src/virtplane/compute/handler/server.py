@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject
 from virtplane.api.durations import parse_duration
 from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler import guestagent, streams
@@ -24,6 +24,9 @@ from virtplane.compute.handler.settings import HandlerSettings
 
 CLIENT_NAME = "kubevirt.io:system:client:virt-handler"
 _PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
+
+_PICTURES = ("image/png", "image/x-portable-pixmap")
+_UNKNOWN = "application/octet-stream"
 
 Handler = Callable[[Machine, JsonObject, web.Request], Awaitable[web.StreamResponse]]
 
@@ -95,7 +98,7 @@ class ConsoleServer:
         self, machine: Machine, _vmi: JsonObject, _request: web.Request
     ) -> web.StreamResponse:
         kind, picture = await _hypervisor(machine).screenshot(machine.name)
-        return web.Response(body=picture, content_type=kind)
+        return web.Response(body=picture, content_type=kind if kind in _PICTURES else _UNKNOWN)
 
     async def _usb_redirection(
         self, machine: Machine, _vmi: JsonObject, request: web.Request
@@ -160,12 +163,8 @@ class ConsoleServer:
         hypervisor = _hypervisor(machine)
         info = await hypervisor.guest_info(machine.name)
         answer = await hypervisor.agent_command(machine.name, '{"execute":"guest-info"}', 5)
-        agent = json.loads(answer).get("return", {})
-        commands = [
-            {"name": command["name"], **({"enabled": True} if command.get("enabled") else {})}
-            for command in agent.get("supported_commands", ())
-        ]
-        return web.json_response(guestagent.agent_info(info, get_str(agent, "version"), commands))
+        version, commands = guestagent.version_and_commands(answer)
+        return web.json_response(guestagent.agent_info(info, version, commands))
 
     async def _users(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
         info = await _hypervisor(machine).guest_info(machine.name)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 
 from virtplane.compute.handler.process import ForeignProcess, Process, peer_process, pods_of
 
-POD = "0a1b2c3d-0000-1111-2222-333344445555"
+POD = str(uuid.uuid4())
+"""Another one each time: its cgroup is the machine's."""
 OTHER = "ffffffff-0000-1111-2222-333344445555"
 _LISTEN = """
 import os, socket, sys
@@ -32,9 +34,8 @@ sys.stdin.read()
     [
         f"0::/kubepods/burstable/pod{POD}/abc\n",
         f"12:memory:/kindling/n1/kubepods/pod{POD}/abc\n3:cpu:/\n0::/\n",
-        "0::/../../kubepods-besteffort-pod0a1b2c3d_0000_1111_2222_333344445555.slice/cri-containerd-x.scope\n",
-        "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod"
-        "0a1b2c3d_0000_1111_2222_333344445555.slice/crio-x.scope\n",
+        f"0::/../../kubepods-besteffort-pod{POD.replace('-', '_')}.slice/cri-containerd-x.scope\n",
+        f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/crio-x.scope\n",
     ],
     ids=["cgroupfs", "version 1", "other namespace", "systemd"],
 )

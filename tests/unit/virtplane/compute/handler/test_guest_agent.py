@@ -1,0 +1,77 @@
+"""What guest agents say, and what is made of it when they lie."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from virtplane.compute.handler import guestagent
+
+_KEYS = ["user.count", "user.0.name", "user.0.login-time", "fs.count", "fs.0.disk.count"]
+_KEYS += ["fs.0.disk.0.serial", "os.name", "hostname", "timezone.name", "timezone.offset", "fs.0.total-bytes"]
+_VALUES = st.sampled_from([None, True, -1, 2**63, 0.5, float("nan"), "text", "", [], {}, b"bytes"])
+_DETAILS = st.dictionaries(st.sampled_from(["hwaddr", "addrs"]), _VALUES) | _VALUES
+
+
+def test_counts_are_not_believed() -> None:
+    info = {"user.count": 2**63, "fs.count": 2**63, "fs.0.disk.count": 2**63}
+    assert len(guestagent.users(info)) == guestagent.MOST
+    assert len(guestagent.filesystems(info)) == guestagent.MOST
+
+
+def test_texts_are_cut_before_they_reach_the_status() -> None:
+    info = {"os.name": "x" * (100 << 20), "os.id": 7}
+    assert guestagent.os_info(info) == {"name": "x" * guestagent.TEXT}
+
+
+def test_interfaces_keep_what_is_an_address() -> None:
+    found = {
+        "lo": {"hwaddr": "00:00:00:00:00:00", "addrs": [{"addr": "127.0.0.1"}]},
+        "eth0": {"hwaddr": "02:00:00:00:00:01", "addrs": [{"addr": "10.0.0.2"}, {"addr": "nonsense"}, {}, 7]},
+        "eth1": {"hwaddr": "x" * 1000, "addrs": None},
+        "eth2": {"hwaddr": None, "addrs": [{"addr": f"10.0.0.{number}"} for number in range(256)]},
+        "eth3": "nonsense",
+    }
+    first, second, third = guestagent.interfaces(found)
+    assert first == {"name": "eth0", "mac": "02:00:00:00:00:01", "addresses": ["10.0.0.2"]}
+    assert second == {"name": "eth1", "mac": "", "addresses": []}
+    assert len(third["addresses"]) == 10
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "[",
+        "[" * 100_000,
+        "7",
+        "[]",
+        "{}",
+        '{"return": 7}',
+        '{"return": {"supported_commands": {"a": 1}}}',
+    ],
+)
+def test_senseless_answer_about_the_agent_names_no_commands(answer: str) -> None:
+    assert guestagent.version_and_commands(answer) == ("", [])
+
+
+def test_commands_are_bounded() -> None:
+    commands = [{"name": "c" * 1000, "enabled": True}] * 5000
+    answer = json.dumps({"return": {"version": 7, "supported_commands": commands}})
+    version, found = guestagent.version_and_commands(answer)
+    assert (version, len(found)) == ("", guestagent.MOST)
+    assert found[0] == {"name": "c" * guestagent.TEXT, "enabled": True}
+
+
+@given(info=st.dictionaries(st.sampled_from(_KEYS), _VALUES))
+def test_any_information_becomes_an_answer(info: dict[str, Any]) -> None:
+    assert json.dumps(guestagent.agent_info(info, "", []), allow_nan=False)
+
+
+@given(found=st.dictionaries(st.text(max_size=5), _DETAILS))
+def test_any_interfaces_become_interfaces(found: dict[str, Any]) -> None:
+    assert json.dumps(guestagent.interfaces(found), allow_nan=False)
