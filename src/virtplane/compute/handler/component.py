@@ -10,13 +10,13 @@ from pathlib import Path
 from aiohttp import web
 
 from kubecore.client import Client
-from kubecore.errors import StatusError
 from kubecore.json import get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
 from virtplane.api.config import effective
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
+from virtplane.compute.handler.api import until_answered
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.node import capabilities, hyperv
 from virtplane.compute.handler.node.deviceplugin import DevicePlugin, devices
@@ -61,7 +61,7 @@ class VirtHandler:
             VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={context.node_name}"
         )
         installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
-        found = await client.list(KUBEVIRTS, context.namespace)
+        found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, context.namespace))
         config = effective(next(iter(found.get("items", ())), None))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
@@ -131,7 +131,15 @@ async def _serve(
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
-            await site.start()
+            try:
+                await site.start()
+            except OSError as error:
+                logger.error(
+                    "Consoles cannot be served; trying again. Look for whoever uses the port on this node.",
+                    extra={"port": settings.console_port, "err": str(error)},
+                )
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
             await _until_renewed(client, context.namespace, settings, authorities)
             await site.stop()
     finally:
@@ -141,12 +149,9 @@ async def _serve(
 async def _authorities(client: Client, namespace: str) -> str:
     """The certificates that the installation trusts; waits until virt-operator has made them."""
     while True:
-        try:
-            bundle = await client.get(CONFIG_MAPS, _CA_NAME, namespace)
-        except StatusError as error:
-            if error.code != 404:
-                raise
-            bundle = {}
+        bundle = await until_answered(
+            "the authorities of consoles", lambda: client.get(CONFIG_MAPS, _CA_NAME, namespace)
+        )
         text = get_str(bundle, "data", _CA_KEY)
         if text:
             return text
@@ -155,9 +160,16 @@ async def _authorities(client: Client, namespace: str) -> str:
 
 async def _until_renewed(client: Client, namespace: str, settings: HandlerSettings, authorities: str) -> None:
     certificate = settings.certificate_directory / "servercertificates" / "tls.crt"
-    before = await asyncio.to_thread(os.stat, certificate)
+    before = _version(certificate)
     while True:
         await asyncio.sleep(settings.resync_seconds)
-        now = await asyncio.to_thread(os.stat, certificate)
-        if now.st_mtime_ns != before.st_mtime_ns or await _authorities(client, namespace) != authorities:
+        if _version(certificate) != before or await _authorities(client, namespace) != authorities:
             return
+
+
+def _version(file: Path) -> int:
+    """A number that changes with the file; 0 where there is none, as while the kubelet replaces it."""
+    try:
+        return file.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import Literal
 
-from kubecore.client import Client, ConnectionFailed
+from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
@@ -17,6 +16,7 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
 from virtplane.compute.handler import decisions, status
+from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone
 from virtplane.compute.handler.libvirtcalls import HypervisorError
@@ -34,8 +34,6 @@ _WORKERS = 64
 
 _RETRY_SECONDS = 1.0
 _BEHIND_SECONDS = 0.1
-_API_SECONDS = 30.0
-"""A connection whose other end has vanished without a word would be waited on for ever."""
 
 _AGENT_SECONDS = 10.0
 _FAILED = "Synchronizing with the Domain failed."
@@ -222,14 +220,11 @@ class InstanceController:
         changed = deep_copy(vmi)
         changed["status"] = fresh
         try:
-            async with asyncio.timeout(_API_SECONDS):
-                written = await self._client.update(VIRTUAL_MACHINE_INSTANCES, changed)
+            written = await in_time(self._client.update(VIRTUAL_MACHINE_INSTANCES, changed))
         except StatusError as failure:
             if failure.code == 404:
                 return
             raise
-        except TimeoutError as error:
-            raise ConnectionFailed(f"no answer within {_API_SECONDS:g} s") from error
         self._last_written[get_str(vmi, "metadata", "uid")] = get_str(written, "metadata", "resourceVersion")
 
     def _announce(self, vmi: JsonObject, phase: str) -> None:

@@ -7,13 +7,13 @@ import logging
 import random
 from collections.abc import Callable
 
-from kubecore.client import Client, ConnectionFailed
-from kubecore.errors import StatusError
+from kubecore.client import Client
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import NODES
 from kubecore.runtime import EventRecorder
 from virtplane.api.labels import CPU_MANAGER, CPU_MANAGER_OLD, HEARTBEAT, SCHEDULABLE
+from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.kvm import KvmVerdict
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Heartbeat:
         self._verdict = verdict
         self._is_ready = is_ready
         self._announced = False
+        self._trouble = ""
 
     async def run(self) -> None:
         """Beat until cancelled; the last beat says that nothing can be placed here any more."""
@@ -79,9 +80,13 @@ class Heartbeat:
     async def _try_beat(self, *, schedulable: bool) -> bool:
         try:
             await self._beat(schedulable=schedulable)
-        except (StatusError, ConnectionFailed) as error:
-            logger.info("Heartbeat failed", extra={"node": self._node_name, "err": str(error)})
+        except FAILURES as error:
+            if str(error) != self._trouble:
+                self._trouble = str(error)
+                text = "The node's labels cannot be written; trying again. New guests have to wait."
+                logger.warning(text, extra={"node": self._node_name, "err": self._trouble})
             return False
+        self._trouble = ""
         return True
 
     async def _beat(self, *, schedulable: bool) -> None:
@@ -90,10 +95,13 @@ class Heartbeat:
             "labels": labels(schedulable=schedulable),
             "annotations": {HEARTBEAT: now},
         }
-        node = await self._client.patch(NODES, self._node_name, {"metadata": metadata}, type="strategic")
+        patch = {"metadata": metadata}
+        node = await in_time(self._client.patch(NODES, self._node_name, patch, type="strategic"))
         if self._condition_differs(node):
             status = {"status": {"conditions": [condition(self._verdict, now)]}}
-            await self._client.patch(NODES, self._node_name, status, type="strategic", subresource="status")
+            await in_time(
+                self._client.patch(NODES, self._node_name, status, type="strategic", subresource="status")
+            )
         if not self._announced and not self._verdict.usable:
             self._announced = True
             node.setdefault("kind", "Node")

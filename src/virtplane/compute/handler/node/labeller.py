@@ -8,14 +8,14 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kubecore.client import Client, ConnectionFailed
-from kubecore.errors import StatusError
+from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import NODES
 from kubecore.runtime import EventRecorder
 from virtplane.api import labels as names
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.handler.api import FAILURES, in_time
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
 
@@ -105,7 +105,7 @@ class NodeLabeller:
             try:
                 await self.label()
                 pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
-            except (StatusError, ConnectionFailed) as error:
+            except FAILURES as error:
                 logger.info("Node could not be labelled", extra={"node": self._node_name, "err": str(error)})
                 pause = _RETRY_SECONDS
             try:
@@ -115,13 +115,13 @@ class NodeLabeller:
 
     async def label(self) -> None:
         """Compare and repair once. Raises StatusError, ConnectionFailed."""
-        node = await self._client.get(NODES, self._node_name)
+        node = await in_time(self._client.get(NODES, self._node_name))
         if not is_skipped(node):
             wanted = wanted_labels(self._offers, self._config())
             differing = changes(meta.labels(node), wanted)
             if differing:
                 patch: JsonObject = {"metadata": {"labels": differing}}
-                node = await self._client.patch(NODES, self._node_name, patch, type="strategic")
+                node = await in_time(self._client.patch(NODES, self._node_name, patch, type="strategic"))
             if differing.get(names.OBSOLETE_HOST_MODEL):
                 self._complain(node)
         self.has_labelled = True

@@ -1,0 +1,46 @@
+"""Requests to the API that outlast its trouble: virt-handler's guests run on, and so does virt-handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kubecore.client import ConfigError, ConnectionFailed
+from kubecore.errors import StatusError
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+REQUEST_SECONDS = 30.0
+"""A connection whose other end has vanished without a word would be waited on for ever."""
+
+RETRY_SECONDS = 1.0
+
+FAILURES = (StatusError, ConnectionFailed, ConfigError)
+"""What `in_time` raises: the API refuses or cannot be reached, or our credentials cannot be read just now."""
+
+
+async def in_time(request: Awaitable[_Result]) -> _Result:
+    """The answer to one request. Raises what that raises, and ConnectionFailed after `REQUEST_SECONDS`."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            return await request
+    except TimeoutError as error:
+        raise ConnectionFailed(f"the API server did not answer within {REQUEST_SECONDS:g} s") from error
+
+
+async def until_answered(purpose: str, ask: Callable[[], Awaitable[_Result]]) -> _Result:
+    """The answer, however long it takes. The log says once what fails, and for which `purpose`."""
+    said = ""
+    while True:
+        try:
+            return await in_time(ask())
+        except FAILURES as error:
+            if str(error) != said:
+                said = str(error)
+                extra = {"purpose": purpose, "err": said}
+                logger.warning("The API does not answer; trying again", extra=extra)
+        await asyncio.sleep(RETRY_SECONDS)

@@ -1,0 +1,94 @@
+"""A guest whose root is hostile: its disks, its agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.support import KUBEVIRT, Cluster, Machine, manifest, wait_for
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
+
+_INSTALLATION = f"{KUBEVIRT}/namespaces/kubevirt/kubevirts/kubevirt"
+_MEBIBYTES = 16
+_HEADER = (
+    # Magic, version 2, the backing file's name at 72, 11 bytes of it, clusters of 64 KiB, 1 GiB.
+    r"QFI\373\000\000\000\002\000\000\000\000\000\000\000\110\000\000\000\013\000\000\000\020"
+    r"\000\000\000\000\100\000\000\000"
+)
+
+_FIND_PORT = "port=$(basename $(dirname $(grep -l guest_agent /sys/class/virtio-ports/*/name)))"
+
+
+@pytest.fixture
+def host_disks(cluster: Cluster) -> Iterator[None]:
+    """The feature gate of disks in files of the node."""
+
+    def gates(names: list[str] | None) -> None:
+        developer = {"developerConfiguration": {"featureGates": names}}
+        cluster.request("PATCH", _INSTALLATION, {"spec": {"configuration": developer}})
+
+    gates(["HostDisk"])
+    yield
+    gates(None)
+
+
+def test_qcow2_header_in_a_raw_disk_opens_no_other_file(
+    cluster: Cluster, host_disks: None, tmp_path: Path, new_machine: Callable[..., Machine]
+) -> None:
+    wanted = manifest("writes-headers", grace=0)
+    spec = wanted["spec"]["template"]["spec"]
+    file = tmp_path / "disks/data.img"
+    source = {"type": "DiskOrCreate", "path": str(file), "capacity": f"{_MEBIBYTES}Mi"}
+    spec["volumes"].append({"name": "data", "hostDisk": source})
+    spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}})
+    made: list[Machine] = []
+    wait_for("the feature gate is known", lambda: made.append(cluster.create(wanted)) or True, 20)
+    machine = made[0]
+    try:
+        machine.wait_running()
+        with machine.console() as console:
+            size = console.run("blockdev --getsize64 /dev/vdc")
+            console.run(f"printf '{_HEADER}' | dd of=/dev/vdc conv=notrunc 2>/dev/null; sync")
+            console.run("printf '/etc/shadow' | dd of=/dev/vdc bs=1 seek=72 conv=notrunc 2>/dev/null; sync")
+        assert file.read_bytes()[:4] == b"QFI\xfb"
+        uid = machine.uid()
+        cluster.virtctl("restart", machine.name)
+        machine.wait_restarted(uid)
+        with machine.console() as console:
+            assert console.run("blockdev --getsize64 /dev/vdc") == size == str(_MEBIBYTES << 20)
+            assert console.run("dd if=/dev/vdc bs=3 count=1 2>/dev/null") == "QFI"
+            assert console.run("grep -c 'root:' /dev/vdc") == "0"
+    finally:
+        machine.delete()
+        machine.wait_gone()
+
+
+def test_agent_that_answers_without_end_costs_nobody_else_anything(
+    cluster: Cluster, new_machine: Callable[..., Machine]
+) -> None:
+    hostile, bystander = new_machine("talkative"), new_machine("patient")
+    for machine in (hostile, bystander):
+        machine.wait_running()
+        wait_for("the agent is connected", lambda m=machine: m.condition("AgentConnected") == "True", 60)
+    before = resident(cluster)
+    with hostile.console() as console:
+        console.run("printf '#!/bin/sh\\nexec sleep 3600\\n' >/etc/agent; killall qemu-ga")
+        console.run(_FIND_PORT)
+        flood = "yes '{\"return\": {}}' | head -c 104857600 >/dev/$port"
+        console.run(f"(while true; do {flood}; done) >/dev/null 2>&1 &")
+        cluster.virtctl("pause", "vm", bystander.name)
+        wait_for("the pause is reported", lambda: bystander.condition("Paused") == "True", 15)
+        cluster.virtctl("unpause", "vm", bystander.name)
+        told = cluster.virtctl("guestosinfo", bystander.name)
+        assert "guestAgentVersion" in told
+        assert hostile.phase() == "Running"
+    assert resident(cluster) - before < 200
+
+
+def resident(cluster: Cluster) -> int:
+    """MiB of memory that virt-handler holds."""
+    status = Path(f"/proc/{cluster.component('virt-handler')}/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) >> 10
