@@ -108,8 +108,9 @@ class InstanceController:
         seen = await machine.observe()
         action = decisions.next_action(vmi, seen, datetime.now(UTC))
         error = await self._act(machine, vmi, action)
-        if error is None and machine.lines.lasting_trouble and not machine.lines.gone:
-            error = _FAILED, machine.lines.lasting_trouble
+        lasting = machine.fatal or ("" if machine.lines.gone else machine.lines.lasting_trouble)
+        if error is None and lasting:
+            error = _FAILED, lasting
         return await self._report(machine, vmi, error, await machine.observe())
 
     async def _forget_others(self, key: Key, vmi: JsonObject | None) -> None:
