@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 from virtplane.compute.handler import hypervisor, libvirtcalls
+from virtplane.compute.handler.connections import Connections
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink, LauncherNotReady, connect
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
+from virtplane.compute.handler.settings import PodPaths
 
 _USER = pwd.getpwnam("nobody").pw_uid
 """libvirt starts domains only as a user that has a name."""
@@ -35,6 +37,7 @@ class Daemon:
     """A launcher with its libvirt daemon, which runs without privileges."""
 
     def __init__(self, folder: Path, link: LauncherLink, pid: int) -> None:
+        self.folder = folder
         self.socket = folder / "run/libvirt/libvirt-sock"
         self.link = link
         self.pid = pid
@@ -163,6 +166,52 @@ async def test_nothing_is_left_of_many_connections(daemon: Daemon) -> None:
         await (await Hypervisor.open(daemon.socket, lambda: None)).close()
     await ended_threads()
     assert len(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
+
+
+class Paths(PodPaths):
+    """The folders of a launcher that the node itself started."""
+
+    @property
+    def control_socket(self) -> Path:
+        return self.root / "share/sockets/launcher-sock"
+
+    @property
+    def libvirt_socket(self) -> Path:
+        return self.root / "run/libvirt/libvirt-sock"
+
+
+async def test_lines_to_a_stopped_daemon_are_given_up_and_opened_again(
+    daemon: Daemon, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    changed = asyncio.Event()
+    lines = Connections("ns_vm", Paths("", daemon.folder), changed.set)
+
+    async def until(is_connected: bool) -> Hypervisor | None:
+        while (lines.hypervisor is not None and lines.hypervisor.is_open) != is_connected:
+            changed.clear()
+            lines.keep()
+            await asyncio.wait_for(changed.wait(), 5)
+        return lines.hypervisor
+
+    connection = await until(True)
+    assert connection is not None and lines.has_daemon and not lines.lasting_trouble
+    daemon.send(signal.SIGSTOP)
+    with pytest.raises(DaemonSilent):
+        await connection.state("ns_vm")
+    begun = asyncio.get_running_loop().time()
+    lines.keep()
+    assert asyncio.get_running_loop().time() - begun < 0.1
+    assert lines.is_ready and not lines.gone
+    changed.clear()
+    await asyncio.wait_for(changed.wait(), 5)
+    assert "did not answer within" in lines._trouble
+    daemon.send(signal.SIGCONT)
+    again = await until(True)
+    assert again is not None and await again.state("ns_vm") is None
+    told = [record.getMessage() for record in caplog.records]
+    assert told.count("A guest's launcher or libvirt cannot be reached; trying again") == 1
+    await lines.close()
+    await ended_threads()
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff\xff\xff\xff" * 100, b"\0\0\0\x1c" + b"\0" * 24, b"x" * 100_000])
