@@ -68,7 +68,9 @@ class Connections:
     def keep(self) -> None:
         """Begin to open what is not open. Never waits."""
         is_opening = self._opening is not None and not self._opening.done()
-        if self.gone or is_opening or (self.is_ready and (self.has_daemon is False or self._is_connected)):
+        is_ending = self.link is not None and self.link.is_ending
+        is_complete = self.is_ready and (self.has_daemon is False or self._is_connected)
+        if self.gone or is_opening or is_ending or is_complete:
             return
         self._opening = asyncio.create_task(self._open(), name=f"connect-{self._name}")
 

@@ -68,7 +68,12 @@ class LauncherLink:
     @property
     def alive(self) -> bool:
         """True until the line breaks or the launcher ends."""
-        return self._reading is not None and not self._reading.done()
+        return not self.broken and self._reading is not None and not self._reading.done()
+
+    @property
+    def is_ending(self) -> bool:
+        """True while the line is of no use and it is not yet known whether the launcher has ended."""
+        return bool(self.broken) and self._reading is not None and not self._reading.done()
 
     async def request(self, command: str, **arguments: Any) -> JsonObject:
         """Send a command and return the answer.
@@ -76,7 +81,7 @@ class LauncherLink:
         Raises LauncherGone, LauncherBroken, and ValueError for a command that the launcher refused.
         """
         if self._writer is None or not self.alive:
-            raise self._failure(command)
+            raise await self._failure(command)
         number = next(self._ids)
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
@@ -88,9 +93,11 @@ class LauncherLink:
                 message = await answer
         except TimeoutError as error:
             self._break(f"it did not answer {command!r} within {ANSWER_SECONDS:g} s")
-            raise self._failure(command) from error
-        except ConnectionError as error:
-            raise self._failure(command) from error
+            raise await self._failure(command) from error
+        except (ConnectionError, RuntimeError) as error:
+            # uvloop raises RuntimeError where the connection was closed a moment ago.
+            self._break(f"its control socket failed: {error}")
+            raise await self._failure(command) from error
         finally:
             self._waiting.pop(number, None)
         if "error" in message:
@@ -163,10 +170,13 @@ class LauncherLink:
 
     def _break(self, why: str) -> None:
         self.broken = self.broken or why
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():
             self._writer.transport.abort()
 
-    def _failure(self, command: str) -> LauncherGone | LauncherBroken:
+    async def _failure(self, command: str) -> LauncherGone | LauncherBroken:
+        """Why the line is of no use, once that is known."""
+        if self._reading is not None:
+            await asyncio.wait((self._reading,))
         if self.process.is_alive:
             return LauncherBroken(f"launcher {self.process.pid}: {self.broken or 'the line is closed'}")
         return LauncherGone(f"launcher {self.process.pid} ended before it answered {command!r}")

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.launchers import Talk, answer, behave, launcher, open_descriptors, pod_paths
@@ -137,6 +138,30 @@ async def test_launcher_that_reads_nothing_is_given_up(
         await link.close()
 
 
+def test_requests_just_after_the_end_of_the_line_fail_as_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In virt-handler's own loop, whose closed connections are told in another way."""
+    monkeypatch.setattr(handler_side, "_ENDING_SECONDS", 0.2)
+
+    async def answers_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await answer(reader, writer)
+
+    async def attempt() -> None:
+        async with launcher(tmp_path / "s", answers_once):
+            link = await Watcher().to(tmp_path / "s")
+            await link.request("ping")
+            requests = []
+            for _ in range(5):
+                requests.append(asyncio.create_task(link.request("ping")))
+                await asyncio.sleep(0.01)
+            ended = await asyncio.gather(*requests, return_exceptions=True)
+            assert {type(each) for each in ended} == {LauncherBroken}
+            await link.close()
+
+    uvloop.run(attempt())
+
+
 async def test_answers_find_their_requests_in_any_order(tmp_path: Path, descriptors: None) -> None:
     async def backwards(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests = [json.loads(await reader.readline()) for _ in range(2)]
@@ -226,7 +251,7 @@ async def test_broken_line_is_opened_again(tmp_path: Path, descriptors: None) ->
     lines = Connections("ns_vm", paths, changed.set)
     async with launcher(paths.control_socket, once_bad):
         await opened(lines)
-        while lines.is_ready:
+        while lines.link is not None and (lines.link.alive or lines.link.is_ending):
             changed.clear()
             await asyncio.wait_for(changed.wait(), 5)
         assert not lines.gone
