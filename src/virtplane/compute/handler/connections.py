@@ -129,7 +129,7 @@ class Connections:
             self.gone = not self._paths.root.exists()
         except LauncherGone:
             self.gone = True
-        except (LauncherBroken, HypervisorError, ValueError) as error:
+        except (LauncherBroken, HypervisorError, OSError, ValueError) as error:
             self.complain(str(error))
         self._on_change()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, datetime
 from typing import Literal
@@ -34,6 +35,8 @@ _WORKERS = 64
 
 _RETRY_SECONDS = 1.0
 _BEHIND_SECONDS = 0.1
+_BEHIND_FOR_SECONDS = 30.0
+"""A cache that has not caught up by then never will: the API's storage was put back to an earlier time."""
 
 _AGENT_SECONDS = 10.0
 _FAILED = "Synchronizing with the Domain failed."
@@ -77,7 +80,8 @@ class InstanceController:
         self._settings = settings
         self._config = config
         self._emulation = emulation
-        self._last_written: dict[str, str] = {}
+        self._last_written: dict[str, tuple[int, float]] = {}
+        """The resourceVersion of our own last write, and when that was, by the instance's UID."""
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         """The running machine of an instance, for the streams and actions of the console server."""
@@ -145,8 +149,9 @@ class InstanceController:
 
     def _is_behind(self, vmi: JsonObject) -> bool:
         """True while the cache has not caught up with our own last write."""
-        written = self._last_written.get(get_str(vmi, "metadata", "uid"))
-        return written is not None and int(get_str(vmi, "metadata", "resourceVersion") or 0) < int(written)
+        written, moment = self._last_written.get(get_str(vmi, "metadata", "uid"), (0, 0.0))
+        is_recent = asyncio.get_running_loop().time() - moment < _BEHIND_FOR_SECONDS
+        return is_recent and _version(vmi) < written
 
     def _machine(self, key: Key, vmi: JsonObject, pod_uid: str) -> Machine:
         uid = get_str(vmi, "metadata", "uid")
@@ -226,7 +231,8 @@ class InstanceController:
             if failure.code == 404:
                 return
             raise
-        self._last_written[get_str(vmi, "metadata", "uid")] = get_str(written, "metadata", "resourceVersion")
+        moment = asyncio.get_running_loop().time()
+        self._last_written[get_str(vmi, "metadata", "uid")] = (_version(written), moment)
 
     def _announce(self, vmi: JsonObject, phase: str) -> None:
         before = get_str(vmi, "status", "phase")
@@ -269,3 +275,9 @@ class InstanceController:
 
     def _event(self, vmi: JsonObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.event(vmi, kind, reason, message)
+
+
+def _version(vmi: JsonObject) -> int:
+    """Where in the API's history an instance stands."""
+    text = get_str(vmi, "metadata", "resourceVersion")
+    return int(text) if text.isdecimal() else 0

@@ -104,6 +104,7 @@ class Node:
         self.api = MemoryApi([VIRTUAL_MACHINE_INSTANCES], whole=[VIRTUAL_MACHINE_INSTANCES])
         self.machines: list[Machine] = []
         self.prepared = Machine("")
+        self.controller: InstanceController | None = None
 
     def make(self, _settings: object, _vmi: object, pod_uid: str, on_change: Any) -> Machine:
         made = copy.copy(self.prepared)
@@ -142,6 +143,7 @@ class Node:
         async with EventRecorder(client, "virt-handler") as recorder:
             settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
             made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
+            self.controller = made
             manager.add(made.controller)
             task = asyncio.create_task(manager.run())
             await manager.wait_started()
@@ -277,5 +279,18 @@ async def test_broken_watch_and_forgotten_history_lose_nothing(node: Node) -> No
         await asyncio.sleep(30)
         node.put(phase="Running", conditions=[])
         machine.see(domain=DomainState("Paused", "Paused"))
+        await asyncio.sleep(30)
+        assert node.condition("Paused") is not None
+
+
+async def test_storage_that_was_put_back_to_an_earlier_time_is_followed(node: Node) -> None:
+    node.put()
+    async with node.working() as machine:
+        assert node.controller is not None
+        node.controller._last_written["u"] = (10**15, asyncio.get_running_loop().time())
+        machine.see(domain=DomainState("Paused", "Paused"))
+        machine.changed()
+        await asyncio.sleep(10)
+        assert node.condition("Paused") is None
         await asyncio.sleep(30)
         assert node.condition("Paused") is not None
