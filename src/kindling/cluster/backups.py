@@ -13,11 +13,12 @@ from pathlib import Path
 
 import orjson
 
+from kindling import program
 from kindling.apiserver.storage import backup as storage
 from kindling.apiserver.storage import files
 from kindling.apiserver.storage.backup import Attachment, Backup, Restored
 from kindling.apiserver.storage.journal import StorageError
-from kindling.cluster import bringup, processes, supervisor
+from kindling.cluster import belongings, bringup, processes, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
@@ -78,7 +79,7 @@ def restore(state: Path, source: Path) -> Outcome:
     try:
         backup = storage.read(source)
         layout = adopted(backup.attachments, state, existing)
-        state.mkdir(parents=True, exist_ok=True, mode=0o755)
+        belongings.make_directory(state)
         restored = storage.restore(source, database(state), place)
     except StorageError as error:
         raise SetupError("restore", str(error)) from error
@@ -89,7 +90,7 @@ def _refuse_running(instance: Instance) -> None:
     running = supervisor.find_children(instance.id, processes.specs(instance))
     if bringup.supervisor_pid(instance) or running:
         raise SetupError(
-            "restore", f"the cluster in {instance.state} runs", f"kindling down --state {instance.state}"
+            "restore", f"the cluster in {instance.state} runs", program.command("down", instance.state)
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,8 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kindling import program
 from kindling.apiserver.storage import files
 from kindling.cluster import (
+    belongings,
     certificates,
     containerd,
     images,
@@ -33,6 +36,7 @@ Progress = Callable[[str], None]
 """Told what is being done or waited for."""
 
 READY_SECONDS = 90.0
+_KEPT_VARIABLES = ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH", program.VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
     archives = images.build_images(instance.state / "images", host_image=instance.host_image)
     instance.logs.mkdir(exist_ok=True)
     logged = _size(instance.logs / "apiserver.log")
-    if not supervisor_pid(instance):
+    if not _tell_supervisor(instance):
         _launch_supervisor(instance)
     for node in instance.nodes():
         _import_images(instance, node, archives, progress)
@@ -82,30 +86,57 @@ def supervisor_pid(instance: Instance) -> int:
     return pid if b"supervise" in command and str(instance.state).encode() in command else 0
 
 
+def _tell_supervisor(instance: Instance) -> bool:
+    """Have the running supervisor read the layout anew, for nodes may have been added; False without one."""
+    pid = supervisor_pid(instance)
+    if not pid:
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return False
+    try:
+        # Once the handle is there, the number cannot become another process's.
+        if supervisor_pid(instance) != pid:
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGHUP)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
 def _settle(wishes: Wishes) -> Instance:
-    """The instance as it is, or a new one with free addresses and port."""
+    """The instance as it is, or a new one with free addresses and port. Raises SetupError."""
     state = wishes.state.resolve()
     if state.is_relative_to("/run") or state.is_relative_to("/var/run"):
         raise SetupError(
             f"state directory {state}",
             "nodes have a /run of their own, so it would not be visible in them",
             "choose a directory elsewhere",
-            code=ExitCode.USAGE,
+            code=ExitCode.UNUSABLE,
         )
-    state.mkdir(parents=True, exist_ok=True, mode=0o755)
+    belongings.make_directory(state)
     with instances.machine_lock():
         existing = instances.load(state)
         if existing is not None:
             port = wishes.api_port or existing.api_port
             _check_still_free(existing, port)
             names = instances.node_names(wishes.nodes) if wishes.nodes else existing.node_names
+            if len(names) < len(existing.node_names):
+                raise SetupError(
+                    f"--nodes {wishes.nodes}",
+                    f"the cluster has {len(existing.node_names)} nodes; nodes are added, never taken away",
+                    f"to start anew: {program.command('reset', state)}",
+                    code=ExitCode.UNUSABLE,
+                )
             changed = Instance(
                 state=state,
                 id=existing.id,
                 subnet=existing.subnet,
                 api_port=port,
-                # Nodes are added; taking one away needs reset, since pods may be bound to it.
-                node_names=max(names, existing.node_names, key=len),
+                node_names=names,
                 host_image=wishes.host_image,
                 mtu=existing.mtu,
                 api_flags=wishes.api_flags or existing.api_flags,
@@ -140,15 +171,15 @@ def _check_still_free(instance: Instance, port: int) -> None:
 
     Raises SetupError.
     """
-    again = f"kindling up --state {instance.state}"
+    again = program.command("up", instance.state)
     if supervisor_pid(instance) or isolation.exists(instance.nodes()[0]):
         if port != instance.api_port:
-            remedy = f"kindling down --state {instance.state}, then {again} --port {port}"
+            remedy = f"{program.command('down', instance.state)}, then {again} --port {port}"
             raise SetupError(f"port {port}", f"the cluster runs with port {instance.api_port}", remedy)
         return
     for other in instances.registered():
         if other["id"] != instance.id and other["subnet"] == instance.subnet:
-            remedy = f"stop that one, or start anew: kindling reset --state {instance.state}"
+            remedy = f"stop that one, or start anew: {program.command('reset', instance.state)}"
             raise SetupError(f"subnet {instance.subnet}", f"{other['state']} uses it as well", remedy)
     if not instances.is_port_free(port):
         remedy = f"stop it, or choose another port: {again} --port NUMBER"
@@ -180,24 +211,27 @@ def _snapshotter(directory: Path) -> str:
 def _launch_supervisor(instance: Instance) -> None:
     log = (instance.logs / "supervisor.log").open("ab")
     command = [sys.executable, "-m", "kindling.cluster.cli", "supervise", "--state", str(instance.state)]
-    with log:
-        launched = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd="/",
-            env=_clean_environment(),
-        )
+    # Ignored until the supervisor has its own handler: another `up` may send it at once.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with log:
+            launched = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+                env=_clean_environment(),
+            )
+    finally:
+        signal.signal(signal.SIGHUP, before)
     instances.write_atomically(instance.state / "supervisor.pid", str(launched.pid).encode())
 
 
 def _clean_environment() -> dict[str, str]:
     """The environment of everything that stays: of the caller's, only what programs need."""
-    kept = {
-        key: value for key, value in os.environ.items() if key in ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH")
-    }
+    kept = {key: value for key, value in os.environ.items() if key in _KEPT_VARIABLES}
     # A proxy that images are pulled through is the one thing that callers configure by environment.
     kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     return kept | {"PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "2"}
@@ -224,7 +258,6 @@ def _import_images(instance: Instance, node: NodeLayout, archives: list[Path], p
                 f"container runtime of {node.name} at {socket}",
                 answer.stderr.strip(),
                 f"see {instance.logs}/containerd-{node.name}.log",
-                code=ExitCode.NOT_READY,
             )
         time.sleep(0.05)
     if marker.exists() and marker.read_text() == digest:
@@ -266,6 +299,5 @@ def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
                 "starting the cluster",
                 f"still waiting for {missing} after {READY_SECONDS:.0f} s",
                 f"see the logs in {instance.logs}",
-                code=ExitCode.NOT_READY,
             )
         time.sleep(0.1)

@@ -11,14 +11,15 @@ from typing import ParamSpec
 
 import click
 
+from kindling import program
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import DEFAULT_STATE
 
 Parameters = ParamSpec("Parameters")
 
 _EPILOG = (
-    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 something is missing on this machine; "
-    "4 started but not ready in time; 5 there is no running cluster."
+    "Exit codes: 0 done; 1 failed, or not ready; 2 wrong arguments, or something is missing on this machine; "
+    "3 not permitted."
 )
 
 
@@ -34,15 +35,21 @@ def _state_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _reporting(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Turn a SetupError into its message and exit code."""
+    """Turn failures into a message and an exit code: users see no tracebacks."""
 
     @wraps(function)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
         try:
             function(*args, **kwargs)
         except SetupError as error:
-            click.echo(f"kindling: {error}", err=True)
+            click.echo(f"{program.name()}: {error}", err=True)
             sys.exit(int(error.code))
+        except PermissionError as error:
+            click.echo(f"{program.name()}: {error}\nWhat to do: run this as root, or with sudo", err=True)
+            sys.exit(int(ExitCode.NOT_PERMITTED))
+        except OSError as error:
+            click.echo(f"{program.name()}: {error}", err=True)
+            sys.exit(int(ExitCode.FAILED))
 
     return wrapped
 
@@ -158,19 +165,20 @@ def down(state: Path, grace_period: float, quiet: bool) -> None:
 @_reporting
 def reset(state: Path, quiet: bool) -> None:
     """Stop everything and remove every trace."""
+    from kindling.cluster import belongings, teardown
     from kindling.cluster import instance as instances
-    from kindling.cluster import teardown
 
-    instance = instances.load(state)
-    if instance is not None:
-        teardown.reset(instance, _progress(quiet))
+    if not belongings.check_removable(state):
+        click.echo(f"{state}: there is no cluster, nothing to remove", err=True)
+        return
+    teardown.reset(instances.require(state), _progress(quiet))
 
 
 @main.command()
 @_state_option
 @_reporting
 def status(state: Path) -> None:
-    """Say what runs and what is missing; exit code 5 when the cluster is down, 4 when it is not ready."""
+    """Say what runs and what is missing; exit code 1 when the cluster is down or not ready."""
     from kindling.cluster import bringup, processes, readiness, supervisor
     from kindling.cluster import instance as instances
 
@@ -183,13 +191,14 @@ def status(state: Path) -> None:
     for spec in specs:
         click.echo(f"{spec.name:<20}{running.get(spec.name, 'not running')}")
     if not pid:
-        sys.exit(int(ExitCode.NOT_RUNNING))
+        click.echo(f"start it: {program.command('up', instance.state)}")
+        sys.exit(int(ExitCode.FAILED))
     missing = readiness.missing_parts(instance)
     click.echo(f"not ready: waiting for {missing}" if missing else "ready")
     if missing and (refused := readiness.refusal(instance.logs / "apiserver.log", 0)):
         click.echo(f"the API server does not start: {refused}")
     if missing:
-        sys.exit(int(ExitCode.NOT_READY))
+        sys.exit(int(ExitCode.FAILED))
 
 
 @main.command()
@@ -229,7 +238,7 @@ def restore(state: Path, file: Path) -> None:
         click.echo(
             "the keys are the backup's: kubeconfigs and tokens made since, by others, are not accepted"
         )
-    click.echo("start the cluster with the command: up")
+    click.echo(f"start the cluster: {program.command('up', settled.state)}")
 
 
 @main.command()
@@ -264,7 +273,7 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
     path = directory / f"{component}.log"
     if not path.exists():
         names = ", ".join(sorted(item.stem for item in directory.glob("*.log")))
-        raise SetupError(f"log of {component}", "there is none", f"one of {names}", code=ExitCode.USAGE)
+        raise SetupError(f"log of {component}", "there is none", f"one of {names}", code=ExitCode.UNUSABLE)
     command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
     sys.exit(subprocess.run(command, check=False).returncode)
 
@@ -284,7 +293,9 @@ def load_images(state: Path, archives: tuple[Path, ...]) -> None:
     for node in instance.nodes():
         if not isolation.exists(node):
             raise SetupError(
-                f"loading images into {node.name}", "the cluster is down", "kindling up", ExitCode.NOT_RUNNING
+                f"loading images into {node.name}",
+                "the cluster is down",
+                program.command("up", instance.state),
             )
         prefix = [*isolation.enter_command(node), "ctr", "--namespace", "k8s.io", "images", "import"]
         for archive in archives:
@@ -307,13 +318,14 @@ def apiserver(state: Path) -> None:
 
 @main.command()
 @_state_option
+@click.option("--nodes", envvar="KINDLING_NODES", default="", metavar="NAME,...", help="default: all")
 @_reporting
-def controllers(state: Path) -> None:
+def controllers(state: Path, nodes: str) -> None:
     """Run the controllers, the scheduler and the services' proxy in the foreground."""
     from kindling.cluster import components
     from kindling.cluster import instance as instances
 
-    components.run_controllers(instances.require(state))
+    components.run_controllers(instances.require(state), [name for name in nodes.split(",") if name])
 
 
 @main.command()
@@ -338,7 +350,7 @@ def supervise(state: Path) -> None:
     from kindling.cluster.supervisor import Supervisor
 
     instance = instances.require(state)
-    Supervisor(instance.id, processes.specs(instance), instance.logs).run()
+    Supervisor(instance.id, lambda: processes.specs(instances.require(state)), instance.logs).run()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from kindling.cluster import isolation, kubeconfigs, processes
@@ -45,8 +46,8 @@ def run_node(instance: Instance, name: str) -> None:
     asyncio.run(until_signalled(NodeAgent(settings).run))
 
 
-def run_controllers(instance: Instance) -> None:
-    """Controllers, scheduler, services' proxy and resolver. Returns when told to stop."""
+def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
+    """Controllers, scheduler, services' proxy and resolver for `nodes` (default: all). Ends when told to."""
     # Nodes are started from this module, too, and must not pay for what only the controllers need.
     import uvloop  # noqa: PLC0415
 
@@ -60,6 +61,7 @@ def run_controllers(instance: Instance) -> None:
         kubeconfigs.client_config(instance, name) for name in ("controllers", "scheduler", "service-proxy")
     )
     sign = token_secrets.signer((instance.pki / "sa.key").read_bytes())
+    served = [node for node in instance.nodes() if not nodes or node.name in nodes]
     places = [ProxyPlace("host", None)]
     places += [
         ProxyPlace(
@@ -69,7 +71,7 @@ def run_controllers(instance: Instance) -> None:
             node.pod_gateway,
             (KUBELET_PORT, STREAM_PORT),
         )
-        for node in instance.nodes()
+        for node in served
     ]
     servers, _, _ = upstream_resolver(Path("/etc/resolv.conf").read_text())
     network = ServiceNetwork(

@@ -6,18 +6,13 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of ``kindling``."""
+    """Exit codes of ``kindling``, the same as those of ``virtplane``."""
 
     OK = 0
     FAILED = 1
-    USAGE = 2
-    """Wrong arguments (click's own number)."""
-    MISSING = 3
-    """A program, kernel feature or privilege is missing on this machine."""
-    NOT_READY = 4
-    """Started, but not ready in time."""
-    NOT_RUNNING = 5
-    """The command needs a running cluster, and there is none."""
+    UNUSABLE = 2
+    """Wrong arguments (click's own number), or a program or kernel feature is missing on this machine."""
+    NOT_PERMITTED = 3
 
 
 class SetupError(Exception):

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import orjson
 
+from kindling import program
+from kindling.cluster.belongings import LAYOUT
 from kindling.cluster.errors import ExitCode, SetupError
 
 DEFAULT_STATE = Path("/var/lib/kindling")
@@ -171,7 +173,7 @@ class Instance:
         document = asdict(self)
         document["state"] = str(self.state)
         encoded = orjson.dumps(document, option=orjson.OPT_INDENT_2)
-        write_atomically(self.state / "instance.json", encoded)
+        write_atomically(self.state / LAYOUT, encoded)
         REGISTRY.mkdir(exist_ok=True)
         write_atomically(REGISTRY / f"{self.id}.json", encoded)
 
@@ -199,19 +201,29 @@ def load(state: Path) -> Instance | None:
     """The instance in `state`, or None when there is none."""
     state = state.resolve()
     try:
-        document = orjson.loads((state / "instance.json").read_bytes())
-    except FileNotFoundError:
+        content = (state / LAYOUT).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    document["state"] = Path(document["state"])
-    for name in TUPLES:
-        document[name] = tuple(document.get(name, ()))
-    if document["state"] != state:
+    except PermissionError as error:
+        raise SetupError(
+            f"cluster in {state}", str(error), "run this as root", code=ExitCode.NOT_PERMITTED
+        ) from error
+    try:
+        document = orjson.loads(content)
+        document["state"] = Path(document["state"])
+        for name in TUPLES:
+            document[name] = tuple(document.get(name, ()))
+        instance = Instance(**document)
+    except (ValueError, KeyError, TypeError) as error:
+        remedy = "put a copy of the file in its place, or move the directory away and start anew"
+        raise SetupError(f"cluster in {state}", f"{LAYOUT} is damaged ({error})", remedy) from error
+    if instance.state != state:
         raise SetupError(
             f"state directory {state}",
-            f"it was made as {document['state']} and moved since",
+            f"it was made as {instance.state} and moved since",
             "move it back, or remove it and start anew",
         )
-    return Instance(**document)
+    return instance
 
 
 def require(state: Path) -> Instance:
@@ -221,8 +233,7 @@ def require(state: Path) -> Instance:
         raise SetupError(
             f"cluster in {state}",
             "there is none",
-            f"kindling up --state {state}",
-            code=ExitCode.NOT_RUNNING,
+            program.command("up", state),
         )
     return instance
 
@@ -262,7 +273,7 @@ def unregister(instance: Instance) -> bool:
 def node_names(count: int) -> tuple[str, ...]:
     """Names of `count` nodes. Raises SetupError beyond what a subnet holds."""
     if not 1 <= count <= _MAX_NODES:
-        raise SetupError("--nodes", f"must be between 1 and {_MAX_NODES}", code=ExitCode.USAGE)
+        raise SetupError("--nodes", f"must be between 1 and {_MAX_NODES}", code=ExitCode.UNUSABLE)
     return tuple(f"node{index:02d}" for index in range(1, count + 1))
 
 

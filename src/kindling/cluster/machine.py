@@ -38,7 +38,9 @@ def run(command: Sequence[str], *, what: str, stdin: str | None = None, check: b
 def check_machine() -> None:
     """Raise SetupError when the machine cannot run a cluster, listing everything that is missing."""
     if os.geteuid() != 0:
-        raise SetupError("starting a cluster", "it needs root", "run it with sudo", code=ExitCode.MISSING)
+        raise SetupError(
+            "starting a cluster", "it needs root", "run it with sudo", code=ExitCode.NOT_PERMITTED
+        )
     missing = sorted({package for program, package in NEEDED.items() if shutil.which(program) is None})
     if not Path("/usr/lib/cni/bridge").exists():
         missing.append("containernetworking-plugins")
@@ -47,7 +49,7 @@ def check_machine() -> None:
             "starting a cluster",
             "packages are missing: " + " ".join(missing),
             "apt install " + " ".join(missing),
-            code=ExitCode.MISSING,
+            code=ExitCode.UNUSABLE,
         )
 
 

@@ -13,6 +13,9 @@ from kindling.cluster.instance import Instance
 DATABASE = "apiserver.db"
 """Everything that the API server stores, in the state directory."""
 
+NODES_VARIABLE = "KINDLING_NODES"
+"""Environment variable of the controllers: the nodes that they serve, separated by commas."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
@@ -33,7 +36,8 @@ def specs(instance: Instance) -> list[ProcessSpec]:
         command = [*isolation.enter_command(node), "containerd", "--config", str(config)]
         # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, {"GOGC": "50", "GOMAXPROCS": "2"}))
-    wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state]))
+    nodes = {NODES_VARIABLE: ",".join(instance.node_names)}
+    wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state], nodes))
     wanted += [
         ProcessSpec(f"node-{node.name}", [*kindling, "node", node.name, *state]) for node in instance.nodes()
     ]

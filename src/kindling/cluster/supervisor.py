@@ -2,7 +2,8 @@
 
 A child that ends is started again at once, and later with growing pauses when it keeps ending. Children
 carry the instance in their environment, so a new supervisor finds those of one that was killed and adopts
-them. This module imports nothing that the children need.
+them. SIGHUP has it read anew which processes there are to be: those of a node that was added are started, and
+those whose settings changed are replaced. This module imports nothing that the children need.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,13 +40,15 @@ class _Child:
 
 
 class Supervisor:
-    """Runs `specs` of the instance `identifier`, with logs in `logs`."""
+    """Runs what `read_specs` gives for the instance `identifier`, with logs in `logs`."""
 
-    def __init__(self, identifier: str, specs: Sequence[ProcessSpec], logs: Path) -> None:
+    def __init__(self, identifier: str, read_specs: Callable[[], Sequence[ProcessSpec]], logs: Path) -> None:
         self._identifier = identifier
-        self._children = [_Child(spec) for spec in specs]
+        self._read_specs = read_specs
+        self._children: list[_Child] = []
         self._logs = logs
         self._stopping = False
+        self._outdated = True
         self._wake_reader, self._wake_writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def run(self) -> None:
@@ -54,25 +57,50 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         # Orphans (a runtime's shims) come to this process, so that somebody collects them.
         signal.signal(signal.SIGCHLD, self._on_child)
+        signal.signal(signal.SIGHUP, self._on_change)
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-        running = find_children(self._identifier, [child.spec for child in self._children])
-        for child in self._children:
-            pid = running.get(child.spec.name)
-            if pid is not None:
-                self._hold(child, pid)
-                _say(f"adopted {child.spec.name} ({pid})")
         while not self._stopping:
+            if self._outdated:
+                self._outdated = False
+                self._settle()
             self._start_due()
             self._wait()
         self._stop_all()
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._stopping = True
-        os.write(self._wake_writer, b".")
+        self._wake()
+
+    def _on_change(self, _number: int, _frame: object) -> None:
+        self._outdated = True
+        self._wake()
 
     def _on_child(self, _number: int, _frame: object) -> None:
+        self._wake()
+
+    def _wake(self) -> None:
+        # A full pipe wakes as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b".")
+
+    def _settle(self) -> None:
+        """Make the children those of the specs: adopt what runs, replace what runs with other settings."""
+        specs = self._read_specs()
+        known = {child.spec.name: child for child in self._children}
+        self._children = [known.get(spec.name) or _Child(spec) for spec in specs]
+        running = find_children(self._identifier, specs)
+        for child, spec in zip(self._children, specs, strict=True):
+            child.spec = spec
+            pid = running.get(spec.name)
+            if pid is None:
+                continue
+            if not child.pid:
+                self._hold(child, pid)
+                _say(f"adopted {spec.name} ({pid})")
+            if child.pid and not has_settings(child.pid, spec):
+                _say(f"stopping {spec.name} ({child.pid}), whose settings have changed")
+                # Its end is noticed like any other, and it is started again with the new ones.
+                stop(child.pid, child.handle)
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -96,7 +124,7 @@ class Supervisor:
                 file_actions=actions,
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGPIPE),
+                setsigdef=(signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE),
             )
         except OSError as error:
             _say(f"cannot start {child.spec.name}: {error}")
@@ -192,6 +220,15 @@ def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, i
             if name in commands and command and commands[name].endswith(command):
                 found.setdefault(name, int(entry.name))
     return found
+
+
+def has_settings(pid: int, spec: ProcessSpec) -> bool:
+    """Whether a running process was started with the environment of `spec`."""
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return True  # It is ending: the next start is with the new settings anyway.
+    return all(f"{name}={value}".encode() in environment for name, value in spec.environment.items())
 
 
 def _reap() -> None:

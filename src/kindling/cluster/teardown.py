@@ -8,12 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kindling.cluster import farewell, isolation, machine, processes, supervisor, wiring
+from kindling.cluster import belongings, farewell, isolation, machine, processes, supervisor, wiring
 from kindling.cluster import instance as instances
 from kindling.cluster.bringup import supervisor_pid
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
-from kindling.node import files
 from kindling.node.pods.cgroups import hierarchies, remove_tree
 
 Progress = Callable[[str], None]
@@ -49,15 +48,16 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
 
 
 def reset(instance: Instance, progress: Progress) -> None:
-    """Stop everything and remove every trace, the state directory included.
+    """Stop everything and remove every trace. Raises SetupError.
 
-    Raises SetupError when something stays, OSError (before anything is removed) when a mount is left in it.
+    Of the state directory, what a cluster made goes; the rest stays and is named.
     """
     down(instance, progress)
     progress(f"removing {instance.state}")
     created = isolation.created_mount_points(instance)
     _detach_loops(instance)
-    files.remove_tree(instance.state)
+    if left := belongings.remove(instance.state):
+        progress(f"{instance.state} stays, for it holds what no cluster made: {', '.join(left)}")
     # Another instance's nodes may have these directories mounted; the last instance removes them.
     if instances.unregister(instance):
         isolation.remove_mount_points(created)

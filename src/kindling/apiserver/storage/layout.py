@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kindling import program
+
 from .journal import CorruptStorage, Row, StorageError
 
 FORMAT = 2
@@ -181,7 +183,7 @@ def read_only(path: Path) -> sqlite3.Connection:
 
 def way_back(path: Path) -> str:
     """What to type to get a backup in the place of `path`."""
-    return f"kindling restore FILE --state {path.parent}"
+    return program.command("restore FILE", path.parent)
 
 
 def corrupt(path: Path, detail: str) -> CorruptStorage:

@@ -136,7 +136,7 @@ def test_a_restore_is_refused_while_the_cluster_runs(tmp_path: Path, monkeypatch
 
 def test_without_a_cluster_or_a_backup_nothing_is_made(tmp_path: Path) -> None:
     code, output = invoke("backup", "--state", str(tmp_path / "none"), str(tmp_path / "backup"))
-    assert code == ExitCode.NOT_RUNNING
+    assert code == ExitCode.FAILED
     code, output = invoke("restore", "--state", str(tmp_path / "none"), str(tmp_path / "backup"))
     assert code == 1
     assert "there is no backup" in output
@@ -163,7 +163,7 @@ def test_the_status_tells_why_the_server_refuses_to_start(
     record = {"msg": "Storage cannot be used", "err": "it is corrupt"}
     (cluster.logs / "apiserver.log").write_bytes(orjson.dumps(record) + b"\n")
     code, output = invoke("status", "--state", str(cluster.state))
-    assert code == ExitCode.NOT_READY
+    assert code == ExitCode.FAILED
     assert output.endswith(
         "not ready: waiting for the API server\nthe API server does not start: it is corrupt\n"
     )

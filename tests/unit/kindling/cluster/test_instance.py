@@ -139,11 +139,21 @@ def test_loopback_resolvers_are_not_handed_to_pods() -> None:
     assert components.upstream_resolver(text) == (["9.9.9.9"], ["a", "b"], ["edns0"])
 
 
-def test_another_directorys_state_is_refused(made: instances.Instance, tmp_path: Path) -> None:
-    (tmp_path / "instance.json").write_bytes(
-        orjson.dumps({"state": "/elsewhere", "node_names": [], "api_flags": []})
-    )
+def test_another_directorys_state_is_refused(
+    made: instances.Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "REGISTRY", tmp_path / "registry")
+    made.save()
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "instance.json").rename(tmp_path / "moved/instance.json")
     with pytest.raises(SetupError, match="moved since"):
+        instances.load(tmp_path / "moved")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"state": 1}'])
+def test_a_damaged_layout_is_told_and_not_thrown(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "instance.json").write_bytes(content)
+    with pytest.raises(SetupError, match=r"instance\.json is damaged"):
         instances.load(tmp_path)
 
 

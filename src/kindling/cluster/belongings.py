@@ -1,0 +1,112 @@
+"""What of a state directory is the cluster's own.
+
+A cluster takes only a directory that is empty or its own, and removes only what clusters make.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kindling.cluster.errors import ExitCode, SetupError
+from kindling.node import files
+
+LAYOUT = "instance.json"
+_RESTORED = ("apiserver.db", "pki", "token")
+"""What an interrupted restore may have left in a directory that holds no cluster yet."""
+_NAMES = (*_RESTORED, "kubeconfig", "supervisor.pid", "mount-points", "nodes", "logs", "images", LAYOUT)
+_TOLERATED = ("lost+found",)
+"""A file system of its own has this from the start."""
+
+
+def make_directory(state: Path) -> None:
+    """Make the state directory, or take one that is empty or a cluster's. Raises SetupError for any other."""
+    try:
+        state.mkdir(parents=True, exist_ok=True, mode=0o755)
+        names = os.listdir(state)  # noqa: PTH208 - names, not paths
+    except OSError as error:
+        raise _unusable(state, error.strerror or str(error), error) from error
+    if LAYOUT in names:
+        return
+    foreign = [name for name in names if name not in _TOLERATED and not _is_of(name, (*_RESTORED, LAYOUT))]
+    if foreign:
+        raise SetupError(
+            f"state directory {state}",
+            f"it holds other things, {_listed(foreign)}, and no cluster",
+            "choose an empty directory or a new one: --state DIR",
+            code=ExitCode.UNUSABLE,
+        )
+
+
+def check_removable(state: Path) -> bool:
+    """Whether there is anything at `state`. Raises SetupError where it is something else than a cluster."""
+    try:
+        names = os.listdir(state)  # noqa: PTH208 - names, not paths
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise _unusable(state, error.strerror or str(error), error) from error
+    if names and LAYOUT not in names:
+        raise SetupError(
+            f"state directory {state}",
+            "it holds no cluster (no instance.json), so nothing was removed",
+            "name the directory that the cluster was started with: --state DIR",
+            code=ExitCode.UNUSABLE,
+        )
+    return bool(names)
+
+
+def remove(state: Path) -> list[str]:
+    """Remove what is the cluster's own, the layout last, and the directory if nothing else is in it.
+
+    Returns the names that stay, which are not the cluster's. Raises SetupError where something is mounted.
+    """
+    own = [path for path in state.iterdir() if _is_of(path.name, _NAMES)]
+    mounted = [point for point in _mount_points() if any(point.is_relative_to(path) for path in own)]
+    if mounted:
+        raise SetupError(
+            f"removing {state}", f"{mounted[0]} is a mount point", f"unmount it first: umount {mounted[0]}"
+        )
+    # While the layout is there, an interrupted removal can be repeated.
+    for path in sorted(own, key=lambda path: path.name == LAYOUT):
+        if path.is_dir() and not path.is_symlink():
+            files.remove_tree(path)
+        else:
+            path.unlink()
+    left = sorted(path.name for path in state.iterdir())
+    if not left:
+        try:
+            state.rmdir()
+        except OSError:
+            left = []  # A mount point, or a directory that is not ours to remove: it is empty.
+    return left
+
+
+def _is_of(name: str, names: tuple[str, ...]) -> bool:
+    """Whether a file name is one of `names`, a file beside one (``-wal``, ``.replaced-…``) or its draft."""
+    return any(
+        fnmatchcase(name, pattern)
+        for own in names
+        for pattern in (own, f"{own}-*", f"{own}.replaced-*", f".{own}.*")
+    )
+
+
+def _listed(names: list[str]) -> str:
+    shown = sorted(names)[:3]
+    return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > len(shown) else "")
+
+
+def _mount_points() -> list[Path]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
+
+
+def _unusable(state: Path, why: str, error: OSError) -> SetupError:
+    refused = isinstance(error, PermissionError)
+    return SetupError(
+        f"state directory {state}",
+        why,
+        "run this as root, or choose another directory: --state DIR",
+        code=ExitCode.NOT_PERMITTED if refused else ExitCode.UNUSABLE,
+    )

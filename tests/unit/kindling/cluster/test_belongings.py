@@ -1,0 +1,154 @@
+"""State directories: which are taken, and what of them is removed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kindling import program
+from kindling.cluster import belongings, bringup, cli, isolation, machine, processes, supervisor
+from kindling.cluster import instance as instances
+from kindling.cluster.errors import ExitCode, SetupError
+
+
+@pytest.fixture(autouse=True)
+def _registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's list of instances, of this test alone."""
+    monkeypatch.setattr(instances, "REGISTRY", tmp_path / "registry")
+
+
+def invoke(*arguments: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
+    assert not isinstance(done.exception, Exception), done.output
+    return done.exit_code, done.output
+
+
+def test_a_new_or_empty_directory_is_taken(tmp_path: Path) -> None:
+    belongings.make_directory(tmp_path / "a/b")
+    belongings.make_directory(tmp_path / "a/b")
+    (tmp_path / "a/b/lost+found").mkdir()
+    belongings.make_directory(tmp_path / "a/b")
+
+
+def test_a_directory_with_other_things_is_not_taken(tmp_path: Path) -> None:
+    for name in ("alice", "bob", "images", "logs"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(SetupError, match="alice, bob, images and 1 more") as caught:
+        belongings.make_directory(tmp_path)
+    assert caught.value.code is ExitCode.UNUSABLE
+
+
+def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    for state in (Path("/proc/no-such-directory"), tmp_path / "file/below"):
+        (tmp_path / "file").touch()
+        with pytest.raises(SetupError, match=str(state)) as caught:
+            belongings.make_directory(state)
+        assert caught.value.code is ExitCode.UNUSABLE
+
+
+def test_reset_refuses_a_directory_without_a_cluster(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "alice").mkdir(parents=True)
+    code, output = invoke("reset", "--state", home)
+    assert code == ExitCode.UNUSABLE
+    assert "holds no cluster" in output
+    assert (home / "alice").is_dir()
+
+
+def test_reset_without_a_directory_says_that_nothing_is_there(tmp_path: Path) -> None:
+    code, output = invoke("reset", "--state", tmp_path / "none")
+    assert (code, output) == (0, f"{tmp_path}/none: there is no cluster, nothing to remove\n")
+
+
+def test_only_what_a_cluster_made_is_removed(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    for name in ("nodes/node01/kubelet", "pki", "pki.replaced-1", "logs", "images"):
+        (state / name).mkdir(parents=True)
+    for name in ("instance.json", "apiserver.db", "apiserver.db-wal", "apiserver.db.replaced-1-wal", "token"):
+        (state / name).touch()
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "kept").touch()
+    (state / "kubeconfig").symlink_to(outside)
+    (state / "backup").touch()
+    assert belongings.remove(state) == ["backup"]
+    assert [path.name for path in state.iterdir()] == ["backup"]
+    assert (outside / "kept").exists()
+    (state / "backup").unlink()
+    assert belongings.remove(state) == []
+    assert not state.exists()
+
+
+def test_nothing_is_removed_below_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nodes/node01").mkdir(parents=True)
+    (tmp_path / "instance.json").touch()
+    monkeypatch.setattr(belongings, "_mount_points", lambda: [tmp_path / "nodes/node01"])
+    with pytest.raises(SetupError, match="is a mount point"):
+        belongings.remove(tmp_path)
+    assert (tmp_path / "instance.json").exists() and (tmp_path / "nodes/node01").exists()
+
+
+def test_mount_points_are_read_as_they_are_called() -> None:
+    assert Path("/proc") in belongings._mount_points()
+
+
+def test_taking_a_node_away_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01", "node02")).save()
+    monkeypatch.setattr(bringup, "_check_still_free", lambda *_: None)
+    with pytest.raises(SetupError, match="has 2 nodes") as caught:
+        bringup._settle(bringup.Wishes(state, nodes=1))
+    assert caught.value.code is ExitCode.UNUSABLE
+    assert bringup._settle(bringup.Wishes(state)).node_names == ("node01", "node02")
+    assert bringup._settle(bringup.Wishes(state, nodes=3)).node_names == ("node01", "node02", "node03")
+
+
+@pytest.mark.parametrize("command", ["down", "status", "kubeconfig", "logs"])
+def test_hints_name_the_program_that_the_user_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(program.VARIABLE, "./virtplane")
+    code, output = invoke(command, "--state", tmp_path)
+    assert code == ExitCode.FAILED
+    assert output == (
+        f"./virtplane: cluster in {tmp_path}: there is none\nWhat to do: ./virtplane up --state {tmp_path}\n"
+    )
+
+
+def test_what_may_not_be_read_ends_with_three_and_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01",)).save()
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", f"{state}/pki/admin.key")
+
+    monkeypatch.setattr(bringup, "supervisor_pid", refuse)
+    code, output = invoke("status", "--state", state)
+    assert code == ExitCode.NOT_PERMITTED
+    assert output.endswith("What to do: run this as root, or with sudo\n")
+
+
+def test_starting_without_root_ends_with_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    assert invoke("up", "--state", tmp_path)[0] == ExitCode.NOT_PERMITTED
+
+
+def test_loading_into_a_stopped_cluster_names_the_way_to_start_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01",)).save()
+    assert not isolation.exists(instances.require(state).node("node01"))
+    assert supervisor.find_children("ffffffff", processes.specs(instances.require(state))) == {}
+    archive = tmp_path / "image.tar"
+    archive.touch()
+    code, output = invoke("load", "--state", state, archive)
+    assert code == ExitCode.FAILED
+    assert f"kindling up --state {state}" in output

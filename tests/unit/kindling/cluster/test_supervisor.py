@@ -1,0 +1,97 @@
+"""The supervisor with real processes: what it adopts, adds and replaces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kindling.cluster import processes, supervisor
+from kindling.cluster.instance import Instance
+from kindling.cluster.processes import ProcessSpec
+
+ROOT = Path(__file__).parents[4]
+_IDENTIFIER = f"test{os.getpid()}"
+
+
+def sleeper(name: str, **environment: str) -> ProcessSpec:
+    return ProcessSpec(name, [sys.executable, "-c", f"import time  # {name}\ntime.sleep(60)"], environment)
+
+
+def eventually(what: str, check: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not check():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+_PROGRAM = """
+import sys
+from pathlib import Path
+
+from kindling.cluster.supervisor import Supervisor
+from tests.unit.kindling.cluster.test_supervisor import sleeper
+
+folder = Path(sys.argv[2])
+
+
+def read():
+    pairs = [line.split("=") for line in (folder / "settings").read_text().split()]
+    return [sleeper(name, SETTING=value) for name, value in pairs]
+
+
+Supervisor(sys.argv[1], read, folder).run()
+"""
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """A running supervisor, and the file from which it reads the names and settings of its processes."""
+    settings = tmp_path / "settings"
+    settings.write_text("one=1")
+    command = [sys.executable, "-c", _PROGRAM, _IDENTIFIER, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    with subprocess.Popen(command, env=environment) as process:
+        yield process, settings
+        process.terminate()
+    assert running() == {}
+
+
+def running() -> dict[str, int]:
+    return supervisor.find_children(_IDENTIFIER, [sleeper(name) for name in ("one", "two")])
+
+
+def test_processes_are_added_and_replaced_when_the_layout_changes(
+    supervised: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    process, settings = supervised
+    eventually("the first one runs", lambda: set(running()) == {"one"})
+    first = running()["one"]
+
+    settings.write_text("one=1\ntwo=1")
+    process.send_signal(signal.SIGHUP)
+    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
+    second = running()["two"]
+    assert running()["one"] == first
+
+    settings.write_text("one=2\ntwo=1")
+    process.send_signal(signal.SIGHUP)
+    eventually("the first one is replaced", lambda: running().get("one") not in (first, None))
+    assert supervisor.has_settings(running()["one"], sleeper("one", SETTING="2"))
+    assert running()["two"] == second
+
+
+def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(tmp_path: Path) -> None:
+    one = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
+    two = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01", "node02"))
+    before = {spec.name: spec for spec in processes.specs(one)}
+    after = {spec.name: spec for spec in processes.specs(two)}
+    assert set(after) - set(before) == {"containerd-node02", "node-node02"}
+    assert [name for name in before if before[name] != after[name]] == ["controllers"]
+    assert before["controllers"].command == after["controllers"].command  # so that the old one is found
