@@ -1,17 +1,21 @@
 """The webhook that guards launcher and attachment pods from being evicted under a running guest.
 
+In the compact layout it guards the control plane, too: the one pod that answers this webhook leaves a drained
+node last, because without it no launcher could be evicted there.
+
 Every refusal has status 429, so that whoever drains a node tries again. A guest that should move is marked
 with the node it is to leave; the controllers (or somebody else, for strategy External) then move it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_bool, get_object, get_str
+from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
@@ -49,6 +53,21 @@ def judge(vmi: JsonObject, pod: JsonObject, default_strategy: str) -> Verdict:
     if get_str(vmi, "status", "evacuationNodeName"):
         return Verdict(f"Evacuation in progress: {text}")
     return Verdict(text, mark=True)
+
+
+def control_plane_refusal(pod: JsonObject, instances: Iterable[JsonObject]) -> str:
+    """Why the control plane's `pod` may not be evicted yet; empty when no guest is left on its node."""
+    node = get_str(pod, "spec", "nodeName")
+    left = [
+        f"{meta.namespace(vmi)}/{meta.name(vmi)}"
+        for vmi in instances
+        if node
+        and get_str(vmi, "status", "nodeName") == node
+        and get_str(vmi, "status", "phase") not in ("Succeeded", "Failed")
+    ]
+    if not left:
+        return ""
+    return f"{meta.name(pod)} leaves node {node} after its guests ({len(left)} left, {min(left)} among them)"
 
 
 def mark_operations(vmi: JsonObject, node: str, requested_by: str) -> list[JsonObject]:
@@ -89,6 +108,8 @@ class EvictionWebhook:
         if kind == "hotplug-disk":
             return await self._attachment_refusal(pod)
         owner = meta.annotations(pod).get("kubevirt.io/domain", "")
+        if kind == "virt-operator":
+            return await self._control_plane_refusal(pod)
         if kind != "virt-launcher" or not owner:
             return ""
         vmi = await self._get(kinds.VIRTUAL_MACHINE_INSTANCES, owner, namespace)
@@ -98,6 +119,11 @@ class EvictionWebhook:
         if verdict.mark:
             await self._mark(vmi, pod, request)
         return verdict.refusal
+
+    async def _control_plane_refusal(self, pod: JsonObject) -> str:
+        # The instances tell, not pods: anybody may label a pod as a launcher.
+        instances = await self._client.list(kinds.VIRTUAL_MACHINE_INSTANCES)
+        return control_plane_refusal(pod, get_list(instances, "items"))
 
     async def _attachment_refusal(self, pod: JsonObject) -> str:
         owner = meta.controller_of(pod)

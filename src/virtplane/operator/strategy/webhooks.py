@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
@@ -34,6 +34,7 @@ class Webhook:
     condition: tuple[str, str] | None = None
     side_effects: str = "None"
     review_versions: tuple[str, ...] = ("v1",)
+    failure_policy: str = "Fail"
 
 
 _KUBEVIRT = ("v1alpha3", "v1")
@@ -67,6 +68,16 @@ def _eviction(name: str, condition: tuple[str, str], review_versions: tuple[str,
         "NoneOnDryRun",
         review_versions,
     )
+
+
+def _control_plane_eviction(namespace: str) -> Webhook:
+    """Asked before the pod that is the whole control plane is evicted, by that pod itself.
+
+    Where it does not answer it guards nothing, so its eviction goes ahead.
+    """
+    ours = f'object.metadata.name.startsWith("virt-operator-") && request.namespace == "{namespace}"'
+    webhook = _eviction("virt-operator-eviction-interceptor.virtplane.io", ("only-operator", ours), ("v1",))
+    return replace(webhook, failure_policy="Ignore")
 
 
 VALIDATORS: tuple[Webhook, ...] = (
@@ -253,11 +264,14 @@ def operator_webhooks(parameters: Parameters) -> list[JsonObject]:
 
 def api_webhooks(parameters: Parameters) -> list[JsonObject]:
     """The configurations of virt-api's webhooks; applied once it answers."""
+    validators = VALIDATORS
+    if parameters.layout == "compact":
+        validators += (_control_plane_eviction(parameters.namespace),)
     return [
         _configuration(
             "ValidatingWebhookConfiguration",
             "virt-api-validator",
-            VALIDATORS,
+            validators,
             API_SERVICE,
             API_SECRET,
             parameters,
@@ -325,7 +339,7 @@ def _webhook(webhook: Webhook, service: str, parameters: Parameters) -> JsonObje
             },
             "caBundle": _encoded(parameters.ca_bundle),
         },
-        "failurePolicy": "Fail",
+        "failurePolicy": webhook.failure_policy,
         "sideEffects": webhook.side_effects,
         "timeoutSeconds": TIMEOUT_SECONDS,
         "rules": [

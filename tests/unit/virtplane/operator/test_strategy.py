@@ -116,6 +116,20 @@ def test_every_installed_webhook_is_answered() -> None:
     assert {webhook.path for webhook in (*VALIDATORS, *MUTATORS)} == set(PATHS)
 
 
+def test_evicting_the_only_control_plane_is_asked_about_and_never_held_up_by_its_absence() -> None:
+    def webhooks(layout: Layout) -> dict[str, JsonObject]:
+        configuration = named(rendered(layout).entry, "ValidatingWebhookConfiguration", "virt-api-validator")
+        return {webhook["name"]: webhook for webhook in configuration["webhooks"]}
+
+    own = webhooks("compact").keys() - webhooks("distributed").keys()
+    assert own == {"virt-operator-eviction-interceptor.virtplane.io"}
+    webhook = webhooks("compact")[own.pop()]
+    assert webhook["failurePolicy"] == "Ignore"
+    condition = 'object.metadata.name.startsWith("virt-operator-") && request.namespace == "kubevirt"'
+    assert webhook["matchConditions"] == [{"name": "only-operator", "expression": condition}]
+    assert all(each["failurePolicy"] == "Fail" for each in webhooks("distributed").values())
+
+
 def test_everything_carries_the_operators_label() -> None:
     found = rendered()
     for document in (*found.foundation, *found.components, *found.entry, *found.content):

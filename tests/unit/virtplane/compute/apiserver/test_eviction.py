@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from kubecore import resources
 from kubecore.json import JsonObject
-from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, judge, mark_operations
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.eviction import (
+    ALLOWED,
+    EvictionWebhook,
+    Verdict,
+    control_plane_refusal,
+    judge,
+    mark_operations,
+)
 
 _POD: JsonObject = {"spec": {"nodeName": "node"}}
 _TEXT = 'Eviction triggered evacuation of VMI "ns/vmi"'
@@ -47,3 +58,47 @@ def test_the_descheduler_is_remembered() -> None:
     operations = mark_operations(_vmi(), "node", "sigs.k8s.io/descheduler")
     assert operations[0]["value"] == "node"
     assert operations[1]["value"] == {"kubevirt.io/eviction-source": "descheduler"}
+
+
+_OPERATOR: JsonObject = {
+    "metadata": {
+        "name": "virt-operator-1",
+        "namespace": "kubevirt",
+        "labels": {"kubevirt.io": "virt-operator"},
+    },
+    "spec": {"nodeName": "node"},
+    "status": {"phase": "Running"},
+}
+
+
+@pytest.mark.parametrize(
+    ("vmi", "refused"),
+    [
+        (_vmi(phase="Running"), True),
+        (_vmi(phase="Scheduled"), True),
+        (_vmi(phase="Succeeded"), False),
+        (_vmi(phase="Failed"), False),
+        (_vmi(phase="Running", nodeName="other"), False),
+        (_vmi(phase="Pending", nodeName=""), False),
+    ],
+)
+def test_the_control_plane_leaves_a_node_after_its_guests(vmi: JsonObject, refused: bool) -> None:
+    refusal = control_plane_refusal(_OPERATOR, [vmi])
+    assert refusal == (
+        "virt-operator-1 leaves node node after its guests (1 left, ns/vmi among them)" if refused else ""
+    )
+
+
+@pytest.mark.feature("NOD-02")
+async def test_a_drain_tries_the_control_plane_again_while_guests_run() -> None:
+    api = MemoryApi([kinds.VIRTUAL_MACHINE_INSTANCES])
+    api.put(resources.PODS, _OPERATOR)
+    vmi = api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi(phase="Running"))
+    request = {"uid": "1", "namespace": "kubevirt", "name": "virt-operator-1"}
+    async with api.client() as client:
+        webhook = EvictionWebhook(client)
+        answer = await webhook.review({"request": request}, ClusterConfig({}))
+        assert answer["response"]["status"]["code"] == 429
+        api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi | {"status": {"nodeName": "node", "phase": "Succeeded"}})
+        answer = await webhook.review({"request": request}, ClusterConfig({}))
+    assert answer["response"] == {"uid": "1", "allowed": True}
