@@ -9,11 +9,18 @@ import time
 from kubecore.client import Client, ConnectionFailed
 from kubecore.client.config import ConfigError
 from kubecore.client.kubeconfig import load_kubeconfig
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import DEPLOYMENTS, NODES, PODS, ResourceType
+from virtplane.api import labels
 from virtplane.api.resources import KUBEVIRTS
-from virtplane.cli.installation import is_available, is_rolled_out, kvm_notice, stuck_containers
+from virtplane.cli.installation import (
+    is_available,
+    is_rolled_out,
+    kvm_notice,
+    other_installation,
+    stuck_containers,
+)
 from virtplane.cli.terminal import CommandError, report, say, step
 from virtplane.operator.manifests import KUBEVIRT_NAME, InstallOptions, install_objects, kubevirt_object
 from virtplane.operator.strategy.parameters import KUBELET_ROOT
@@ -31,8 +38,10 @@ _OPERATOR = "virt-operator"
 async def install(client: Client, options: InstallOptions, *, timeout_seconds: float = 300.0) -> None:
     """Apply the operator and the KubeVirt object and wait until all of it runs and is available.
 
-    Safe to repeat; with another image it is an upgrade, and returns when that is done. Raises CommandError.
+    Safe to repeat; with another image it is an upgrade, and returns when that is done. Raises CommandError,
+    before anything is written where another installation is in the way.
     """
+    await _check_alone(client, options.namespace)
     deadline = time.monotonic() + timeout_seconds
     with step("Applying the operator"):
         for obj in install_objects(options):
@@ -44,6 +53,36 @@ async def install(client: Client, options: InstallOptions, *, timeout_seconds: f
     notice = kvm_notice(nodes, emulation=options.use_emulation)
     if notice:
         say(notice)
+
+
+async def _check_alone(client: Client, namespace: str) -> None:
+    """Raises CommandError where another installation is on the cluster.
+
+    Webhooks, API services and roles belong to the whole cluster and lead to one namespace: a second
+    installation would take them from the first, whose machines would be without an API.
+    """
+    try:
+        kubevirts = get_list(await _list_or_nothing(client, KUBEVIRTS), "items")
+        selector = f"{labels.APP}={_OPERATOR}"
+        operators = get_list(await _list_or_nothing(client, DEPLOYMENTS, selector), "items")
+    except StatusError as error:
+        raise CommandError(
+            "It cannot be told whether virtplane or KubeVirt is on this cluster already.",
+            str(error),
+            "Use the kubeconfig of an administrator of the cluster.",
+        ) from error
+    if problem := other_installation(kubevirts, operators, namespace, _FIELD_MANAGER):
+        raise problem
+
+
+async def _list_or_nothing(client: Client, resource: ResourceType, label_selector: str = "") -> JsonObject:
+    """All objects of a kind; an empty list where the cluster does not serve it."""
+    try:
+        return await client.list(resource, label_selector=label_selector)
+    except StatusError as error:
+        if is_not_found(error):
+            return {}
+        raise
 
 
 async def _apply(client: Client, obj: JsonObject, deadline: float) -> None:
@@ -125,43 +164,46 @@ def _name(obj: JsonObject) -> str:
     return f"{get_str(obj, 'kind')} {get_str(obj, 'metadata', 'name')}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="virtplane install", description=__doc__)
-    parser.add_argument("-n", "--namespace", default=DEFAULT_NAMESPACE, help=f"default: {DEFAULT_NAMESPACE}")
-    parser.add_argument("--image", default=DEFAULT_IMAGE, help="image that `virtplane image` built")
-    parser.add_argument("--kubeconfig", help="default: $KUBECONFIG, else ~/.kube/config")
-    parser.add_argument("--context", help="a context of the kubeconfig")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """The options of ``install``."""
+    made = argparse.ArgumentParser(
+        prog="virtplane install", description="Install virtplane on a cluster and wait until it is available."
+    )
+    made.add_argument("-n", "--namespace", default=DEFAULT_NAMESPACE, help=f"default: {DEFAULT_NAMESPACE}")
+    made.add_argument("--image", default=DEFAULT_IMAGE, help="image that `virtplane image` built")
+    made.add_argument("--kubeconfig", help="default: $KUBECONFIG, else ~/.kube/config")
+    made.add_argument("--context", help="a context of the kubeconfig")
+    made.add_argument(
         "--layout",
         choices=("compact", "distributed"),
         default="distributed",
         help="compact: one process is the control plane; distributed (default): a Deployment each",
     )
-    parser.add_argument(
+    made.add_argument(
         "--emulation",
         "--use-emulation",
         action="store_true",
         help="run guests under emulation where nodes have no usable KVM",
     )
-    parser.add_argument(
+    made.add_argument(
         "--kubelet-root",
         default=KUBELET_ROOT,
         metavar="DIR",
         help=f"the kubelets' --root-dir (default: {KUBELET_ROOT})",
     )
-    parser.add_argument(
+    made.add_argument(
         "--require-webhook-certificate",
         action="store_true",
         help="webhooks answer only a client with the front proxy's certificate, which the API server must be"
         " configured to show them (kubeConfigFile of WebhookAdmissionConfiguration)",
     )
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
-    return parser
+    made.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS")
+    return made
 
 
 def main(arguments: list[str]) -> int:
     """Command line."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         asyncio.run(_main(options))
     except CommandError as error:

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.labels import SCHEDULABLE
+from virtplane.cli.terminal import CommandError
+from virtplane.operator.manifests import KUBEVIRT_NAME
 
 KVM_RESOURCE = "devices.kubevirt.io/kvm"
 _STUCK_REASONS = (
@@ -67,6 +69,37 @@ def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:
             node = get_str(pod, "spec", "nodeName") or "no node"
             lines.append(f"{meta.name(pod)} on {node}: {reason}: {text[-_MESSAGE_CHARACTERS:]}")
     return sorted(lines)
+
+
+def other_installation(
+    kubevirts: Iterable[JsonObject], operators: Iterable[JsonObject], namespace: str, manager: str
+) -> CommandError | None:
+    """What is in the way of an installation in `namespace` by the field manager `manager`, if anything is."""
+    for kubevirt in kubevirts:
+        where, name = meta.namespace(kubevirt), meta.name(kubevirt)
+        if (where, name) != (namespace, KUBEVIRT_NAME):
+            return CommandError(
+                "There is an installation on this cluster already.",
+                f"KubeVirt {name} is in namespace {where}; a cluster has one. Nothing was changed.",
+                f"Update that one, if it is virtplane: virtplane install --namespace {where}",
+            )
+    for operator in operators:
+        where = meta.namespace(operator)
+        if where != namespace:
+            return CommandError(
+                "There is an installation on this cluster already.",
+                f"A virt-operator runs in namespace {where}. Nothing was changed.",
+                f"Update that one, if it is virtplane: virtplane install --namespace {where}",
+            )
+        managers = {entry.get("manager") for entry in get_list(operator, "metadata", "managedFields")}
+        if manager not in managers:
+            return CommandError(
+                "There is an operator of somebody else in this namespace.",
+                f"Deployment {meta.name(operator)} in {where} was not installed by this command. "
+                "Nothing was changed.",
+                "Remove it in the way it was installed, then try again.",
+            )
+    return None
 
 
 def kvm_notice(nodes: Iterable[JsonObject], *, emulation: bool) -> str:

@@ -232,10 +232,67 @@ def test_a_cluster_without_kvm_is_told_how_guests_run(kvm: str, emulation: bool,
     assert bool(notice) is bool(said)
 
 
+def _found_operator(namespace: str, manager: str = "virtplane-install") -> JsonObject:
+    return {
+        "metadata": {
+            "name": "virt-operator",
+            "namespace": namespace,
+            "labels": {"kubevirt.io": "virt-operator"},
+            "managedFields": [{"manager": manager}],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("kubevirt", "operator", "said"),
+    [
+        ("elsewhere", None, "KubeVirt kubevirt is in namespace elsewhere"),
+        (None, _found_operator("elsewhere"), "A virt-operator runs in namespace elsewhere"),
+        ("ns", _found_operator("ns", "kubectl-client-side-apply"), "was not installed by this command"),
+    ],
+)
+async def test_a_second_installation_is_refused_before_anything_is_written(
+    monkeypatch: pytest.MonkeyPatch, kubevirt: str | None, operator: JsonObject | None, said: str
+) -> None:
+    api = MemoryApi([kinds.KUBEVIRTS])
+    if kubevirt:
+        existing = _kubevirt(**_READY)
+        existing["metadata"]["namespace"] = kubevirt
+        api.put(kinds.KUBEVIRTS, existing)
+    if operator:
+        api.put(DEPLOYMENTS, operator)
+    with pytest.raises(CommandError, match=r"operator|installation") as failed:
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    assert said in failed.value.why and "Nothing was changed" in failed.value.why
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+async def test_the_own_installation_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = MemoryApi([kinds.KUBEVIRTS])
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    found = _operator()
+    found["metadata"] = _found_operator("ns")["metadata"]
+    api.put(DEPLOYMENTS, found)
+    await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    assert [request.method for request in api.requests].count("PATCH") == 2
+
+
+async def test_without_the_right_to_look_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = MemoryApi([kinds.KUBEVIRTS])
+
+    def refuse(request: Any) -> None:
+        raise StatusError(code=403, reason="Forbidden", message="you may not")
+
+    api.reactions.append(refuse)
+    with pytest.raises(CommandError, match="cannot be told"):
+        await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    assert {request.method for request in api.requests} == {"GET"}
+
+
 def test_an_unreachable_cluster_is_told_with_the_way_to_one(
     tmp_path: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    parsed = install._parser().parse_args([])
+    parsed = install.parser().parse_args([])
     assert (parsed.namespace, parsed.layout) == ("openshift-cnv", "distributed")
     assert install.main(["--kubeconfig", str(tmp_path / "none")]) == 1
     assert "./virtplane up" in capsys.readouterr().err
