@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import os
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -183,6 +185,9 @@ def status(state: Path) -> None:
     from kindling.cluster import instance as instances
 
     instance = instances.require(state)
+    if not os.access(instance.pki, os.R_OK | os.X_OK):
+        # Otherwise everything would look as if it did not run.
+        raise PermissionError(errno.EACCES, "the status is for those who may read", str(instance.pki))
     click.echo(f"state       {instance.state}\napi         {instance.api_url}\nsubnet      {instance.subnet}")
     pid = bringup.supervisor_pid(instance)
     click.echo(f"supervisor  {pid or 'not running'}")
@@ -194,7 +199,7 @@ def status(state: Path) -> None:
         click.echo(f"start it: {program.command('up', instance.state)}")
         sys.exit(int(ExitCode.FAILED))
     missing = readiness.missing_parts(instance)
-    click.echo(f"not ready: waiting for {missing}" if missing else "ready")
+    click.echo(f"cluster     {f'not ready: waiting for {missing}' if missing else 'ready'}")
     if missing and (refused := readiness.refusal(instance.logs / "apiserver.log", 0)):
         click.echo(f"the API server does not start: {refused}")
     if missing:

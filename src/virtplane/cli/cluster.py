@@ -11,26 +11,27 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, report, require_root
-from virtplane.operator.components import COMPONENTS
+from virtplane.cli.terminal import EXIT_FAILED, EXIT_NOT_PERMITTED, EXIT_UNUSABLE, CommandError, require_root
 from virtplane.programs import own_program
 
 DEFAULT_STATE = Path("/var/lib/virtplane")
+STATE_VARIABLE = "VIRTPLANE_STATE"
 NAMESPACE = "kubevirt"
 HOST_IMAGE = "kindling.local/host:latest"
 """kindling's name for the image that is this machine itself; everywhere else an ordinary reference."""
-_FLAGS = [
-    f"--host-image-account={NAMESPACE}/{account}"
-    for account in sorted({component.service_account for component in COMPONENTS.values()})
-]
-"""Nobody but the product's own accounts may run containers of the host image."""
+PROGRAM = "./virtplane"
+"""What users of a checkout type; kindling's messages name it as well."""
 
 
 def kindling(*arguments: str, state: Path) -> int:
-    """Run kindling's command line and return its exit code. Raises CommandError where it is not installed."""
+    """Run kindling's command line and return its exit code, whose meaning is that of ours.
+
+    Raises CommandError where it is not installed.
+    """
     try:
         program = own_program("kindling")
     except FileNotFoundError as error:
@@ -39,20 +40,36 @@ def kindling(*arguments: str, state: Path) -> int:
             "There is no embedded cluster here.", str(error), do, code=EXIT_UNUSABLE
         ) from error
     command, *rest = arguments
-    return subprocess.run([program, command, "--state", str(state), *rest], check=False).returncode
+    environment = {**os.environ, "KINDLING_PROGRAM": PROGRAM}
+    return subprocess.run(
+        [program, command, "--state", str(state), *rest], check=False, env=environment
+    ).returncode
 
 
-def start(state: Path, nodes: int, external_ranges: Sequence[str] = ()) -> None:
+def _host_image_accounts() -> list[str]:
+    """kindling's options by which nobody but the product's own accounts runs containers of the host image."""
+    from virtplane.operator.components import COMPONENTS
+
+    accounts = sorted({component.service_account for component in COMPONENTS.values()})
+    return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]
+
+
+def start(
+    state: Path, *, nodes: int | None = None, port: int | None = None, external_ranges: Sequence[str] = ()
+) -> None:
     """Start the cluster and install virtplane on it; nothing changes where both are there.
 
-    Services' external addresses take effect in `external_ranges`. Raises CommandError.
+    Without `nodes` and `port` they are as before; at first one node and a free port. Services' external
+    addresses take effect in `external_ranges`. Raises CommandError.
     """
     require_root("up")
-    ranges = [f"--external-range={text}" for text in external_ranges]
-    if kindling("up", "--nodes", str(nodes), *_FLAGS, *ranges, state=state):
-        raise CommandError(
-            "The cluster did not start.", "kindling's message stands above.", f"Logs: {state}/logs"
-        )
+    wishes = [f"--{name}={value}" for name, value in (("nodes", nodes), ("port", port)) if value is not None]
+    wishes += [f"--external-range={text}" for text in external_ranges]
+    code = kindling("up", *_host_image_accounts(), *wishes, state=state)
+    if code:
+        logs = state / "logs"
+        why = f"The reason stands above; logs are in {logs}." if logs.is_dir() else "The reason stands above."
+        raise CommandError("The cluster did not start.", why, code=code)
     asyncio.run(_install(state))
 
 
@@ -79,90 +96,179 @@ async def _install(state: Path) -> None:
 
 
 def _up(options: argparse.Namespace) -> int:
-    start(options.state, options.nodes, options.external_range)
+    start(options.state, nodes=options.nodes, port=options.port, external_ranges=options.external_range)
     kubeconfig = options.state / "kubeconfig"
     sys.stdout.write(f"Ready. Use it with:\n  export KUBECONFIG={kubeconfig}\n")
     return 0
 
 
-def _pass_on(options: argparse.Namespace) -> int:
-    if options.command in ("down", "reset", "backup", "restore"):
-        require_root(options.command)
-    arguments = list(getattr(options, "rest", ()))
-    if options.command == "down":
-        arguments.append(f"--grace-period={options.grace_period}")
-    return kindling(options.command, *arguments, state=options.state)
+def _down(options: argparse.Namespace) -> int:
+    require_root("down")
+    return kindling("down", f"--grace-period={options.grace_period}", state=options.state)
+
+
+def _reset(options: argparse.Namespace) -> int:
+    require_root("reset")
+    return kindling("reset", state=options.state)
+
+
+def _backup_or_restore(options: argparse.Namespace) -> int:
+    require_root(options.command)
+    return kindling(options.command, str(options.file), state=options.state)
+
+
+def _status(options: argparse.Namespace) -> int:
+    if code := kindling("status", state=options.state):
+        return code
+    from virtplane.cli import status
+
+    missing = asyncio.run(status.missing(options.state / "kubeconfig", NAMESPACE))
+    sys.stdout.write(f"virtplane   {f'not ready: {missing}' if missing else 'ready'}\n")
+    return EXIT_FAILED if missing else 0
 
 
 def _kubeconfig(options: argparse.Namespace) -> int:
-    path = options.state / "kubeconfig"
-    try:
-        sys.stdout.write(path.read_text())
-    except PermissionError as error:
-        raise CommandError(
-            f"{path} cannot be read.", str(error), "Run this as root, or through sudo.", code=3
-        ) from error
-    except FileNotFoundError as error:
-        raise CommandError(
-            "There is no cluster.", f"{path} does not exist.", "Start one: ./virtplane up"
-        ) from error
+    sys.stdout.write(_readable_kubeconfig(options.state).read_text())
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="virtplane", description="The embedded cluster.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, run, summary in (
-        ("up", _up, "start the cluster with virtplane on it"),
-        ("down", _pass_on, "shut the guests down and stop the cluster; its state stays"),
-        ("status", _pass_on, "say what runs"),
-        ("reset", _pass_on, "stop the cluster and remove every trace of it"),
-        (
-            "backup",
-            _pass_on,
-            "save all objects, keys and settings (machines' disks are not in it)",
-        ),
-        (
-            "restore",
-            _pass_on,
-            "put a backup in the place of the stopped cluster's",
-        ),
-        ("kubeconfig", _kubeconfig, "print the administrator's kubeconfig"),
-        ("logs", _pass_on, "show the log of a component"),
-    ):
-        sub = commands.add_parser(name, help=summary, description=summary)
-        sub.set_defaults(run=run)
-        default = Path(os.environ.get("VIRTPLANE_STATE", DEFAULT_STATE))
-        sub.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
-        if name == "up":
-            sub.add_argument("--nodes", type=int, default=1, metavar="N", help="how many nodes (default: 1)")
-            sub.add_argument(
-                "--external-range",
-                action="append",
-                default=[],
-                metavar="CIDR",
-                help="where services' external addresses take effect; may be repeated (default: nowhere)",
-            )
-        if name == "down":
-            sub.add_argument(
-                "--grace-period",
-                type=float,
-                default=30.0,
-                metavar="SECONDS",
-                help="how long guests may take to shut down before their power is cut (default: 30)",
-            )
-        if name in ("backup", "restore"):
-            sub.add_argument("rest", nargs=1, metavar="FILE", help="the backup")
-        if name == "logs":
-            sub.add_argument("rest", nargs="*", metavar="COMPONENT", help="apiserver, controllers, node, ...")
-    return parser
+def _readable_kubeconfig(state: Path) -> Path:
+    """The administrator's kubeconfig. Raises CommandError where it is absent or not for this user."""
+    path = state / "kubeconfig"
+    try:
+        with path.open():
+            return path
+    except PermissionError as error:
+        raise CommandError(
+            f"{path} cannot be read.",
+            str(error),
+            "Run this as root, or through sudo.",
+            code=EXIT_NOT_PERMITTED,
+        ) from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CommandError(
+            "There is no cluster.", f"{path} does not exist.", f"Start one: {PROGRAM} up --state {state}"
+        ) from error
+
+
+def _logs(options: argparse.Namespace) -> int:
+    from virtplane.cli import logs
+
+    if options.component in logs.COMPONENTS:
+        logs.show(
+            _readable_kubeconfig(options.state),
+            NAMESPACE,
+            options.component,
+            lines=options.lines,
+            follow=options.follow,
+        )
+        return 0
+    arguments = [f"--lines={options.lines}", *(["--follow"] if options.follow else [])]
+    if options.component:
+        return kindling("logs", *arguments, options.component, state=options.state)
+    code = kindling("logs", *arguments, state=options.state)
+    if code == 0:
+        sys.stdout.write("".join(f"{name}\n" for name in logs.COMPONENTS))
+    return code
+
+
+def _no_options(parser: argparse.ArgumentParser) -> None:
+    del parser
+
+
+def _up_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nodes",
+        type=int,
+        metavar="N",
+        help="how many nodes; more are added (default: as before; 1 at first)",
+    )
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="port of the API (default: as before; a free one at first)"
+    )
+    parser.add_argument(
+        "--external-range",
+        action="append",
+        default=[],
+        metavar="CIDR",
+        help="where services' external addresses take effect; may be repeated (default: nowhere)",
+    )
+
+
+def _down_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--grace-period",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long guests may take to shut down before their power is cut (default: 30)",
+    )
+
+
+def _file_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="the backup")
+
+
+def _logs_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
+    parser.add_argument(
+        "-n", "--lines", type=int, default=100, metavar="N", help="how many of the last lines (default: 100)"
+    )
+    parser.add_argument(
+        "component",
+        nargs="?",
+        metavar="COMPONENT",
+        help="virt-api, virt-controller, virt-handler, virt-operator, apiserver, ... (default: list them)",
+    )
+
+
+class _Command(NamedTuple):
+    run: Callable[[argparse.Namespace], int]
+    summary: str
+    add_options: Callable[[argparse.ArgumentParser], None] = _no_options
+
+
+_COMMANDS = {
+    "up": _Command(_up, "Start the cluster with virtplane on it, or what is missing of it.", _up_options),
+    "down": _Command(_down, "Shut the guests down and stop the cluster; its state stays.", _down_options),
+    "status": _Command(_status, "Say what runs and whether it is ready; exit code 1 when it is not."),
+    "reset": _Command(_reset, "Stop the cluster and remove every trace of it."),
+    "backup": _Command(
+        _backup_or_restore,
+        "Save all objects, keys and settings (machines' disks are not in it).",
+        _file_option,
+    ),
+    "restore": _Command(
+        _backup_or_restore, "Put a backup in the place of the stopped cluster's.", _file_option
+    ),
+    "kubeconfig": _Command(_kubeconfig, "Print the administrator's kubeconfig."),
+    "logs": _Command(_logs, "Show the log of a component, or the components' names.", _logs_options),
+}
+
+
+def add_state_option(parser: argparse.ArgumentParser) -> None:
+    """The option ``--state``, which all commands about the embedded cluster have."""
+    default = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE)
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help=f"the cluster's directory (default: {default})",
+    )
+
+
+def parser(command: str) -> argparse.ArgumentParser:
+    """The options of one of these commands."""
+    entry = _COMMANDS[command]
+    made = argparse.ArgumentParser(prog=f"virtplane {command}", description=entry.summary)
+    add_state_option(made)
+    entry.add_options(made)
+    made.set_defaults(command=command)
+    return made
 
 
 def main(arguments: list[str]) -> int:
-    """Command line; the first argument is the command's name."""
-    options = _parser().parse_args(arguments)
-    try:
-        code: int = options.run(options)
-    except CommandError as error:
-        return report(error)
-    return code
+    """Command line; the first argument is the command's name. Raises CommandError."""
+    command, *rest = arguments
+    return _COMMANDS[command].run(parser(command).parse_args(rest))

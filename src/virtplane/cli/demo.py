@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
+import tempfile
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
@@ -16,11 +16,10 @@ from kubecore.client import Client, load_kubeconfig
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
-from virtplane.cli import cluster
-from virtplane.cli.terminal import CommandError, report, require_root, say, step
+from virtplane.cli import cluster, load
+from virtplane.cli.terminal import CommandError, require_root, say, step
 from virtplane.cli.virtctl.connection import SUBRESOURCES
 from virtplane.cli.virtctl.streams import open_stream
-from virtplane.guest import build as guest
 
 _NAMESPACE = "default"
 _PROMPT = b"login:"
@@ -29,21 +28,22 @@ _NUDGE_SECONDS = 15.0
 """A prompt that was printed before the console was connected appears again after Return."""
 
 
-def main(arguments: list[str]) -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(prog="virtplane demo", description=__doc__)
-    default = Path(os.environ.get("VIRTPLANE_STATE", cluster.DEFAULT_STATE))
-    parser.add_argument("--state", type=Path, default=default, metavar="DIR", help=f"default: {default}")
-    parser.add_argument(
-        "--timeout", type=float, default=180.0, metavar="SECONDS", help="for the guest to boot"
+def parser() -> argparse.ArgumentParser:
+    """The options of ``demo``."""
+    made = argparse.ArgumentParser(
+        prog="virtplane demo", description="Start a virtual machine from nothing and show its login prompt."
     )
-    options = parser.parse_args(arguments)
+    cluster.add_state_option(made)
+    made.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="for the guest to boot")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Command line. Raises CommandError."""
+    options = parser().parse_args(arguments)
     started = time.monotonic()
-    try:
-        require_root("demo")
-        _demo(options.state, options.timeout)
-    except CommandError as error:
-        return report(error)
+    require_root("demo")
+    _demo(options.state, options.timeout)
     say(f"\nFrom start to login prompt: {time.monotonic() - started:.1f} s")
     kubeconfig = options.state / "kubeconfig"
     say(f"  export KUBECONFIG={kubeconfig}")
@@ -53,27 +53,22 @@ def main(arguments: list[str]) -> int:
 
 
 def _demo(state: Path, timeout_seconds: float) -> None:
-    archive = state / "images" / "demo-guest.tar"
-    with ThreadPoolExecutor(1, thread_name_prefix="guest-image") as pool:
-        # The guest's packages are fetched and packed while the cluster starts.
-        building: Future[None] = pool.submit(_build, archive)
-        cluster.start(state, nodes=1)
-        with step("Building the guest's image"):
-            building.result()
-    if cluster.kindling("load", str(archive), state=state):
-        raise CommandError("The guest's image could not be loaded.", "kindling's message stands above.")
-    asyncio.run(_boot(state, timeout_seconds))
-
-
-def _build(archive: Path) -> None:
+    archive = load.demo_guest_archive(state)
     if archive.exists():
-        return
-    try:
-        guest.build(archive)
-    except guest.BUILD_ERRORS as error:
-        raise CommandError(
-            "The demo guest could not be built.", str(error), "Run apt-get update, then try again."
-        ) from error
+        cluster.start(state)
+    else:
+        with (
+            tempfile.TemporaryDirectory(prefix="virtplane-guest-") as folder,
+            ThreadPoolExecutor(1, thread_name_prefix="guest-image") as pool,
+        ):
+            # The guest's packages are fetched and packed while the cluster starts.
+            building = pool.submit(load.build_demo_guest, Path(folder))
+            cluster.start(state)
+            with step("Building the guest's image"):
+                built = building.result()
+            load.keep_demo_guest(built, archive)
+    load.load_archives(state, [archive])
+    asyncio.run(_boot(state, timeout_seconds))
 
 
 async def _boot(state: Path, timeout_seconds: float) -> None:

@@ -28,7 +28,7 @@ _NEEDED_BYTES = 1_500_000_000
 
 def main(arguments: list[str]) -> int:
     """Command line."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         with _ending_by_signal():
             _build(options.file, options.name)
@@ -44,15 +44,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """The options of ``image``."""
+    made = argparse.ArgumentParser(
         prog="virtplane image",
         description="Build one OCI image of virtplane with QEMU and libvirt from this system's packages.",
         epilog="Load it with: ctr --namespace k8s.io images import FILE, or copy it to a registry.",
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the archive to write")
-    parser.add_argument("--name", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
-    return parser
+    made.add_argument("file", type=Path, metavar="FILE", help="the archive to write")
+    made.add_argument("--name", default=DEFAULT_IMAGE, help=f"name of the image (default: {DEFAULT_IMAGE})")
+    return made
 
 
 def _build(archive: Path, name: str) -> None:

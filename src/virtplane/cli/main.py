@@ -1,45 +1,67 @@
 """``virtplane``: bring a cluster up, install the product on it, and run its components.
 
-Exit codes: 0 done; 1 the command failed; 2 wrong arguments, or the system lacks something; 3 not permitted.
+Exit codes: 0 done; 1 the command failed; 2 wrong arguments, or the system lacks something; 3 not permitted;
+130 interrupted.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import traceback
 from typing import NamedTuple
 
+import virtplane
+from virtplane.cli.terminal import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_PERMITTED,
+    EXIT_UNUSABLE,
+    CommandError,
+    report,
+)
 
-class _Command(NamedTuple):
+_DEBUG_VARIABLE = "VIRTPLANE_DEBUG"
+"""Environment variable that has unexpected errors shown with their traceback."""
+
+
+class Command(NamedTuple):
+    """Where a command is implemented, and what it does."""
+
     module: str
     summary: str
 
 
-_COMMANDS = {
-    "up": _Command("virtplane.cli.cluster", "Start the embedded cluster with virtplane on it"),
-    "down": _Command("virtplane.cli.cluster", "Stop the embedded cluster; its state stays"),
-    "status": _Command("virtplane.cli.cluster", "Say what runs"),
-    "reset": _Command("virtplane.cli.cluster", "Stop the embedded cluster and remove every trace of it"),
-    "backup": _Command("virtplane.cli.cluster", "Save the embedded cluster's objects, keys and settings"),
-    "restore": _Command("virtplane.cli.cluster", "Put a backup in the place of the embedded cluster's"),
-    "kubeconfig": _Command("virtplane.cli.cluster", "Print the administrator's kubeconfig"),
-    "logs": _Command("virtplane.cli.cluster", "Show the log of a component"),
-    "demo": _Command("virtplane.cli.demo", "Start a virtual machine and show its console"),
-    "install": _Command(
-        "virtplane.cli.install", "Install virtplane on the cluster of the current kubeconfig"
-    ),
-    "image": _Command("virtplane.cli.image", "Build the container image of the product"),
-    "test": _Command("virtplane.cli.test", "Run the checks and tests of a checkout"),
-    "run": _Command("virtplane.run", "Run components (what containers and units call)"),
-    "virtctl": _Command("virtplane.cli.virtctl.main", "Control virtual machines"),
+COMMANDS = {
+    "up": Command("virtplane.cli.cluster", "Start the embedded cluster with virtplane on it"),
+    "down": Command("virtplane.cli.cluster", "Stop the embedded cluster; its state stays"),
+    "status": Command("virtplane.cli.cluster", "Say what runs, and whether it is ready"),
+    "reset": Command("virtplane.cli.cluster", "Stop the embedded cluster and remove every trace of it"),
+    "backup": Command("virtplane.cli.cluster", "Save the embedded cluster's objects, keys and settings"),
+    "restore": Command("virtplane.cli.cluster", "Put a backup in the place of the embedded cluster's"),
+    "kubeconfig": Command("virtplane.cli.cluster", "Print the administrator's kubeconfig"),
+    "logs": Command("virtplane.cli.cluster", "Show the log of a component"),
+    "load": Command("virtplane.cli.load", "Make images and disks known to the embedded cluster's nodes"),
+    "demo": Command("virtplane.cli.demo", "Start a virtual machine and show its console"),
+    "install": Command("virtplane.cli.install", "Install virtplane on the cluster of the current kubeconfig"),
+    "image": Command("virtplane.cli.image", "Build the container image of the product"),
+    "completion": Command("virtplane.cli.completion", "Print a shell's completion of these commands"),
+    "test": Command("virtplane.cli.test", "Run the checks and tests of a checkout"),
+    "run": Command("virtplane.run", "Run components (what containers and units call)"),
+    "virtctl": Command("virtplane.cli.virtctl.main", "Control virtual machines"),
 }
 
 
 def _usage() -> str:
-    width = max(map(len, _COMMANDS)) + 2
+    width = max(map(len, COMMANDS)) + 2
     lines = ["Usage: virtplane COMMAND [OPTIONS]", "", (__doc__ or "").splitlines()[0], "", "Commands:"]
-    lines += [f"  {name:{width}s}{command.summary}" for name, command in _COMMANDS.items()]
-    lines += ["", "Use virtplane COMMAND --help for the options of a command."]
+    lines += [f"  {name:{width}s}{command.summary}" for name, command in COMMANDS.items()]
+    lines += [
+        "",
+        "Use virtplane COMMAND --help for the options of a command, virtplane --version for the version.",
+    ]
     return "\n".join(lines)
 
 
@@ -48,17 +70,46 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(_usage() + "\n")
-        return 0
-    name = arguments[0]
-    command = _COMMANDS.get(name)
-    if command is None:
-        sys.stderr.write(f"virtplane: unknown command {name!r}\n\n{_usage()}\n")
-        return 2
+        return EXIT_DONE
+    if arguments[0] in ("--version", "version"):
+        sys.stdout.write(f"virtplane {virtplane.__version__} (KubeVirt {virtplane.KUBEVIRT_VERSION})\n")
+        return EXIT_DONE
+    if arguments[0] not in COMMANDS:
+        sys.stderr.write(f"virtplane: unknown command {arguments[0]!r}\n\n{_usage()}\n")
+        return EXIT_UNUSABLE
+    try:
+        code = _run(arguments[0], arguments[1:])
+        sys.stdout.flush()
+    except CommandError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; Python would complain once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except PermissionError as error:
+        do = "Run this as root, or through sudo."
+        return report(CommandError("Something is not permitted.", str(error), do, code=EXIT_NOT_PERMITTED))
+    except Exception as error:
+        if os.environ.get(_DEBUG_VARIABLE):
+            traceback.print_exc()
+        return report(_unexpected(error))
+    return code
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
     module = importlib.import_module(command.module)
     # A module that serves several commands gets the command's name in front of its arguments.
-    shared = sum(other.module == command.module for other in _COMMANDS.values()) > 1
-    code: int = module.main(arguments if shared else arguments[1:])
+    shared = sum(other.module == command.module for other in COMMANDS.values()) > 1
+    code: int = module.main([name, *arguments] if shared else arguments)
     return code
+
+
+def _unexpected(error: Exception) -> CommandError:
+    do = f"With {_DEBUG_VARIABLE}=1 in the environment, the traceback is shown."
+    return CommandError("Something failed that should not.", f"{type(error).__name__}: {error}", do)
 
 
 if __name__ == "__main__":

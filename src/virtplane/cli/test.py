@@ -27,18 +27,25 @@ _CHECKS = (
 )
 
 
-def main(arguments: list[str]) -> int:
-    """Command line."""
-    parser = argparse.ArgumentParser(prog="virtplane test", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="only what needs neither root nor guests")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    """The options of ``test``."""
+    made = argparse.ArgumentParser(
+        prog="virtplane test", description="Run the checks and tests of a checkout."
+    )
+    made.add_argument("--quick", action="store_true", help="only what needs neither root nor guests")
+    made.add_argument(
         "--conformance",
         type=Path,
         metavar="DIR",
         help="replay the recorded cases of DIR and compare with the floor",
     )
-    parser.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENT", help="passed on to pytest")
-    options = parser.parse_args(arguments)
+    made.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENT", help="passed on to pytest")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Command line."""
+    options = parser().parse_args(arguments)
     if not (_ROOT / "tests").is_dir():
         return report(CommandError("There are no tests here.", "This is not a checkout.", code=2))
     if options.conformance:

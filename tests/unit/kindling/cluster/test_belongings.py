@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -118,20 +119,17 @@ def test_hints_name_the_program_that_the_user_runs(
     )
 
 
-def test_what_may_not_be_read_ends_with_three_and_no_traceback(
+def test_the_status_is_not_told_wrongly_to_those_who_may_not_know_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "state"
     state.mkdir()
     instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01",)).save()
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", f"{state}/pki/admin.key")
-
-    monkeypatch.setattr(bringup, "supervisor_pid", refuse)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     code, output = invoke("status", "--state", state)
     assert code == ExitCode.NOT_PERMITTED
-    assert output.endswith("What to do: run this as root, or with sudo\n")
+    assert f"'{state}/pki'" in output and output.endswith("What to do: run this as root, or with sudo\n")
+    assert "not running" not in output
 
 
 def test_starting_without_root_ends_with_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import types
 from pathlib import Path
 
 import pytest
 
-from virtplane.cli import cluster, demo, main, terminal
+import virtplane
+from virtplane.cli import cluster, main, terminal
 from virtplane.cli import test as checks
 from virtplane.cli.terminal import CommandError
 
@@ -83,18 +85,88 @@ def test_a_step_tells_how_long_it_took_or_that_it_failed(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    "command",
-    [lambda: cluster.main(["up"]), lambda: cluster.main(["reset"]), lambda: demo.main([])],
-    ids=["up", "reset", "demo"],
+    "arguments",
+    [["up"], ["down"], ["reset"], ["backup", "f"], ["restore", "f"], ["demo"], ["load", "f"]],
+    ids=lambda arguments: arguments[0],
 )
 def test_without_root_a_command_ends_with_three_and_says_sudo(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: object, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("VIRTPLANE_STATE", str(tmp_path))
     monkeypatch.setattr(terminal.os, "geteuid", lambda: 1000)
-    assert callable(command)
-    assert command() == 3
+    assert main.main(arguments) == 3
     assert "sudo ./virtplane" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (CommandError("It is missing.", code=2), 2, "Error: It is missing."),
+        (PermissionError(13, "Permission denied", "/x"), 3, "through sudo"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (KeyError("x"), 1, "Something failed that should not.\nKeyError: 'x'"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_however_a_command_fails_its_exit_code_says_so_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    fake = types.ModuleType("virtplane.cli.demo")
+    fake.main = fail  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "virtplane.cli.demo", fake)
+    assert main.main(["demo"]) == code
+    shown = capsys.readouterr().err
+    assert said in shown and "Traceback" not in shown
+
+
+def test_a_reader_that_leaves_early_is_no_error_of_ours() -> None:
+    code = "import sys; from virtplane.cli import main; sys.exit(main.main(['completion', 'fish']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith(f"virtplane {virtplane.__version__} (KubeVirt v1.")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_offers_every_command_and_its_options(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in (*main.COMMANDS, "grace-period", "demo-guest", "virt-handler"):
+        assert word in script
+
+
+def test_bash_completes_with_the_script(capsys: pytest.CaptureFixture[str]) -> None:
+    main.main(["completion", "bash"])
+    script = capsys.readouterr().out
+
+    def completed(*words: str) -> list[str]:
+        line = " ".join(f"'{word}'" for word in words)
+        ask = f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _virtplane; echo ${{COMPREPLY[@]}}"
+        done = subprocess.run(["bash", "-c", f"{script}{ask}"], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("virtplane", "re") == ["reset", "restore"]
+    assert completed("virtplane", "down", "--g") == ["--grace-period"]
+    assert completed("virtplane", "logs", "virt-h") == ["virt-handler"]
 
 
 def test_the_kubeconfig_is_printed_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,7 +178,7 @@ def test_the_kubeconfig_is_printed_as_it_is(tmp_path: Path, capsys: pytest.Captu
 def test_a_missing_cluster_is_told_with_the_way_to_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cluster.main(["kubeconfig", "--state", str(tmp_path)]) == 1
+    assert main.main(["kubeconfig", "--state", str(tmp_path)]) == 1
     shown = capsys.readouterr().err
     assert "There is no cluster." in shown and "./virtplane up" in shown
 
@@ -122,8 +194,11 @@ def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_s
 
     monkeypatch.setattr(cluster, "kindling", kindling)
     assert cluster.main(["status", "--state", str(tmp_path)]) == 4
-    assert cluster.main(["logs", "--state", str(tmp_path), "apiserver"]) == 4
-    assert seen == [("status", str(tmp_path)), ("logs", "apiserver", str(tmp_path))]
+    assert cluster.main(["logs", "--state", str(tmp_path), "-f", "apiserver"]) == 4
+    assert seen == [
+        ("status", str(tmp_path)),
+        ("logs", "--lines=100", "--follow", "apiserver", str(tmp_path)),
+    ]
     monkeypatch.setattr(terminal.os, "geteuid", lambda: 0)
     for command in ("backup", "restore"):
         assert cluster.main([command, "--state", str(tmp_path), "file"]) == 4

@@ -1,0 +1,146 @@
+"""``virtplane load FILE...``: images without a registry, on every node of the embedded cluster."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from virtplane.cli import cluster
+from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, require_root, say, step
+from virtplane.guest import build as guest
+from virtplane.guest import oci
+from virtplane.guest.files import FileKind, NotLoadable, disk_reference, kind_of
+
+_IMAGES = "images"
+"""Where the cluster keeps archives, below its state."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``load``."""
+    made = argparse.ArgumentParser(
+        prog="virtplane load",
+        description="Make images known to every node of the embedded cluster, without a registry.",
+        epilog="An OCI or Docker archive keeps its images' names. A disk (qcow2, raw, ISO) becomes a"
+        " container disk, virtplane.local/NAME:v1, with the file's name for NAME.",
+    )
+    cluster.add_state_option(made)
+    made.add_argument("--name", help="image name for a disk, for example virtplane.local/debian:12")
+    made.add_argument("--demo-guest", action="store_true", help=f"also {guest.REFERENCE}, built here")
+    made.add_argument("files", nargs="*", type=Path, metavar="FILE", help="an image archive or a disk")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Command line. Raises CommandError."""
+    options = parser().parse_args(arguments)
+    if not options.files and not options.demo_guest:
+        raise CommandError(
+            "There is nothing to load.", do="Name a file, or --demo-guest.", code=EXIT_UNUSABLE
+        )
+    require_root("load")
+    if not (options.state / "instance.json").is_file():
+        do = f"Start one: {cluster.PROGRAM} up --state {options.state}"
+        raise CommandError("There is no cluster.", f"{options.state} holds none.", do)
+    kinds = _kinds(options.files, options.name)
+    archives = [path for path, kind in kinds.items() if kind is FileKind.ARCHIVE]
+    disks = [path for path, kind in kinds.items() if kind is FileKind.DISK]
+    if archives:
+        load_archives(options.state, archives)
+    for disk in disks:
+        load_disk(options.state, disk, options.name or disk_reference(disk))
+    if options.demo_guest:
+        load_demo_guest(options.state)
+    return 0
+
+
+def load_archives(state: Path, archives: Sequence[Path]) -> None:
+    """Import image archives into every node. Raises CommandError."""
+    if code := cluster.kindling("load", *map(str, archives), state=state):
+        raise CommandError("An image could not be loaded.", "The reason stands above.", code=code)
+
+
+def load_disk(state: Path, disk: Path, reference: str) -> None:
+    """Import a disk into every node as the container disk `reference`. Raises CommandError."""
+    images = state / _IMAGES
+    try:
+        images.mkdir(exist_ok=True)
+        # In the state directory, because this takes twice the disk's size for a moment.
+        with tempfile.TemporaryDirectory(prefix=".load-", dir=images) as folder:
+            archive = Path(folder) / "disk.tar"
+            with step(f"Packing {disk}"):
+                oci.write_archive(disk, archive, reference)
+            load_archives(state, [archive])
+    except OSError as error:
+        raise CommandError(f"{disk} could not be packed.", str(error), "Is the disk full?") from error
+    say(f"Use it as: containerDisk: {{image: {reference}}}")
+
+
+def load_demo_guest(state: Path) -> None:
+    """Import the demo's guest into every node, built unless that was done before. Raises CommandError."""
+    archive = demo_guest_archive(state)
+    if not archive.exists():
+        with tempfile.TemporaryDirectory(prefix="virtplane-guest-") as folder:
+            with step("Building the guest's image"):
+                built = build_demo_guest(Path(folder))
+            keep_demo_guest(built, archive)
+    load_archives(state, [archive])
+
+
+def demo_guest_archive(state: Path) -> Path:
+    """Where the demo's guest is kept: under a name that changes with what it is made of."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(guest.__file__).parent.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(path.read_bytes())
+    return state / _IMAGES / f"demo-guest-{digest.hexdigest()[:12]}.tar"
+
+
+def build_demo_guest(folder: Path) -> Path:
+    """Build the demo's guest in `folder`; its archive. Raises CommandError."""
+    archive = folder / "demo-guest.tar"
+    try:
+        guest.build(archive)
+    except guest.BUILD_ERRORS as error:
+        raise CommandError(
+            "The demo guest could not be built.", str(error), "Run apt-get update, then try again."
+        ) from error
+    return archive
+
+
+def keep_demo_guest(built: Path, archive: Path) -> None:
+    """Put a built guest in its place, whole or not at all; those of other versions go."""
+    archive.parent.mkdir(exist_ok=True)
+    partial = archive.with_suffix(".partial")
+    shutil.copyfile(built, partial)
+    partial.replace(archive)
+    for other in archive.parent.glob("demo-guest*"):
+        if other != archive:
+            other.unlink()
+
+
+def _kinds(files: Sequence[Path], name: str | None) -> dict[Path, FileKind]:
+    """What each file is, known before anything is loaded. Raises CommandError."""
+    kinds: dict[Path, FileKind] = {}
+    for path in files:
+        try:
+            kinds[path] = kind_of(path)
+        except NotLoadable as error:
+            raise CommandError(f"{path} cannot be loaded: {error}.", code=EXIT_UNUSABLE) from error
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise CommandError(f"{path} cannot be read.", why, code=EXIT_UNUSABLE) from error
+    if name is None:
+        return kinds
+    from virtplane.cli.image import is_reference
+
+    if list(kinds.values()) != [FileKind.DISK]:
+        raise CommandError("--name is for one disk; archives name their images.", code=EXIT_UNUSABLE)
+    if not is_reference(name):
+        why = "It needs a registry, a path in lower case, and a tag."
+        do = "For example: --name virtplane.local/debian:12"
+        raise CommandError(f"{name!r} is not the name of an image.", why, do, code=EXIT_UNUSABLE)
+    return kinds

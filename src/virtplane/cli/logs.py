@@ -1,0 +1,91 @@
+"""Logs of virtplane's own components, which are those of their pods."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from kubecore import resources
+from kubecore.client import Client, ConnectionFailed, load_kubeconfig
+from kubecore.errors import StatusError
+from kubecore.json import get_list, get_str
+from kubecore.objects import meta
+from virtplane.api import labels
+from virtplane.cli.terminal import CommandError, say
+from virtplane.operator.components import COMPACT_CONTROL_PLANE
+
+COMPONENTS = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
+
+
+def show(kubeconfig: Path, namespace: str, component: str, *, lines: int, follow: bool) -> None:
+    """Write the last `lines` of a component's log; with `follow`, what comes after. Raises CommandError."""
+    try:
+        asyncio.run(_show(kubeconfig, namespace, component, lines=lines, follow=follow))
+    except (ConnectionFailed, StatusError) as error:
+        raise CommandError(
+            f"The log of {component} cannot be read.",
+            str(error),
+            "The cluster's own components: ./virtplane status, ./virtplane logs apiserver",
+        ) from error
+
+
+async def _show(kubeconfig: Path, namespace: str, component: str, *, lines: int, follow: bool) -> None:
+    async with Client(load_kubeconfig(kubeconfig)) as client:
+        await write_logs(client, namespace, component, sys.stdout.write, lines=lines, follow=follow)
+
+
+async def write_logs(
+    client: Client,
+    namespace: str,
+    component: str,
+    write: Callable[[str], object],
+    *,
+    lines: int,
+    follow: bool,
+) -> None:
+    """Pass the log of a component to `write`. Raises CommandError, StatusError, ConnectionFailed.
+
+    Of a component with several pods, each line begins with the name of its pod.
+    """
+    pods = await _pods(client, namespace, component)
+    query = {"tailLines": str(lines)} | ({"follow": "true"} if follow else {})
+    width = max(map(len, pods))
+
+    async def pass_on(pod: str) -> None:
+        prefix = f"{pod:{width}} " if len(pods) > 1 else ""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        async for line in client.stream(path, query=query):
+            write(f"{prefix}{line.decode(errors='replace')}\n")
+
+    if not follow:
+        for pod in pods:
+            await pass_on(pod)
+        return
+    async with asyncio.TaskGroup() as group:
+        for pod in pods:
+            group.create_task(pass_on(pod), name=f"log of {pod}")
+
+
+async def _pods(client: Client, namespace: str, component: str) -> list[str]:
+    """Names of the pods in which a component runs: its own, or the operator's in the compact layout."""
+    for label in dict.fromkeys((component, COMPACT_CONTROL_PLANE[0])):
+        found = await client.list(resources.PODS, namespace, label_selector=f"{labels.APP}={label}")
+        names = sorted(meta.name(pod) for pod in get_list(found, "items") if has_log(pod))
+        if names:
+            if label != component:
+                say(f"{component} runs in the process of {label}, whose log follows.")
+            return names
+        if component not in COMPACT_CONTROL_PLANE:
+            break
+    raise CommandError(
+        f"There is no log of {component}.",
+        f"No pod of it runs in namespace {namespace}.",
+        f"Look at: kubectl -n {namespace} get pods,events",
+    )
+
+
+def has_log(pod: Mapping[str, object]) -> bool:
+    """Whether a pod has been started, so that there is something to read."""
+    return get_str(dict(pod), "status", "phase") in ("Running", "Succeeded", "Failed")

@@ -1,0 +1,59 @@
+"""Whether virtplane itself is ready on the embedded cluster: what its users would find."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kubecore import resources
+from kubecore.client import Client, ConnectionFailed, load_kubeconfig
+from kubecore.errors import StatusError, is_not_found
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from virtplane.api.resources import KUBEVIRTS, SUBRESOURCES_GROUP, VIRTUAL_MACHINES
+from virtplane.operator.manifests import KUBEVIRT_NAME
+
+_SECONDS = 10.0
+"""For all questions together; an API that takes longer is not ready."""
+_SUBRESOURCES = f"/apis/{SUBRESOURCES_GROUP}/v1"
+
+
+async def missing(kubeconfig: Path, namespace: str) -> str:
+    """What of virtplane is not ready, in words; empty when all is."""
+    try:
+        async with asyncio.timeout(_SECONDS), Client(load_kubeconfig(kubeconfig)) as client:
+            return await missing_parts(client, namespace)
+    except TimeoutError:
+        return f"the API did not answer within {_SECONDS:g} s"
+    except ConnectionFailed as error:
+        return f"the API does not answer: {error}"
+
+
+async def missing_parts(client: Client, namespace: str) -> str:
+    """As `missing`, asked by `client`."""
+    try:
+        kubevirt = await client.get(KUBEVIRTS, KUBEVIRT_NAME, namespace)
+    except StatusError as error:
+        if is_not_found(error):
+            return f"it is not installed in namespace {namespace}"
+        return f"the KubeVirt object cannot be read: {error}"
+    if problem := _installation_problem(kubevirt):
+        return problem
+    try:
+        # What the conditions say may be old: only an answer proves that somebody answers.
+        await client.request("GET", _SUBRESOURCES)
+        await client.request("GET", VIRTUAL_MACHINES.path(None), query={"limit": "1"})
+        handlers = await client.get(resources.DAEMON_SETS, "virt-handler", namespace)
+    except StatusError as error:
+        return f"the KubeVirt API does not answer: {error}"
+    wanted = get_int(handlers, "status", "desiredNumberScheduled")
+    ready = get_int(handlers, "status", "numberReady")
+    return f"virt-handler is ready on {ready} of {wanted} nodes" if ready < wanted else ""
+
+
+def _installation_problem(kubevirt: JsonObject) -> str:
+    conditions = {item.get("type"): item for item in get_list(kubevirt, "status", "conditions")}
+    available = get_object(conditions, "Available")
+    phase = get_str(kubevirt, "status", "phase")
+    if phase == "Deployed" and available.get("status") == "True":
+        return ""
+    return get_str(available, "message") or f"its phase is {phase or 'unknown'}"
