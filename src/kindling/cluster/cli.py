@@ -28,7 +28,7 @@ _EPILOG = (
 def _state_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--state",
-        type=click.Path(path_type=Path, file_okay=False),
+        type=click.Path(path_type=Path, file_okay=False, readable=False),
         default=DEFAULT_STATE,
         envvar="KINDLING_STATE",
         show_default=True,
