@@ -59,6 +59,39 @@ async def test_a_websocket_is_tunnelled_to_the_node_byte_for_byte(tmp_path: Path
                 assert len(await socket.receive_bytes()) == 300_000
 
 
+async def test_a_client_that_goes_ends_its_tunnel_without_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ended = asyncio.Event()
+
+    async def listen(request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        await socket.send_str("hello")
+        async for _ in socket:
+            continue
+        ended.set()
+        return socket
+
+    app = web.Application()
+    app.router.add_get("/exec/default/p/main", listen)
+    async with (
+        upstream(app) as port,
+        running_server(tmp_path, definitions()) as running,
+        session(running) as client,
+    ):
+        await add_pod(running, port)
+        socket = await client.ws_connect(f"{running.url}/api/v1/namespaces/default/pods/p/exec?command=ls")
+        assert await socket.receive_str() == "hello"
+        connection = socket._response.connection
+        assert connection is not None and connection.transport is not None
+        connection.transport.abort()
+        async with asyncio.timeout(10):
+            await ended.wait()
+    # The server has stopped, so every request has ended, this one among them.
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 async def test_exec_without_an_upgrade_is_refused(tmp_path: Path) -> None:
     async with running_server(tmp_path, definitions()) as running:
         await add_pod(running, 1)
