@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import os
 import signal
@@ -23,6 +22,7 @@ from kindling.cluster import (
     isolation,
     kubeconfigs,
     machine,
+    nodeimages,
     wiring,
 )
 from kindling.cluster import (
@@ -70,8 +70,7 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
     logged = _size(instance.logs / "apiserver.log")
     if not _tell_supervisor(instance):
         _launch_supervisor(instance)
-    for node in instance.nodes():
-        _import_images(instance, node, archives, progress)
+    nodeimages.import_built_in(instance, archives, progress)
     wait_ready(instance, progress, logged)
     return instance
 
@@ -235,42 +234,6 @@ def _clean_environment() -> dict[str, str]:
     # A proxy that images are pulled through is the one thing that callers configure by environment.
     kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     return kept | {"PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "2"}
-
-
-def _import_images(instance: Instance, node: NodeLayout, archives: list[Path], progress: Progress) -> None:
-    marker = node.directory / "images-imported"
-    digest = ":".join(str(path.stat().st_size) + str(hash_of(path)) for path in archives)
-    socket = Path("containerd/containerd.sock")
-    progress(f"waiting for the container runtime of {node.name}")
-    inside = isolation.enter_command(node)
-    deadline = time.monotonic() + 30
-    while True:
-        answer = subprocess.run(
-            [*inside, "ctr", "--connect-timeout", "1s", "version"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if answer.returncode == 0:
-            break
-        if time.monotonic() > deadline:
-            raise SetupError(
-                f"container runtime of {node.name} at {socket}",
-                answer.stderr.strip(),
-                f"see {instance.logs}/containerd-{node.name}.log",
-            )
-        time.sleep(0.05)
-    if marker.exists() and marker.read_text() == digest:
-        return
-    for archive in archives:
-        command = [*inside, "ctr", "--namespace", "k8s.io", "images", "import", str(archive)]
-        machine.run(command, what=f"importing {archive.name} into {node.name}")
-    instances.write_atomically(marker, digest.encode())
-
-
-def hash_of(path: Path) -> str:
-    """A file's SHA-256 in hexadecimal."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _size(path: Path) -> int:

@@ -292,21 +292,10 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
 def load_images(state: Path, archives: tuple[Path, ...]) -> None:
     """Import image archives (OCI or Docker) into every node; prints the images' names."""
     from kindling.cluster import instance as instances
-    from kindling.cluster import isolation, machine
+    from kindling.cluster import nodeimages
 
-    instance = instances.require(state)
-    for node in instance.nodes():
-        if not isolation.exists(node):
-            raise SetupError(
-                f"loading images into {node.name}",
-                "the cluster is down",
-                program.command("up", instance.state),
-            )
-        prefix = [*isolation.enter_command(node), "ctr", "--namespace", "k8s.io", "images", "import"]
-        for archive in archives:
-            # Names without a registry are completed the way pods' image names are.
-            command = [*prefix, "--base-name", "docker.io/library", str(archive.resolve())]
-            click.echo(machine.run(command, what=f"importing {archive} into {node.name}"), nl=False)
+    for said in nodeimages.load(instances.require(state), archives):
+        click.echo(said, nl=False)
 
 
 @main.command()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kindling.cluster import processes, supervisor
+from kindling.cluster import nodeimages, processes, supervisor
 from kindling.cluster.instance import Instance
 from kindling.cluster.processes import ProcessSpec
 
@@ -95,3 +95,8 @@ def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(t
     assert set(after) - set(before) == {"containerd-node02", "node-node02"}
     assert [name for name in before if before[name] != after[name]] == ["controllers"]
     assert before["controllers"].command == after["controllers"].command  # so that the old one is found
+
+
+def test_a_new_node_gets_what_was_loaded_and_not_what_it_has() -> None:
+    listed = "kindling.local/host:latest\nsha256:12\nvirtplane.local/debian:v1\ndocker.io/library/a:1\n"
+    assert nodeimages.to_copy(listed) == ["virtplane.local/debian:v1", "docker.io/library/a:1"]

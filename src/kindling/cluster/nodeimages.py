@@ -1,0 +1,118 @@
+"""Bringing images into nodes: those that every node has, those that users load, and those of other nodes."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from kindling import program
+from kindling.cluster import isolation, machine
+from kindling.cluster.errors import SetupError
+from kindling.cluster.instance import Instance, NodeLayout, write_atomically
+
+Progress = Callable[[str], None]
+
+_BUILT_IN = "kindling.local/"
+_RUNTIME_SECONDS = 30.0
+_MARKER = "images-imported"
+"""In a node's directory: which of the built-in images it has."""
+
+
+def import_built_in(instance: Instance, archives: Sequence[Path], progress: Progress) -> None:
+    """Import the built-in images into every node; a new node also gets what was loaded before.
+
+    Waits for the nodes' runtimes. Raises SetupError.
+    """
+    digest = ":".join(str(path.stat().st_size) + str(hash_of(path)) for path in archives)
+    for node in instance.nodes():
+        progress(f"waiting for the container runtime of {node.name}")
+        wait_runtime(instance, node)
+    older = [node for node in instance.nodes() if (node.directory / _MARKER).exists()]
+    for node in instance.nodes():
+        marker = node.directory / _MARKER
+        if marker.exists() and marker.read_text() == digest:
+            continue
+        for archive in archives:
+            machine.run(
+                [*_ctr(node), "images", "import", str(archive)],
+                what=f"importing {archive.name} into {node.name}",
+            )
+        if older and node not in older:
+            copy_images(older[0], node, progress)
+        write_atomically(marker, digest.encode())
+
+
+def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
+    """Import archives (OCI or Docker) into every node; what the runtime says of each. Raises SetupError."""
+    for node in instance.nodes():
+        if not isolation.exists(node):
+            raise SetupError(
+                f"loading images into {node.name}",
+                "the cluster is down",
+                program.command("up", instance.state),
+            )
+        for archive in archives:
+            # Names without a registry are completed the way pods' image names are.
+            command = [*_ctr(node), "images", "import", "--base-name", "docker.io/library"]
+            what = f"importing {archive} into {node.name}"
+            yield machine.run([*command, str(archive.resolve())], what=what)
+
+
+def copy_images(source: NodeLayout, target: NodeLayout, progress: Progress) -> None:
+    """Give a new node the images of another, so that machines with loaded images start on it, too.
+
+    A failure is told and costs only that: the node pulls what it lacks where there is a registry.
+    """
+    names = to_copy(machine.run([*_ctr(source), "images", "ls", "-q"], what=f"images of {source.name}"))
+    if not names:
+        return
+    progress(f"copying {len(names)} images to {target.name}")
+    with subprocess.Popen(
+        [*_ctr(source), "images", "export", "-", *names], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as export:
+        done = subprocess.run(
+            [*_ctr(target), "images", "import", "-"],
+            stdin=export.stdout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if export.returncode or done.returncode:
+        why = done.stderr.strip() or f"exporting them ended with {export.returncode}"
+        progress(f"some images of {source.name} could not be copied ({why}): load them again")
+
+
+def to_copy(listed: str) -> list[str]:
+    """The images of a node's list that a new node lacks: all that have names, but for the built-in ones."""
+    names = listed.split()
+    return [name for name in names if not name.startswith((_BUILT_IN, "sha256:"))]
+
+
+def wait_runtime(instance: Instance, node: NodeLayout) -> None:
+    """Wait until the container runtime of a node answers. Raises SetupError."""
+    command = [*isolation.enter_command(node), "ctr", "--connect-timeout", "1s", "version"]
+    deadline = time.monotonic() + _RUNTIME_SECONDS
+    while True:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            return
+        if time.monotonic() > deadline:
+            raise SetupError(
+                f"container runtime of {node.name}",
+                answer.stderr.strip(),
+                f"see {instance.logs}/containerd-{node.name}.log",
+            )
+        time.sleep(0.05)
+
+
+def hash_of(path: Path) -> str:
+    """A file's SHA-256 in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _ctr(node: NodeLayout) -> list[str]:
+    """The runtime's command line inside a node, for the images of pods."""
+    return [*isolation.enter_command(node), "ctr", "--namespace", "k8s.io"]
