@@ -106,10 +106,44 @@ def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
     assert (done.returncode, done.stdout) == (5, "python -m virtplane.cli.main status --state /x\n")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--help",), ("--version",), ("test", "--help"), ("up", "-h"), ("install", "--help")],
+    ids=" ".join,
+)
+def test_help_installs_nothing_and_needs_nothing(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """With the real sources, an interpreter without libraries, and programs that would tell on the script."""
+    root = tmp_path / "checkout"
+    root.mkdir()
+    shutil.copy(SCRIPT, root / "virtplane")
+    (root / "src").symlink_to(SCRIPT.parent / "src")
+    (tmp_path / "bin").mkdir()
+    for tool in ("sh", "dirname", "readlink", "env"):
+        (tmp_path / "bin" / tool).symlink_to(str(shutil.which(tool)))
+    for tool in ("apt-get", "dpkg-query", "pip"):
+        program = tmp_path / "bin" / tool
+        program.write_text(f"#!/bin/sh\ntouch {tmp_path}/touched\nexit 1\n")
+        program.chmod(0o755)
+    done = subprocess.run(
+        [str(root / "virtplane"), *arguments],
+        env={"PATH": str(tmp_path / "bin"), "HOME": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "virtplane" in done.stdout and "Traceback" not in done.stdout + done.stderr
+    assert not (root / ".venv").exists() and not (tmp_path / "touched").exists()
+
+
 def test_the_script_works_through_a_link(checkout: Path) -> None:
     link = checkout.parent / "virtplane"
     link.symlink_to("checkout/virtplane")
     done = subprocess.run(
-        [str(link)], env={"PATH": str(checkout.parent / "bin")}, capture_output=True, text=True, check=False
+        [str(link), "up"],
+        env={"PATH": str(checkout.parent / "bin")},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "only on Debian 12" in done.stderr

@@ -82,6 +82,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
     except CommandError as error:
         return report(error)
+    except ModuleNotFoundError as error:
+        if not _asks_for_help(arguments):
+            raise
+        # ./virtplane installs nothing for help, so this is the system's Python, which lacks libraries.
+        sys.stdout.write(_help_without_libraries(arguments[0], error.name or "a library"))
+        return EXIT_DONE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
@@ -105,6 +111,18 @@ def _run(name: str, arguments: list[str]) -> int:
     shared = sum(other.module == command.module for other in COMMANDS.values()) > 1
     code: int = module.main([name, *arguments] if shared else arguments)
     return code
+
+
+def _asks_for_help(arguments: list[str]) -> bool:
+    return "-h" in arguments or "--help" in arguments
+
+
+def _help_without_libraries(name: str, library: str) -> str:
+    return (
+        f"virtplane {name}: {COMMANDS[name].summary}.\n"
+        f"Its options are shown once virtplane is installed here ({library} is missing), which any command"
+        " but help does.\n"
+    )
 
 
 def _unexpected(error: Exception) -> CommandError:
