@@ -109,7 +109,12 @@ def _down(options: argparse.Namespace) -> int:
 
 def _reset(options: argparse.Namespace) -> int:
     require_root("reset")
-    return kindling("reset", state=options.state)
+    from virtplane.cli import boot
+
+    code = kindling("reset", state=options.state)
+    if code == 0:
+        boot.disable(options.state.resolve())
+    return code
 
 
 def _backup_or_restore(options: argparse.Namespace) -> int:

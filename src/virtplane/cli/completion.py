@@ -53,7 +53,7 @@ def _options(name: str) -> list[str]:
 def _values(name: str) -> list[str]:
     if name == "logs":
         return [*logs.COMPONENTS, *_CLUSTER_COMPONENTS]
-    return list(_SHELLS) if name == "completion" else []
+    return {"completion": list(_SHELLS), "boot": ["enable", "disable"]}.get(name, [])
 
 
 def _bash(words: dict[str, list[str]], *, zsh: bool) -> str:

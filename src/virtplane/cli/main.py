@@ -44,6 +44,7 @@ COMMANDS = {
     "kubeconfig": Command("virtplane.cli.cluster", "Print the administrator's kubeconfig"),
     "logs": Command("virtplane.cli.cluster", "Show the log of a component"),
     "load": Command("virtplane.cli.load", "Make images and disks known to the embedded cluster's nodes"),
+    "boot": Command("virtplane.cli.boot", "Start the embedded cluster when the machine boots, or no longer"),
     "demo": Command("virtplane.cli.demo", "Start a virtual machine and show its console"),
     "install": Command("virtplane.cli.install", "Install virtplane on the cluster of the current kubeconfig"),
     "image": Command("virtplane.cli.image", "Build the container image of the product"),

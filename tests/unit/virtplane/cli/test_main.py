@@ -86,7 +86,16 @@ def test_a_step_tells_how_long_it_took_or_that_it_failed(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize(
     "arguments",
-    [["up"], ["down"], ["reset"], ["backup", "f"], ["restore", "f"], ["demo"], ["load", "f"]],
+    [
+        ["up"],
+        ["down"],
+        ["reset"],
+        ["backup", "f"],
+        ["restore", "f"],
+        ["demo"],
+        ["load", "f"],
+        ["boot", "enable"],
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_without_root_a_command_ends_with_three_and_says_sudo(
