@@ -9,6 +9,8 @@ SOCKET = "/run/containerd/containerd.sock"
 
 STREAM_PORT = 10010
 """Where the node's agent finds exec, attach and port-forward streams, on 127.0.0.1 of the node."""
+REGISTRY_HOSTS = "/etc/containerd/certs.d"
+"""containerd's usual place for registries' mirrors and authorities: the machine's own, which nodes see."""
 
 _UNUSED_PLUGINS = (
     "io.containerd.grpc.v1.diff-streaming",
@@ -57,6 +59,8 @@ disabled_plugins = [{unused}]
   tolerate_missing_hugetlb_controller = true
   disable_hugetlb_controller = {str(not Path("/sys/fs/cgroup/hugetlb").exists()).lower()}
   max_container_log_line_size = 16384
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{REGISTRY_HOSTS}"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "{snapshotter}"
     default_runtime_name = "runc"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import tarfile
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +95,8 @@ def test_the_runtime_keeps_oom_scores_it_may_not_lower() -> None:
     config = render_config(Path("/x"), sandbox_image="i:1", snapshotter="overlayfs", restrict_oom=True)
     assert "restrict_oom_score_adj = true" in config
     assert 'root = "/x/containerd"' in config
+    registry = tomllib.loads(config)["plugins"]["io.containerd.grpc.v1.cri"]["registry"]
+    assert registry == {"config_path": "/etc/containerd/certs.d"}
 
 
 def test_the_api_server_listens_where_pods_and_users_reach_it(made: instances.Instance) -> None:
