@@ -279,6 +279,8 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
     if not path.exists():
         names = ", ".join(sorted(item.stem for item in directory.glob("*.log")))
         raise SetupError(f"log of {component}", "there is none", f"one of {names}", code=ExitCode.UNUSABLE)
+    if not os.access(path, os.R_OK):
+        raise PermissionError(errno.EACCES, "the log is for those who may read it", str(path))
     command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
     sys.exit(subprocess.run(command, check=False).returncode)
 

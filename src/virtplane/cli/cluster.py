@@ -177,6 +177,28 @@ def _logs(options: argparse.Namespace) -> int:
     return code
 
 
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """The type of an option that takes whole numbers from `least` to `most`."""
+
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return number
+
+
+def _seconds(text: str) -> float:
+    """The type of an option that takes a time."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds
+
+
 def _no_options(parser: argparse.ArgumentParser) -> None:
     del parser
 
@@ -184,12 +206,15 @@ def _no_options(parser: argparse.ArgumentParser) -> None:
 def _up_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nodes",
-        type=int,
+        type=_whole(1, 200),
         metavar="N",
         help="how many nodes; more are added (default: as before; 1 at first)",
     )
     parser.add_argument(
-        "--port", type=int, metavar="N", help="port of the API (default: as before; a free one at first)"
+        "--port",
+        type=_whole(1, 65535),
+        metavar="N",
+        help="port of the API (default: as before; a free one at first)",
     )
     parser.add_argument(
         "--external-range",
@@ -203,7 +228,7 @@ def _up_options(parser: argparse.ArgumentParser) -> None:
 def _down_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace-period",
-        type=float,
+        type=_seconds,
         default=30.0,
         metavar="SECONDS",
         help="how long guests may take to shut down before their power is cut (default: 30)",
@@ -217,7 +242,12 @@ def _file_option(parser: argparse.ArgumentParser) -> None:
 def _logs_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--follow", action="store_true", help="go on as the log grows")
     parser.add_argument(
-        "-n", "--lines", type=int, default=100, metavar="N", help="how many of the last lines (default: 100)"
+        "-n",
+        "--lines",
+        type=_whole(0, 10**9),
+        default=100,
+        metavar="N",
+        help="how many of the last lines (default: 100)",
     )
     parser.add_argument(
         "component",

@@ -43,6 +43,8 @@ class NotLoadable(Exception):
 
 def kind_of(path: Path) -> FileKind:
     """What the file at `path` is. Raises NotLoadable, OSError."""
+    if not path.is_file() and path.exists():
+        raise NotLoadable("it is not a file")
     with path.open("rb") as stream:
         head = stream.read(104)
         stream.seek(510)

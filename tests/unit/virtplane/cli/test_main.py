@@ -192,6 +192,31 @@ def test_a_missing_cluster_is_told_with_the_way_to_one(
     assert "There is no cluster." in shown and "./virtplane up" in shown
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["up", "--nodes", "0"],
+        ["up", "--nodes", "two"],
+        ["up", "--port", "70000"],
+        ["down", "--grace-period", "-1"],
+        ["down", "--grace-period", "nan"],
+        ["logs", "--lines", "-5"],
+        ["status", "--frobnicate"],
+        ["backup"],
+        ["boot", "sometimes"],
+        ["completion", "tcsh"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_are_told_by_the_command_that_was_typed(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main.main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(f"usage: virtplane {arguments[0]}")
+
+
 def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_state(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
