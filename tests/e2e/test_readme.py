@@ -1,0 +1,87 @@
+"""What the pages tell users to type works as it stands there, in that order, on a machine with no cluster."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.support import ROOT, Cluster, Machine, attempt, open_console, run
+from tests.support.pages import PAGES, Section, sections
+
+from virtplane.guest import oci
+
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.guest,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed"),
+]
+
+_DEFAULT_STATE = "/var/lib/virtplane"
+_STARTS_A_CLUSTER = ("./virtplane up", "./virtplane demo")
+_SECONDS = 300
+_SECTIONS = [section for page in PAGES for section in sections(page)]
+
+
+def typed(section: Section) -> list[str]:
+    """What a user types: all but the tests, of which this is one. Pages but the README suppose a cluster."""
+    commands = [command for command in section.commands if not command.startswith("./virtplane test")]
+    return commands if commands[0].startswith(_STARTS_A_CLUSTER) else ["./virtplane up", *commands]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with the files that pages name."""
+    disk = tmp_path / "debian-12.qcow2"
+    run("qemu-img", "create", "-f", "qcow2", disk, "16M")
+    oci.write_archive(disk, tmp_path / "app.tar", "registry.example.com/app:1")
+    return tmp_path
+
+
+@pytest.fixture
+def fresh(whole_machine: None) -> Iterator[Cluster]:
+    """A directory for a cluster's state that does not exist yet."""
+    folder = Path(tempfile.mkdtemp(prefix="virtplane-readme-"))
+    cluster = Cluster(folder / "state")
+    try:
+        yield cluster
+    finally:
+        if cluster.state.exists():
+            cluster.reset()
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("section", _SECTIONS, ids=lambda section: f"{section.page}: {section.heading}")
+def test_what_a_page_tells_to_type_works(section: Section, fresh: Cluster, home: Path) -> None:
+    # The one thing that is not as it stands there: a machine may have a cluster in the usual place.
+    environment = {**os.environ, "VIRTPLANE_STATE": str(fresh.state), "HOME": str(home)}
+    environment.pop("KUBECONFIG", None)
+    if not any(command.startswith("export ") for command in section.commands):
+        environment["KUBECONFIG"] = str(fresh.state / "kubeconfig")
+    for command in typed(section):
+        words = shlex.split(command.replace(_DEFAULT_STATE, str(fresh.state)))
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            environment[name] = value
+        elif words[:2] == [".venv/bin/virtctl", "console"]:
+            assert environment["KUBECONFIG"] == str(fresh.state / "kubeconfig")
+            look_at_console(Machine(fresh, words[2]))
+        else:
+            done = attempt("sh", "-c", command, seconds=_SECONDS, cwd=ROOT, env=environment)
+            assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+            assert "Traceback" not in done.stderr
+
+
+def look_at_console(machine: Machine) -> None:
+    """Log in as the banner says, and leave with the key that the README names."""
+    deadline = time.monotonic() + 60
+    with open_console(machine) as console:
+        console.log_in(deadline - time.monotonic())
+        assert console.run("hostname") == machine.name
+        assert console.leave() == 0
