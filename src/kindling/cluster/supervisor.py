@@ -202,15 +202,19 @@ def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, i
     """Running processes of an instance by name, whoever started them.
 
     Helpers of children (a runtime's shims) inherit the mark, so the command line must fit, too; ``nsenter``
-    replaces itself by the program behind it, hence its end is compared.
+    replaces itself by the program behind it, hence its end is compared. Mark and command line are what a
+    process says of itself: one of another user, or in a pod with its own process ids, is none of ours.
     """
     found: dict[str, int] = {}
     commands = {spec.name: "\0".join(spec.command).encode() + b"\0" for spec in wanted}
     prefix = f"{MARK}={identifier}/".encode()
+    own = _identity(Path("/proc/self/ns/pid"))
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
+            if entry.stat().st_uid != os.geteuid() or _identity(entry / "ns/pid") != own:
+                continue
             environment = (entry / "environ").read_bytes().split(b"\0")
             command = (entry / "cmdline").read_bytes()
         except OSError:
@@ -220,6 +224,11 @@ def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, i
             if name in commands and command and commands[name].endswith(command):
                 found.setdefault(name, int(entry.name))
     return found
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
 
 
 def has_settings(pid: int, spec: ProcessSpec) -> bool:

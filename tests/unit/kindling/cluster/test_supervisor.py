@@ -100,3 +100,28 @@ def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(t
 def test_a_new_node_gets_what_was_loaded_and_not_what_it_has() -> None:
     listed = "kindling.local/host:latest\nsha256:12\nvirtplane.local/debian:v1\ndocker.io/library/a:1\n"
     assert nodeimages.to_copy(listed) == ["virtplane.local/debian:v1", "docker.io/library/a:1"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_process_in_a_pod_is_not_taken_for_one_of_the_clusters() -> None:
+    spec = sleeper("impostor")
+    mark = {supervisor.MARK: f"{_IDENTIFIER}/impostor"}
+    environment = {**os.environ, **mark}
+
+    def found() -> dict[str, int]:
+        return supervisor.find_children(_IDENTIFIER, [spec])
+
+    with subprocess.Popen(list(spec.command), env=environment) as honest:
+        eventually("the process is found", lambda: found() == {"impostor": honest.pid})
+        honest.kill()
+    command = ["unshare", "--pid", "--fork", "--kill-child", *spec.command]
+    with subprocess.Popen(command, env=environment) as parent:
+        try:
+            children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+            eventually("the process in the pod runs", lambda: children.read_text().strip() != "")
+            pid = int(children.read_text())
+            same = "\0".join(spec.command).encode() + b"\0"
+            eventually("it looks like ours", lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == same)
+            assert found() == {}
+        finally:
+            parent.kill()
