@@ -28,7 +28,8 @@ _EPILOG = (
 def _state_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--state",
-        type=click.Path(path_type=Path, file_okay=False, readable=False),
+        # Not checked by click, which would call the program by another name than the user does.
+        type=click.Path(path_type=Path, readable=False),
         default=DEFAULT_STATE,
         envvar="KINDLING_STATE",
         show_default=True,

@@ -95,6 +95,16 @@ def test_mount_points_are_read_as_they_are_called() -> None:
     assert Path("/proc") in belongings._mount_points()
 
 
+@pytest.mark.parametrize("command", ["up", "status", "reset"])
+def test_a_file_is_no_state_directory(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(program.VARIABLE, "./virtplane")
+    monkeypatch.setattr(machine, "check_machine", lambda: None)
+    (tmp_path / "file").touch()
+    code, output = invoke(command, "--state", tmp_path / "file")
+    assert code in (ExitCode.FAILED, ExitCode.UNUSABLE)
+    assert "./virtplane: " in output and "kindling" not in output
+
+
 def test_taking_a_node_away_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = tmp_path / "state"
     state.mkdir()
