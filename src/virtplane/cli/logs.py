@@ -33,7 +33,13 @@ def show(kubeconfig: Path, namespace: str, component: str, *, lines: int, follow
 
 async def _show(kubeconfig: Path, namespace: str, component: str, *, lines: int, follow: bool) -> None:
     async with Client(load_kubeconfig(kubeconfig)) as client:
-        await write_logs(client, namespace, component, sys.stdout.write, lines=lines, follow=follow)
+        await write_logs(client, namespace, component, _write, lines=lines, follow=follow)
+
+
+def _write(text: str) -> None:
+    """To standard output at once, for whoever follows through a pipe."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
 
 
 async def write_logs(
@@ -63,9 +69,8 @@ async def write_logs(
         for pod in pods:
             await pass_on(pod)
         return
-    async with asyncio.TaskGroup() as group:
-        for pod in pods:
-            group.create_task(pass_on(pod), name=f"log of {pod}")
+    # Not a task group: its errors come in groups, and one log that breaks is told like any other failure.
+    await asyncio.gather(*(pass_on(pod) for pod in pods))
 
 
 async def _pods(client: Client, namespace: str, component: str) -> list[str]:

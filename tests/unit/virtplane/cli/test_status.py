@@ -122,6 +122,23 @@ async def test_a_components_log_is_that_of_its_pods(monkeypatch: pytest.MonkeyPa
     ]
 
 
+@pytest.mark.parametrize("follow", [False, True])
+async def test_a_log_that_breaks_is_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, follow: bool
+) -> None:
+    async def broken(self: Client, path: str, *, query: dict[str, str]) -> Any:
+        yield b"line"
+        raise StatusError(code=500, reason="", message="the node is gone")
+
+    api = MemoryApi()
+    for name in ("virt-handler-a", "virt-handler-b"):
+        _pod(api, name, "virt-handler")
+    monkeypatch.setattr(Client, "stream", broken)
+    async with api.client() as client:
+        with pytest.raises(StatusError, match="the node is gone"):
+            await logs.write_logs(client, "kubevirt", "virt-handler", print, lines=1, follow=follow)
+
+
 async def test_in_the_compact_layout_the_operators_log_is_that_of_the_control_plane(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
