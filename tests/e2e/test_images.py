@@ -85,7 +85,8 @@ def mirror(cluster: Cluster) -> Iterator[None]:
 
 
 def pod(name: str, *, secret: str = "") -> Document:
-    container = {"name": "main", "image": f"{_REGISTRY}/busybox:1", "command": ["sleep", "600"]}
+    # An image of its own for each pod: nodes wait before they try one again that could not be pulled.
+    container = {"name": "main", "image": f"{_REGISTRY}/busybox:{name}", "command": ["sleep", "600"]}
     secrets = {"imagePullSecrets": [{"name": secret}]} if secret else {}
     return {
         "metadata": {"name": name},
