@@ -36,8 +36,12 @@ def specs(instance: Instance) -> list[ProcessSpec]:
         command = [*isolation.enter_command(node), "containerd", "--config", str(config)]
         # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, {"GOGC": "50", "GOMAXPROCS": "2"}))
-    nodes = {NODES_VARIABLE: ",".join(instance.node_names)}
-    wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state], nodes))
+    # What they read of the layout once, when they start: the supervisor replaces them when it has changed.
+    layout = {
+        NODES_VARIABLE: ",".join(instance.node_names),
+        "KINDLING_EXTERNAL_RANGES": ",".join(instance.external_ranges),
+    }
+    wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state], layout))
     wanted += [
         ProcessSpec(f"node-{node.name}", [*kindling, "node", node.name, *state]) for node in instance.nodes()
     ]

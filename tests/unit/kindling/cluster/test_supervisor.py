@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,9 @@ def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(t
     after = {spec.name: spec for spec in processes.specs(two)}
     assert set(after) - set(before) == {"containerd-node02", "node-node02"}
     assert [name for name in before if before[name] != after[name]] == ["controllers"]
+    opened = replace(one, external_ranges=("192.0.2.0/24",))
+    changed = {spec.name: spec for spec in processes.specs(opened)}
+    assert [name for name in before if before[name] != changed[name]] == ["controllers"]
     assert before["controllers"].command == after["controllers"].command  # so that the old one is found
 
 
