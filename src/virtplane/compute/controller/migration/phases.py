@@ -48,6 +48,11 @@ def is_finished(migration: JsonObject) -> bool:
     return phase_of(migration) in FINAL_PHASES
 
 
+def runs(vmi: JsonObject) -> bool:
+    """Whether there is a guest on some node that could be moved."""
+    return get_str(vmi, "status", "phase") == "Running" and bool(get_str(vmi, "status", "nodeName"))
+
+
 def state_of(vmi: JsonObject | None, migration: JsonObject) -> JsonObject:
     """The instance's migration state, where it is this migration's."""
     state = get_object(vmi, "status", "migrationState")

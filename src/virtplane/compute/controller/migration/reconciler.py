@@ -66,17 +66,21 @@ class MigrationController:
         migration = self._cluster.migrations.get(*key)
         if migration is None:
             self._expected.forget(key)
+            await self._remove_leftovers(key)
             return DONE
+        if not may_act:
+            return DONE  # a target may be on its way: the migration must not end before it is known
         if await self._mark(migration):
             return DONE
         vmi = self._cluster.vmis.get(key[0], get_str(migration, "spec", "vmiName"))
         if vmi is None and not meta.is_being_deleted(migration):
             await self._delete(_KIND, migration)
         rejected, wait = "", 0.0
-        if vmi is not None and not phases.is_finished(migration) and may_act:
+        if vmi is not None and not phases.is_finished(migration):
             rejected, wait = await self._sync(key, migration, vmi)
         await self._update(migration, vmi, rejected)
         if vmi is not None and phases.is_finished(migration):
+            await self._remove_target(migration, vmi)
             await self._collect(vmi)
         return RequeueAfter(wait) if wait else DONE
 
@@ -134,7 +138,9 @@ class MigrationController:
         self, key: Key, migration: JsonObject, vmi: JsonObject, around: Around
     ) -> tuple[str, float]:
         wait = _WAIT_SECONDS.get(get_str(migration, "spec", "priority"), _OTHER_WAIT_SECONDS)
-        if not self._has_room(vmi) or len(get_object(vmi, "status", "activePods")) > 1:
+        if not phases.runs(vmi) or len(get_object(vmi, "status", "activePods")) > 1:
+            return "", wait  # nothing to move yet; or an earlier target, or source, has not gone
+        if not self._has_room(vmi):
             return "", wait
         self._starting.add(key)
         try:
@@ -229,6 +235,8 @@ class MigrationController:
         """Tells the node agents what to do, by the instance's status."""
         if phases.state_of(vmi, migration).get("targetNode") or around.target is None:
             return
+        if not phases.runs(vmi):
+            return  # the cache is late: the target was made for a running guest
         namespace = self._cluster.namespaces.get(None, meta.namespace(vmi)) or {}
         found = self._cluster.informer(kinds.MIGRATION_POLICIES).list()
         policy = policies.matching_policy(found, meta.labels(vmi), meta.labels(namespace))
@@ -309,6 +317,31 @@ class MigrationController:
         except StatusError as error:
             if not is_not_found(error):
                 raise
+
+    async def _remove_target(self, migration: JsonObject, vmi: JsonObject) -> None:
+        """What a failed migration made does not stay: no other could begin beside it."""
+        pod = self._target(migration, self._cluster.pods_of(vmi))
+        if pod is not None and target.is_leftover(pod, vmi):
+            await self._delete(resources.PODS, pod)
+
+    async def _remove_leftovers(self, key: Key) -> None:
+        """Targets of a migration that is gone, such as those whose creation took effect after its end."""
+        for pod in self._cluster.pods.list(key[0], lambda pod: key in self._pod_keys(pod)):
+            owner = meta.controller_of(pod) or {}
+            vmi = self._cluster.vmis.get(key[0], get_str(owner, "name"))
+            if vmi is None or not target.is_leftover(pod, vmi):
+                continue
+            if await self._live_uid(key) != meta.labels(pod).get(pods.MIGRATION_JOB_LABEL):
+                await self._delete(resources.PODS, pod)
+
+    async def _live_uid(self, key: Key) -> str:
+        """The uid of the migration on the server, which may know of one that the cache has yet to show."""
+        try:
+            return meta.uid(await self._cluster.client.get(_KIND, key[1], key[0]))
+        except StatusError as error:
+            if is_not_found(error):
+                return ""
+            raise
 
     async def _collect(self, vmi: JsonObject) -> None:
         """Keeps the newest finished migrations of an instance only."""

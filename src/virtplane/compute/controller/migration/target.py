@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.launcherpod.inputs import RenderInputs
 from virtplane.compute.controller.launcherpod.metadata import CREATED_BY_LABEL, unique_name
 from virtplane.compute.controller.launcherpod.render import render_launcher_pod
-from virtplane.compute.controller.pods import MIGRATION_JOB_LABEL
 
 _HOST_MODEL = "host-model-cpu.node.kubevirt.io/"
 _HOST_FEATURE = "host-model-required-features.node.kubevirt.io/"
@@ -43,12 +43,25 @@ def host_model_selector(vmi: JsonObject, node: JsonObject | None) -> dict[str, s
     return selector
 
 
+def is_leftover(pod: JsonObject, vmi: JsonObject) -> bool:
+    """Whether a migration's target lives on though no guest is in it, nor will be.
+
+    The guest is where its instance says. It is on its way to the target of the migration that the
+    instance's state tells of, unless that has failed.
+    """
+    if pods.is_down(pod) or pods.node_of(pod) == get_str(vmi, "status", "nodeName"):
+        return False
+    state = get_object(vmi, "status", "migrationState")
+    is_current = state.get("migrationUid") == meta.labels(pod).get(pods.MIGRATION_JOB_LABEL)
+    return not is_current or state.get("failed") is True
+
+
 def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject | None) -> JsonObject:
     """The target launcher: like the source's, elsewhere, marked with the migration."""
     pod = render_launcher_pod(inputs)
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["name"] = unique_name(metadata["generateName"], meta.uid(migration))
-    metadata["labels"][MIGRATION_JOB_LABEL] = meta.uid(migration)
+    metadata["labels"][pods.MIGRATION_JOB_LABEL] = meta.uid(migration)
     metadata["annotations"]["kubevirt.io/migrationJobName"] = meta.name(migration)
     selector = spec["nodeSelector"]
     selector.update(host_model_selector(inputs.vmi, node))

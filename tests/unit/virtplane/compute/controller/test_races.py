@@ -13,12 +13,12 @@ from tests.support.controllers import running_controllers, until
 from kubecore import resources
 from kubecore.client import Request
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy, get_list, get_object
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
-from virtplane.compute.controller.migration import phases
+from virtplane.compute.controller.migration import phases, target
 from virtplane.compute.controller.snapshot import decisions, restoring
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
@@ -212,12 +212,92 @@ async def test_a_snapshot_lets_its_machine_go_though_volume_snapshots_are_not_se
         assert get_list(vm, "metadata", "finalizers")
 
 
-@pytest.mark.parametrize("target", [None, "down"])
-def test_a_migration_that_lost_its_target_fails_whatever_became_of_the_one_before(target: str | None) -> None:
+@pytest.mark.parametrize("remains", [None, "down"])
+def test_a_migration_that_lost_its_target_fails_whatever_became_of_the_one_before(
+    remains: str | None,
+) -> None:
     """The instance's state tells of its last migration until the next one is handed off."""
     before = {"migrationUid": "earlier", "completed": True}
     vmi = {"metadata": {"name": "vm"}, "status": {"phase": "Running", "migrationState": before}}
     migration = {"metadata": {"name": "m", "uid": "this"}, "status": {"phase": "Scheduling"}}
-    pod = {"metadata": {"name": "p"}, "status": {"phase": "Failed"}} if target else None
+    pod = {"metadata": {"name": "p"}, "status": {"phase": "Failed"}} if remains else None
     after = phases.next_state(migration, phases.Around(vmi=vmi, target=pod)).migration
     assert after["status"]["phase"] == "Failed"
+
+
+def _moving(**state: object) -> JsonObject:
+    status = {"phase": "Running", "nodeName": "n1", "migrationState": state}
+    return {
+        "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
+        "spec": {"domain": {}},
+        "status": status,
+    }
+
+
+def _target_pod(node: str = "n2", job: str = "m", phase: str = "Running") -> JsonObject:
+    vmi = {"metadata": {"name": "vm", "uid": "u"}}
+    return {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": job},
+            "annotations": {"kubevirt.io/migrationJobName": "job"},
+            "ownerReferences": [meta.new_controller_ref(vmi, _VMIS)],
+        },
+        "spec": {"nodeName": node, "containers": []},
+        "status": {"phase": phase},
+    }
+
+
+@pytest.mark.parametrize(
+    ("pod", "state", "expected"),
+    [
+        pytest.param(_target_pod(), {}, True, id="its migration was never handed off"),
+        pytest.param(_target_pod(), {"migrationUid": "other"}, True, id="another migration is under way"),
+        pytest.param(_target_pod(), {"migrationUid": "m", "failed": True}, True, id="its migration failed"),
+        pytest.param(_target_pod(), {"migrationUid": "m"}, False, id="the guest is on its way"),
+        pytest.param(_target_pod("n1"), {"migrationUid": "other"}, False, id="the guest runs in it"),
+        pytest.param(_target_pod(phase="Failed"), {}, False, id="it has ended"),
+    ],
+)
+def test_a_target_is_left_over_when_no_guest_is_in_it_nor_on_its_way(
+    pod: JsonObject, state: JsonObject, expected: bool
+) -> None:
+    assert target.is_leftover(pod, _moving(**state)) is expected
+
+
+async def test_a_target_that_appears_after_its_migration_is_gone_is_removed() -> None:
+    """Its creation took effect late; while it lived no other migration of the instance could begin."""
+    server = _server()
+    server.put(_VMIS, _moving())
+    async with _running(server):
+        server.put(resources.PODS, _target_pod())
+        await until(lambda: server.get(resources.PODS, "p", "ns") is None)
+
+
+async def test_a_migration_waits_for_its_instance_to_run_somewhere() -> None:
+    """An instance that is not on a node yet has no source to be moved from."""
+    server = _server()
+    made_in: list[str] = []
+
+    def watch_targets(request: Request) -> None:
+        if request.method == "POST" and b"migrationJobUID" in (request.body or b""):
+            made_in.append(get_str(server.get(_VMIS, "vm", "ns"), "status", "phase"))
+
+    server.reactions.append(watch_targets)
+    running = _moving()
+    server.put(_VMIS, {**running, "status": {"phase": "Scheduled", "conditions": []}})
+    source = _target_pod("n1")
+    source["metadata"]["labels"] = {"kubevirt.io": "virt-launcher"}
+    server.put(resources.PODS, source)
+    metadata = {"name": "job", "namespace": "ns", "uid": "m"}
+    job = {"metadata": metadata, "spec": {"vmiName": "vm"}, "status": {"phase": "Pending"}}
+    server.put(_MIGRATIONS, job)
+    async with _running(server):
+        await until(lambda: meta.annotations(server.get(_MIGRATIONS, "job", "ns") or {}))
+        await until(lambda: get_object(server.get(_VMIS, "vm", "ns"), "status").get("activePods"))
+        server.put(
+            _VMIS, {**running, "status": {**running["status"], "activePods": {meta.uid(source): "n1"}}}
+        )
+        await until(lambda: made_in)
+    assert made_in == ["Running"]
