@@ -1,0 +1,170 @@
+"""virt-handler on simulated nodes: the real reconciler, with launchers and guests of the simulated world."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from tests.simulation.clock import wall_time
+from tests.simulation.faults import Weather
+from tests.simulation.moves import Mover
+from tests.simulation.world import Containers, World
+
+from kubecore.client import Client
+from kubecore.json import JsonObject, get_str
+from kubecore.runtime import EventRecorder, Manager
+from virtplane.api.config import ClusterConfig
+from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
+from virtplane.compute.domain.document import domain_name
+from virtplane.compute.handler.controller import InstanceController
+from virtplane.compute.handler.credentials import CredentialKeeper
+from virtplane.compute.handler.decisions import Observation
+from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.kvm import KvmVerdict
+from virtplane.compute.handler.launcher import LauncherGone
+from virtplane.compute.handler.node.heartbeat import Heartbeat
+from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.status import GuestFacts
+
+
+class SimulatedMachine:
+    """Stands in for ``handler.machine.Machine``: the same questions and orders, to a simulated launcher."""
+
+    def __init__(
+        self,
+        world: World,
+        weather: Weather,
+        settings: HandlerSettings,
+        vmi: JsonObject,
+        pod_uid: str,
+        on_change: Callable[[], None],
+    ) -> None:
+        self.name = domain_name(vmi)
+        self.uid = get_str(vmi, "metadata", "uid")
+        self.domain: DomainState | None = None
+        self.facts = GuestFacts()
+        self.credentials = CredentialKeeper()
+        self.macs: dict[str, str] = {}
+        self.machine_type = ""
+        self.shutdown_started: datetime | None = None
+        self.gone = False
+        self.terminating = False
+        self.fatal = ""
+        self.lasting_trouble = ""
+        self.pod_addresses: tuple[str, ...] = ()
+        self._world = world
+        self._weather = weather
+        self._on_change = on_change
+        self._containers = world.pods.get(pod_uid)
+        if self._containers is not None:
+            self._containers.listeners.append(on_change)
+
+    @property
+    def lines(self) -> SimulatedMachine:
+        """What is known of the connection with the launcher: here it is the launcher itself."""
+        return self
+
+    async def observe(self) -> Observation:
+        """See Machine.observe."""
+        await asyncio.sleep(self._weather.chance.uniform(0.001, 0.01))
+        found = self._containers
+        if found is None or found.exit_code is not None:
+            self.gone = True
+        else:
+            assert found.launcher is not None
+            self.domain = found.launcher.domain
+            self.terminating = found.launcher.is_terminating
+        return Observation(not self.gone, self.gone, self.domain, self.shutdown_started, self.terminating)
+
+    def expect_launcher(self) -> None:
+        """A simulated launcher listens as soon as it runs."""
+
+    async def start(self, vmi: JsonObject, **_: Any) -> None:
+        """See Machine.start."""
+        await asyncio.sleep(self._weather.chance.uniform(0.05, 2.0))
+        if self._weather.strikes(self._weather.chances.refused):
+            raise OSError("the simulation lets this start fail")
+        containers = self._live()
+        assert containers.launcher is not None
+        if containers.launcher.vmi_uid != get_str(vmi, "metadata", "uid"):
+            raise AssertionError(f"the launcher of another instance was taken for {self.name}")
+        if containers.launcher.domain is None:
+            self._world.boot(containers)
+        self.domain = containers.launcher.domain
+
+    async def recall(self, vmi: JsonObject) -> None:
+        """See Machine.recall."""
+        del vmi
+        self.machine_type = "q35"
+
+    def refresh_facts(self, vmi: JsonObject) -> None:
+        """A simulated guest has no agent."""
+
+    async def press_power_button(self) -> None:
+        """See Machine.press_power_button; most guests obey after a while."""
+        if self.shutdown_started is None:
+            self.shutdown_started = wall_time()
+        containers = self._live()
+        if self._weather.chance.random() < 0.8:
+            delay = self._weather.chance.uniform(0.5, 10.0)
+            asyncio.get_running_loop().call_later(delay, self._power_off, containers)
+
+    async def cut_power(self) -> None:
+        """See Machine.cut_power."""
+        self._world.set_domain(self._live(), DomainState("Shutoff", "Destroyed"))
+
+    async def release(self, code: int) -> None:
+        """See Machine.release."""
+        if self._containers is not None and self._containers.exit_code is None:
+            self._world.end(self._containers, code)
+
+    async def unmount_images(self) -> None:
+        """A simulated launcher holds no images."""
+
+    async def close(self) -> None:
+        """See Machine.close."""
+        if self._containers is not None and self._on_change in self._containers.listeners:
+            self._containers.listeners.remove(self._on_change)
+
+    def _live(self) -> Containers:
+        if self._containers is None or self._containers.exit_code is not None:
+            self.gone = True
+            raise LauncherGone("the launcher has ended")
+        return self._containers
+
+    def _power_off(self, containers: Containers) -> None:
+        if containers in self._world.guests():
+            self._world.set_domain(containers, DomainState("Shutoff", "Shutdown"))
+
+
+class NodeHandler:
+    """The program of one node's virt-handler."""
+
+    def __init__(self, node: str, world: World, chance: random.Random) -> None:
+        self._node = node
+        self._world = world
+        self._chance = chance
+
+    async def run(self, client: Client) -> None:
+        """The program of the process."""
+        manager = Manager(client)
+        instances = manager.informer(
+            VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={self._node}"
+        )
+        async with EventRecorder(client, "virt-handler", host=self._node) as recorder:
+            settings = HandlerSettings(node_name=self._node)
+            controller = InstanceController(
+                client, instances, recorder, settings, ClusterConfig(None), emulation=False
+            )
+            verdict = KvmVerdict(True, "")
+            heartbeat = Heartbeat(client, recorder, self._node, verdict, lambda: manager.has_started)
+            manager.add(controller.controller)
+            manager.add(Mover(client, manager, self._node, self._world, self._chance).controller)
+            manager.add_runnable("heartbeat", heartbeat.run)
+            try:
+                await manager.run()
+            finally:
+                await controller.close()

@@ -1,0 +1,93 @@
+"""The API server of the simulation: the one in memory, with what pods and instances need of a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kubecore import errors, resources
+from kubecore.client import Request
+from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
+from kubecore.objects import meta
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import ResourceType
+from kubecore.testing import MemoryApi
+from virtplane.api import labels
+from virtplane.api import resources as kinds
+
+VM_KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
+Observer = Callable[[str, ResourceType, JsonObject, JsonObject | None], None]
+"""Told of every change: event, kind, new and old state."""
+
+
+class SimulatedApi(MemoryApi):
+    """Adds graceful deletion of pods, bindings that hold, merged conditions, admission of instances."""
+
+    def __init__(self) -> None:
+        super().__init__(VM_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+        self.observers: list[Observer] = []
+
+    def kinds(self) -> list[ResourceType]:
+        """Kinds of which there are objects now, events aside."""
+        return [kind for kind in dict.fromkeys(key[0] for key in self._objects) if kind != resources.EVENTS]
+
+    def _create(self, target: Any, obj: JsonObject, query: Mapping[str, str]) -> JsonObject:
+        if target.resource == kinds.VIRTUAL_MACHINE_INSTANCES:
+            meta.add_finalizer(obj, labels.FINALIZER_INSTANCE)
+            obj.setdefault("status", {}).setdefault("phase", "Pending")
+        if target.resource == resources.PODS:
+            obj.setdefault("status", {}).setdefault("phase", "Pending")
+        return super()._create(target, obj, query)
+
+    def _post(self, target: Any, body: JsonObject) -> JsonObject:
+        if target.subresource == "binding":
+            pod = self._existing(target)
+            wanted = get_str(body, "metadata", "uid")
+            if wanted and wanted != meta.uid(pod):
+                raise errors.conflict(target.resource.group_resource, target.name, "the UID differs")
+            if get_str(pod, "spec", "nodeName") or meta.is_being_deleted(pod):
+                raise errors.conflict(target.resource.group_resource, target.name, "pod is bound or deleted")
+        return super()._post(target, body)
+
+    def _patch(self, target: Any, request: Request, patch: Any) -> tuple[int, JsonObject]:
+        if request.header("Content-Type").startswith("application/strategic"):
+            known = get_list(self._existing(target), "status", "conditions")
+            fresh = get_list(patch, "status", "conditions")
+            if fresh:
+                names = {item["type"] for item in fresh}
+                kept = [item for item in known if item["type"] not in names]
+                patch = {**patch, "status": {**patch["status"], "conditions": [*kept, *fresh]}}
+        return super()._patch(target, request, patch)
+
+    def _delete(self, target: Any, options: JsonObject, query: Mapping[str, str]) -> JsonObject:
+        if target.name and target.resource == resources.PODS:
+            pod = self._existing(target)
+            grace = options.get("gracePeriodSeconds")
+            if grace is None:
+                grace = get_int(pod, "spec", "terminationGracePeriodSeconds", default=30)
+            is_ended = get_str(pod, "status", "phase") in ("Succeeded", "Failed")
+            if grace > 0 and get_str(pod, "spec", "nodeName") and not is_ended:
+                return self._delete_gracefully(target, pod, options, grace)
+            pod["metadata"]["deletionGracePeriodSeconds"] = 0
+        return super()._delete(target, options, query)
+
+    def _delete_gracefully(self, target: Any, pod: JsonObject, options: JsonObject, grace: int) -> JsonObject:
+        for name, wanted in get_object(options, "preconditions").items():
+            if get_str(pod, "metadata", name) != wanted:
+                self._precondition_failed(target, name, wanted, get_str(pod, "metadata", name))
+        pod = deep_copy(pod)
+        present = pod["metadata"].get("deletionGracePeriodSeconds")
+        if present is not None and present <= grace:
+            return pod
+        pod["metadata"]["deletionGracePeriodSeconds"] = grace
+        pod["metadata"].setdefault("deletionTimestamp", now_rfc3339())
+        return self._store(target.resource, pod)
+
+    def _is_held(self, obj: JsonObject) -> bool:
+        """A pod that its node has not let go yet is held by its grace period."""
+        return super()._is_held(obj) or get_int(obj, "metadata", "deletionGracePeriodSeconds") > 0
+
+    def _publish(self, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None) -> None:
+        super()._publish(event, resource, new, old)
+        for observer in self.observers:
+            observer(event, resource, new, old)

@@ -1,0 +1,74 @@
+"""All controllers, the scheduler, nodes and users on virtual time, while everything goes wrong that can."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+from tests.simulation.guests import SimulatedMachine
+from tests.simulation.simulation import Outcome, simulate
+
+from virtplane.compute.handler.machine import Machine
+
+DETERMINISM_SEED = 7
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPoolExecutor]:
+    """As many processes as there are processors."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as found:
+        yield found
+
+
+@pytest.mark.timeout(600)
+def test_everything_comes_true_and_to_rest(seeds: range, pool: ProcessPoolExecutor) -> None:
+    failed = [report for report in pool.map(failure_of, seeds) if report]
+    if failed:
+        pytest.fail("\n\n".join(failed), pytrace=False)
+
+
+def failure_of(seed: int) -> str:
+    """The report of a seed that went wrong, or nothing."""
+    outcome = simulate(seed)
+    return outcome.report() if outcome.wrong else ""
+
+
+def test_a_seed_gives_the_same_trace_every_time() -> None:
+    first, second = simulate(DETERMINISM_SEED), simulate(DETERMINISM_SEED)
+    assert list(first.trace.lines) == list(second.trace.lines)
+    assert (first.trace.count, first.trace.digest) == (second.trace.count, second.trace.digest)
+    assert first.trace.count > 100
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_a_seed_gives_the_same_trace_in_every_process(hash_seed: str) -> None:
+    """Whatever the hashes of strings are there, which decide the order of sets."""
+    program = (
+        f"from tests.simulation import simulation as s; print(s.simulate({DETERMINISM_SEED}).trace.digest)"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == simulate(DETERMINISM_SEED).trace.digest
+
+
+def test_a_failure_tells_its_seed_and_what_happened_last() -> None:
+    outcome: Outcome = simulate(DETERMINISM_SEED)
+    outcome.wrong.append("something is wrong")
+    report = outcome.report()
+    assert "seed=7" in report
+    assert "--seed 7" in report
+    assert "something is wrong" in report
+    assert outcome.trace.lines[-1] in report
+
+
+def test_a_simulated_machine_answers_all_that_the_real_one_does() -> None:
+    """Where virt-handler asks something new of its machines, the simulation must learn to answer it."""
+    asked = {name for name, member in vars(Machine).items() if callable(member) and not name.startswith("_")}
+    assert asked <= set(vars(SimulatedMachine))
