@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kindling.node.images.references import normalize
 from kindling.node.pods.observer import Observer
-from kindling.node.runtime.interface import ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
 from kindling.node.server.logs import rotate
 
 _log = logging.getLogger(__name__)
@@ -48,9 +48,17 @@ class Housekeeping:
     async def _rotate_logs(self) -> None:
         for uid in self._observer.uids():
             for container in self._observer.observation(uid).all_containers():
-                running = container.state is ContainerState.RUNNING and container.log_path
-                if running and rotate(Path(container.log_path), LOG_MAX_BYTES, LOG_MAX_FILES):
-                    await self._runtime.reopen_log(container.id)
+                if container.state is ContainerState.RUNNING and container.log_path:
+                    try:
+                        await self._rotate_log(container)
+                    except (RuntimeFailure, OSError) as error:
+                        _log.warning("rotating %s, again soon: %s", container.log_path, error)
+
+    async def _rotate_log(self, container: Container) -> None:
+        path = Path(container.log_path)
+        # Without a file, the runtime still writes to the one that was moved away before.
+        if rotate(path, LOG_MAX_BYTES, LOG_MAX_FILES) or not path.exists():
+            await self._runtime.reopen_log(container.id)
 
     async def _collect_images(self) -> None:
         usage = shutil.disk_usage("/var/lib/kubelet")

@@ -44,6 +44,7 @@ async def test_logs_are_cut_by_time_stream_lines_and_bytes(log: Path) -> None:
     assert (await read(log, logs.LogOptions(timestamps=True))).startswith(b"2026-01-01T00:00:00.1Z one\n")
 
 
+@pytest.mark.looptime
 async def test_following_ends_after_the_container_has(log: Path) -> None:
     assert await read(log, logs.LogOptions(follow=True)) == b"one\ntwo\nthree\n"
 

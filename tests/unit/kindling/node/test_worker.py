@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import AsyncMock, Mock
 
+import pytest
+
 from kindling.node.pods.fields import NodeFacts
 from kindling.node.pods.observed import Observation, Verdicts
 from kindling.node.pods.worker import PodServices, PodWorker
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed
+
+pytestmark = pytest.mark.looptime
 
 SANDBOX = Sandbox("s1", "p", "ns", "u", 0, True, 1, ips=("10.64.1.2",))
 POD: dict[str, Any] = {

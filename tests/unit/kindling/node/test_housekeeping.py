@@ -1,0 +1,88 @@
+"""A node's chores, and the back-off of what fails on it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from kindling.node import housekeeping
+from kindling.node.backoff import Backoff
+from kindling.node.housekeeping import Housekeeping, unused_images
+from kindling.node.pods.observed import Observation
+from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
+
+
+def container(name: str, log: Path, state: ContainerState = ContainerState.RUNNING) -> Container:
+    return Container(name, "s", name, 0, state, 1, log_path=str(log))
+
+
+@pytest.mark.looptime
+async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "LOG_MAX_BYTES", 4)
+    for name in ("large", "small", "ended"):
+        (tmp_path / name).write_text("x" if name == "small" else "xxxxx")
+    seen = {
+        name: (container(name, tmp_path / name, state),)
+        for name, state in (
+            ("large", ContainerState.RUNNING),
+            ("small", ContainerState.RUNNING),
+            ("ended", ContainerState.EXITED),
+        )
+    }
+    reopened: list[str] = []
+
+    async def reopen(id: str) -> None:
+        reopened.append(id)
+        if len(reopened) == 1:
+            raise RuntimeFailure("not now")
+        (tmp_path / id).touch()
+
+    runtime: Any = Mock(reopen_log=reopen)
+    sweep = AsyncMock()
+    observer: Any = Mock(uids=lambda: {"u"}, observation=lambda _uid: Observation((), seen))
+    running = asyncio.create_task(Housekeeping(runtime, observer, sweep).run())
+    await asyncio.sleep(housekeeping.PERIOD_SECONDS + 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ended", "large.1", "small"]
+    await asyncio.sleep(housekeeping.PERIOD_SECONDS)
+    assert reopened == ["large", "large"]
+    await asyncio.sleep(housekeeping.PERIOD_SECONDS)
+    assert (tmp_path / "large.1").read_text() == "xxxxx"
+    assert len(reopened) == 2
+    assert sweep.await_count == 3
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_images_that_nobody_uses_go_largest_first() -> None:
+    images = [
+        Image("1", ("a:1",), (), 10),
+        Image("2", ("b:1",), (), 30),
+        Image("3", ("c:1",), (), 20),
+        Image("4", ("kindling.local/host:1",), (), 99),
+        Image("5", ("d:1",), (), 99, pinned=True),
+        Image("6", ("e:1",), ("e@sha256:1",), 99),
+    ]
+    assert [image.id for image in unused_images(images, {"a:1", "e@sha256:1"})] == ["2", "3"]
+
+
+def test_delays_double_up_to_a_limit_and_are_forgotten_after_a_quiet_time() -> None:
+    backoff = Backoff(10, 300)
+    now, delays = 0.0, []
+    for _ in range(7):
+        backoff.failed("k", now)
+        delays.append(backoff.delay("k"))
+        assert backoff.is_waiting("k", now + delays[-1] - 1)
+        now += delays[-1]
+        assert not backoff.is_waiting("k", now)
+    assert delays == [10, 20, 40, 80, 160, 300, 300]
+    backoff.failed("k", now + 601)
+    assert backoff.delay("k") == 10
+    backoff.failed("k2", now)
+    backoff.forget_prefix("k")
+    assert (backoff.delay("k"), backoff.delay("k2")) == (0, 0)
