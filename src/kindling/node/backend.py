@@ -12,6 +12,7 @@ from kindling.node.images.manager import ImageManager, Wanted, credentials_of
 from kindling.node.images.references import normalize
 from kindling.node.pods.environment import Sources, referenced
 from kindling.node.pods.fields import NodeFacts
+from kindling.node.programs import run_program
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
@@ -28,6 +29,8 @@ from kubecore.resources import (
 )
 
 _DAY = 24 * 3600
+_CTR_SECONDS = 240.0
+"""Mounting an image may mean unpacking it."""
 
 
 class ApiBackend:
@@ -168,9 +171,6 @@ class ApiBackend:
 
 
 async def _ctr(*arguments: str) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "ctr", "-n", "k8s.io", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    output, _ = await process.communicate()
-    if process.returncode != 0:
-        raise ContentProblem(f"ctr {arguments[0]} {arguments[1]}: {output.decode().strip()}")
+    code, output, problem = await run_program("ctr", "-n", "k8s.io", *arguments, seconds=_CTR_SECONDS)
+    if code != 0:
+        raise ContentProblem(f"ctr {arguments[0]} {arguments[1]}: {problem or output}")

@@ -63,7 +63,20 @@ def is_content(volume: JsonObject) -> bool:
 
 
 def payload(volume: JsonObject, materials: Materials) -> dict[str, File]:
-    """Files of a volume by relative path. Raises ContentProblem."""
+    """Files of a volume by relative path, all of them inside it. Raises ContentProblem."""
+    try:
+        files = _files(volume, materials)
+    except ValueError as error:
+        raise ContentProblem(f"its data cannot be read: {error}") from error
+    for path in files:
+        if not path or path.startswith(("/", "..")) or ".." in path.split("/"):
+            raise ContentProblem(
+                f"invalid path: {path!r} must be relative, inside the volume and without '..'"
+            )
+    return files
+
+
+def _files(volume: JsonObject, materials: Materials) -> dict[str, File]:
     if "configMap" in volume:
         return _config_map(volume["configMap"], materials, _mode(volume["configMap"]))
     if "secret" in volume:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
+from kindling.node.programs import run_program
 
-class LoopFailure(Exception):
+_SECONDS = 30.0
+
+
+class LoopFailure(OSError):
     """losetup failed."""
 
 
@@ -24,10 +27,7 @@ async def detach(device: Path) -> None:
 
 
 async def _run(*command: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    stdout, stderr = await process.communicate()
-    if process.returncode != 0:
-        raise LoopFailure(stderr.decode().strip() or " ".join(command))
-    return stdout.decode().strip()
+    code, output, problem = await run_program(*command, seconds=_SECONDS)
+    if code != 0:
+        raise LoopFailure(problem or " ".join(command))
+    return output

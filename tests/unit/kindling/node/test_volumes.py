@@ -38,6 +38,21 @@ def test_missing_objects_are_named_unless_optional() -> None:
     assert payload({"secret": {"secretName": "s", "optional": True}}, materials()) == {}
 
 
+@pytest.mark.parametrize("path", ["/etc/cron.d/x", "../x", "a/../../x", "..data", "..data/x", ""])
+def test_contents_stay_in_their_volume_whatever_the_api_let_through(path: str) -> None:
+    """The agent writes as root: what a path says is looked at here as well."""
+    maps = {"m": {"data": {"key": "1", path: "2"}}}
+    volume = {"configMap": {"name": "m", "items": [{"key": "key", "path": path}]}}
+    for wanted in (volume, {"configMap": {"name": "m"}}):
+        with pytest.raises(ContentProblem, match="must be relative, inside the volume"):
+            payload(wanted, materials(config_maps=maps))
+
+
+def test_data_that_is_no_base64_is_a_problem_of_the_volume() -> None:
+    with pytest.raises(ContentProblem, match="cannot be read"):
+        payload({"secret": {"secretName": "s"}}, materials(secrets={"s": {"data": {"k": "a"}}}))
+
+
 def test_a_token_is_readable_by_the_pods_user_only() -> None:
     volume = {
         "projected": {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}}]}
