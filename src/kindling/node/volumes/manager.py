@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import stat
 from collections.abc import Mapping
@@ -78,6 +79,7 @@ class VolumeManager:
     def __init__(self, backend: VolumeBackend, drivers: Mapping[str, PersistentDriver] | None = None) -> None:
         self._backend = backend
         self._drivers = dict(drivers or {})
+        self._looping = asyncio.Lock()
 
     def uids(self) -> set[str]:
         """Pods that something was set up for and not taken down."""
@@ -125,16 +127,24 @@ class VolumeManager:
         if images.is_dir():
             for target in images.iterdir():
                 await self._backend.unmount_image(target)
-        devices = base / "volumeDevices"
-        for link in devices.rglob("*") if devices.is_dir() else ():
-            if link.is_symlink() and str(link.readlink()).startswith("/dev/loop"):
-                await loops.detach(link.readlink())
+        await self._detach_loops(uid)
         for point in mounts.mount_points_below(base):
             mounts.unmount(point)
         left = mounts.mount_points_below(base)
         if left:
             raise OSError(f"{left[0]} is still mounted")
         await in_thread("remove-pod", lambda check: files.remove_tree(base, check))
+
+    async def _detach_loops(self, uid: str) -> None:
+        """Let go of the pod's loop devices; one that another pod's volume is, too, stays."""
+        async with self._looping:
+            for link in _device_links(uid):
+                device = link.readlink()
+                if not str(device).startswith("/dev/loop"):
+                    continue
+                if all(other.readlink() != device for other in _device_links("*") if other != link):
+                    await loops.detach(device)
+                link.unlink()
 
     def container_mounts(
         self,
@@ -227,7 +237,10 @@ class VolumeManager:
                 f"persistent volume {get_str(persistent, 'metadata', 'name')} has no usable source"
             )
         if get_str(claim, "spec", "volumeMode") == "Block":
-            return Prepared(await _block_device(uid, plugin, persistent, path), read_only, is_block=True)
+            # Between finding a file's loop device and linking it, another pod must not let go of it.
+            async with self._looping:
+                device = await _block_device(uid, plugin, persistent, path)
+            return Prepared(device, read_only, is_block=True)
         if "hostPath" in spec:
             host_path.check(path, get_str(spec, "hostPath", "type"))
         if not path.exists():
@@ -256,6 +269,12 @@ async def _empty_dir(pod: JsonObject, uid: str, volume: JsonObject) -> Path:
         mounts.mount("tmpfs", target, "tmpfs", 0, f"mode=777{size}")
     await ownership.apply(pod, target)
     return target
+
+
+def _device_links(uid: str) -> list[Path]:
+    """Links to the block devices of a pod's volumes (``*``: of all pods)."""
+    found = identity.pod_directory("").glob(f"{uid}/volumeDevices/*/*")
+    return [link for link in found if link.is_symlink()]
 
 
 async def _block_device(uid: str, plugin: str, persistent: JsonObject, path: Path) -> Path:

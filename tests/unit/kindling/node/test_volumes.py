@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from kindling.node.pods import identity
 from kindling.node.pods.fields import NodeFacts
-from kindling.node.volumes import content, host_path
+from kindling.node.volumes import content, host_path, loops
 from kindling.node.volumes.content import ContentProblem, Materials, Token, payload
+from kindling.node.volumes.manager import VolumeManager
 from kindling.node.volumes.writer import File, write_payload
 
 POD: dict[str, Any] = {
@@ -90,3 +93,25 @@ def test_host_paths_are_made_or_checked_by_type(tmp_path: Path) -> None:
     with pytest.raises(ContentProblem, match="is not a file"):
         host_path.check(tmp_path / "made", "File")
     host_path.check(tmp_path / "never", "")
+
+
+async def test_a_loop_device_stays_while_another_pods_volume_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    let_go: list[str] = []
+
+    async def detach(device: Path) -> None:
+        let_go.append(str(device))
+
+    monkeypatch.setattr(loops, "detach", detach)
+    for uid, device in (("a", "/dev/loop7"), ("b", "/dev/loop7"), ("b", "/dev/loop8"), ("b", "/dev/sda")):
+        link = tmp_path / "pods" / uid / "volumeDevices/kubernetes.io~local-volume" / Path(device).name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(device)
+    volumes = VolumeManager(Mock())
+    await volumes.clean_up("a")
+    assert let_go == []
+    await volumes.clean_up("b")
+    assert sorted(let_go) == ["/dev/loop7", "/dev/loop8"]
+    assert list((tmp_path / "pods").iterdir()) == []
