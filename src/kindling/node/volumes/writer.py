@@ -8,12 +8,13 @@ layout.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from kindling.node.files import remove_tree
 
 _DATA = "..data"
 
@@ -45,14 +46,15 @@ def write_payload(directory: Path, payload: Mapping[str, File], group: int | Non
         if group is not None or file.uid is not None:
             os.chown(path, -1 if file.uid is None else file.uid, -1 if group is None else group)
     link = directory / _DATA
-    previous = directory / link.readlink() if link.is_symlink() else None
+    # Whatever the link says: only what was made here is removed, and named after the time.
+    previous = directory / link.readlink().name if link.is_symlink() else None
     temporary = directory / "..data_tmp"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target.name)
     temporary.replace(link)
     _publish(directory, {name.split("/", 1)[0] for name in payload})
-    if previous is not None:
-        shutil.rmtree(previous, ignore_errors=True)
+    if previous is not None and previous.name.startswith("..2") and previous.is_dir():
+        remove_tree(previous)
     return True
 
 

@@ -87,6 +87,20 @@ def test_an_update_replaces_everything_through_one_link(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("leads", ["{}/kept", "../kept", "..", "..gone"])
+def test_an_update_removes_nothing_outside_the_volume_whatever_the_link_said(
+    tmp_path: Path, leads: str
+) -> None:
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept/file").write_text("x")
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (volume / "..data").symlink_to(leads.format(tmp_path))
+    assert write_payload(volume, {"a": File(b"1", 0o644)})
+    assert (volume / "a").read_bytes() == b"1"
+    assert (tmp_path / "kept/file").exists()
+
+
 def test_host_paths_are_made_or_checked_by_type(tmp_path: Path) -> None:
     host_path.check(tmp_path / "made", "DirectoryOrCreate")
     assert (tmp_path / "made").is_dir()
