@@ -1,0 +1,213 @@
+"""A tenant with the role `edit`, and a pod of his, against machines and the components that run them."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.e2e.support import (
+    CORE,
+    KUBEVIRT,
+    NAMESPACE,
+    Cluster,
+    Document,
+    Machine,
+    manifest,
+    wait_for,
+)
+
+pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
+
+Create = Callable[..., Machine]
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+TENANT = "tenant-of-machines"
+INSTANCES = f"{KUBEVIRT}/namespaces/{TENANT}/virtualmachineinstances"
+API_PORT, OPERATOR_WEBHOOK_PORT = 8443, 8444
+METRICS_PORTS = {"virt-operator": 8445, "virt-handler": 8185}
+
+
+def ask(
+    address: str, port: int, method: str, path: str, body: Document | None = None, **headers: str
+) -> tuple[int, Document]:
+    """A request as any pod may send it: code and document of the answer (empty where it is none)."""
+    tls = ssl.create_default_context()
+    tls.check_hostname = False
+    tls.verify_mode = ssl.CERT_NONE
+    connection = http.client.HTTPSConnection(address, port, context=tls, timeout=20)
+    try:
+        sent = {"Content-Type": "application/json"} | {
+            key.replace("_", "-"): value for key, value in headers.items()
+        }
+        connection.request(method, path, json.dumps(body) if body is not None else None, sent)
+        answer = connection.getresponse()
+        text = answer.read()
+    finally:
+        connection.close()
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return answer.status, {}
+    return answer.status, document if isinstance(document, dict) else {}
+
+
+def component_address(cluster: Cluster, name: str) -> str:
+    """The address of a component's pod."""
+    pods = cluster.items(f"{CORE}/pods", f"kubevirt.io%3D{name}")
+    return next(str(pod["status"]["podIP"]) for pod in pods if pod["status"].get("phase") == "Running")
+
+
+def token(cluster: Cluster, namespace: str, account: str) -> str:
+    """A token of a service account, which is made where there is none."""
+    path = f"{CORE}/namespaces/{namespace}/serviceaccounts"
+    if cluster.find(f"{path}/{account}") is None:
+        cluster.request("POST", path, {"metadata": {"name": account}})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    return str(cluster.request("POST", f"{path}/{account}/token", request)["status"]["token"])
+
+
+@contextmanager
+def namespace(cluster: Cluster, name: str, **labels: str) -> Iterator[None]:
+    """A namespace that goes at the end."""
+    cluster.request("POST", f"{CORE}/namespaces", {"metadata": {"name": name, "labels": labels}})
+    try:
+        yield
+    finally:
+        cluster.request("DELETE", f"{CORE}/namespaces/{name}")
+    wait_for(f"namespace {name} is gone", lambda: not cluster.find(f"{CORE}/namespaces/{name}"), 90)
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: Cluster) -> Iterator[str]:
+    """The token of a service account that may edit one namespace."""
+    with namespace(cluster, TENANT):
+        found = token(cluster, TENANT, "tenant")
+        binding = {
+            "metadata": {"name": "tenant-edits"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
+            "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": TENANT}],
+        }
+        cluster.request("POST", f"{RBAC}/namespaces/{TENANT}/rolebindings", binding)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def as_tenant(cluster: Cluster, tenant: str) -> Callable[..., tuple[int, Document]]:
+    """Requests to the API server with the tenant's token."""
+    port = json.loads((cluster.state / "instance.json").read_text())["api_port"]
+
+    def request(method: str, path: str, body: Document | None = None) -> tuple[int, Document]:
+        kind = {"Content_Type": "application/merge-patch+json"} if method == "PATCH" else {}
+        return ask("127.0.0.1", port, method, path, body, Authorization=f"Bearer {tenant}", **kind)
+
+    return request
+
+
+def instance(name: str) -> Document:
+    """An instance that no node takes."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name, "namespace": TENANT},
+        "spec": {
+            "nodeSelector": {"no-node": "has-this"},
+            "domain": {"devices": {}, "memory": {"guest": "64Mi"}},
+        },
+    }
+
+
+def test_a_forged_status_comes_neither_with_an_instance_nor_later(
+    cluster: Cluster, as_tenant: Callable[..., tuple[int, Document]]
+) -> None:
+    forged = {
+        "phase": "Running",
+        "nodeName": "node01",
+        "runtimeUser": 0,
+        "evacuationNodeName": "node01",
+        "migrationState": {"migrationUid": "u", "targetNode": "node01", "sourceNode": "node01"},
+    }
+    code, made = as_tenant("POST", INSTANCES, {**instance("forged"), "status": forged})
+    assert code == 201, made
+    path = f"{INSTANCES}/forged"
+    try:
+        wait_for("it is pending", lambda: cluster.request("GET", path)["status"]["phase"] == "Scheduling", 20)
+        as_tenant("PATCH", path, {"status": {**forged, "phase": "Failed"}})
+        as_tenant("PUT", path, {**(cluster.find(path) or {}), "status": forged})
+        status = cluster.request("GET", path)["status"]
+        assert status["runtimeUser"] == 107
+        assert status["phase"] == "Scheduling"
+        assert not {"nodeName", "evacuationNodeName", "migrationState"} & set(status)
+    finally:
+        as_tenant("DELETE", path)
+        wait_for("it is gone", lambda: cluster.find(path) is None, 60)
+
+
+def test_an_invented_review_is_not_answered(cluster: Cluster, new_machine: Create) -> None:
+    machine = new_machine("reviewed")
+    machine.wait_running()
+    pod = machine.pod()["metadata"]["name"]
+    eviction = {"metadata": {"name": pod, "namespace": NAMESPACE}}
+    request = {"uid": "u", "operation": "CREATE", "name": pod, "namespace": NAMESPACE, "object": eviction}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    address = component_address(cluster, "virt-operator")
+    for port, path in (
+        (API_PORT, "/pod-eviction-validate"),
+        (API_PORT, "/virtualmachineinstances-mutate"),
+        (OPERATOR_WEBHOOK_PORT, "/kubevirt-validate-delete"),
+    ):
+        assert ask(address, port, "POST", path, review)[0] == 401
+    assert "evacuationNodeName" not in (machine.instance() or {})["status"]
+
+
+def test_headers_of_the_front_proxy_prove_nothing_without_its_certificate(
+    cluster: Cluster, new_machine: Create
+) -> None:
+    machine = new_machine("impersonated")
+    machine.wait_running()
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/{NAMESPACE}/virtualmachineinstances"
+    code, _ = ask(
+        component_address(cluster, "virt-operator"),
+        API_PORT,
+        "PUT",
+        f"{path}/{machine.name}/pause",
+        {},
+        X_Remote_User="system:admin",
+        X_Remote_Group="system:masters",
+    )
+    assert code == 401
+    assert machine.condition("Paused") != "True"
+
+
+@pytest.mark.parametrize("component", sorted(METRICS_PORTS))
+def test_metrics_are_for_prometheus_alone(cluster: Cluster, tenant: str, component: str) -> None:
+    address, port = component_address(cluster, component), METRICS_PORTS[component]
+    assert ask(address, port, "GET", "/metrics")[0] == 401
+    assert ask(address, port, "GET", "/metrics", Authorization="Bearer invented")[0] == 401
+    assert ask(address, port, "GET", "/metrics", Authorization=f"Bearer {tenant}")[0] == 403
+    with namespace(cluster, "monitoring"):
+        reader = token(cluster, "monitoring", "prometheus-k8s")
+        assert ask(address, port, "GET", "/metrics", Authorization=f"Bearer {reader}")[0] == 200
+    assert ask(address, port, "GET", "/healthz")[0] == 200
+
+
+def test_an_image_that_cannot_be_pulled_is_named_in_machine_and_instance(
+    cluster: Cluster, new_machine: Create
+) -> None:
+    wanted = manifest("unpullable", grace=1)
+    disk = {"image": "registry.invalid/none:1"}
+    wanted["spec"]["template"]["spec"]["volumes"][0]["containerDisk"] = disk
+    machine = cluster.create(wanted)
+    try:
+        seen = wait_for(
+            "the failure shows",
+            lambda: machine.status() if machine.status() in ("ErrImagePull", "ImagePullBackOff") else None,
+            45,
+        )
+        assert seen
+        assert machine.condition("Synchronized") == "False"
+    finally:
+        machine.delete()
+        machine.wait_gone()
