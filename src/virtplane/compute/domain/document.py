@@ -20,11 +20,11 @@ def domain_name(vmi: JsonObject) -> str:
 
 
 def machine_type(xml: str) -> str:
-    """The machine type of a live domain, by its XML as libvirt gives it; empty where it says none."""
+    """The machine type of a live domain, by its XML; empty where that says none, or was not libvirt's."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:
         kind = etree.fromstring(xml, parser).find("os/type")
-    except etree.XMLSyntaxError:
+    except (etree.XMLSyntaxError, ValueError):
         return ""
     name = str(kind.get("machine", "")) if kind is not None else ""
     return name if _MACHINE_TYPE.fullmatch(name) else ""

@@ -94,8 +94,7 @@ class InstanceController:
 
     async def close(self) -> None:
         """Hang up everywhere; guests go on."""
-        for machine in self.machines.values():
-            await machine.close()
+        await asyncio.gather(*(machine.close() for machine in self.machines.values()))
 
     async def reconcile(self, key: Key) -> Result:
         """One look at one instance."""

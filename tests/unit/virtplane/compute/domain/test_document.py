@@ -126,3 +126,26 @@ def test_example_manifest_renders() -> None:
     template = yaml.safe_load(example.read_text())["spec"]["template"]
     vmi = {"metadata": {"name": "demo", "namespace": "ns", "uid": "1"}, "spec": template["spec"]}
     assert "ns_demo" in document.render(vmi, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    ("machine", "found"), [("pc-q35-7.2", "pc-q35-7.2"), ("x" * 65, ""), ("a b", ""), ("&amp;", ""), ("", "")]
+)
+def test_machine_type_is_read_where_it_is_one(machine: str, found: str) -> None:
+    xml = f"<domain><os><type arch='x86_64' machine='{machine}'>hvm</type></os></domain>"
+    assert document.machine_type(xml) == found
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "",
+        "<domain",
+        "<domain/>",
+        "<?xml version='1.0' encoding='UTF-8'?><domain/>",
+        "<!DOCTYPE d [<!ENTITY e SYSTEM 'file:///etc/hostname'>]><domain><os><type>&e;</type></os></domain>",
+        "<" * 100_000,
+    ],
+)
+def test_what_is_no_domain_has_no_machine_type(xml: str) -> None:
+    assert document.machine_type(xml) == ""
