@@ -51,6 +51,7 @@ class Connections:
         self._on_change = on_change
         self._trouble = ""
         self._trouble_since = 0.0
+        self._looks = _LOOKS
         self._opening: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
 
@@ -135,9 +136,8 @@ class Connections:
 
     async def _until_launcher_listens(self) -> None:
         """Until the control socket is there, for which there is no event; not for ever."""
-        for _ in range(_LOOKS):
-            if self._paths.control_socket.exists() or not self._paths.root.exists():
-                return
+        while self._looks and not self._paths.control_socket.exists() and self._paths.root.exists():
+            self._looks -= 1
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _open_link(self) -> LauncherLink:

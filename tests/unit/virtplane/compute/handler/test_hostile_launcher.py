@@ -211,7 +211,7 @@ async def opened(lines: Connections) -> None:
     """One attempt to connect."""
     lines.keep()
     assert lines._opening is not None
-    await asyncio.wait_for(lines._opening, 5)
+    await asyncio.wait_for(lines._opening, 10)
 
 
 @pytest.mark.parametrize("name", ["launcher-sock", "launcher-elsewhere"])
@@ -274,6 +274,18 @@ async def test_looking_at_a_guest_never_waits_for_its_launcher(tmp_path: Path, d
         assert asyncio.get_running_loop().time() - begun < 1
         assert not lines.gone
         await lines.close()
+
+
+@pytest.mark.looptime
+async def test_launcher_that_never_listens_is_soon_looked_for_less_often(tmp_path: Path) -> None:
+    lines = Connections("ns_vm", pod_paths(tmp_path), lambda: None)
+    took = []
+    for _ in range(2):
+        begun = asyncio.get_running_loop().time()
+        await opened(lines)
+        took.append(asyncio.get_running_loop().time() - begun)
+    assert took == [pytest.approx(5.0, abs=0.1), pytest.approx(0.0, abs=0.1)]
+    assert not lines.gone
 
 
 async def test_pod_that_has_gone_takes_its_launcher_with_it(tmp_path: Path) -> None:
