@@ -70,10 +70,14 @@ class Hypervisor:
         try:
             address = f"qemu+unix:///session?socket={relay.address}"
             connection = await call_daemon("open", libvirt.open, address)
-            self = cls(connection, relay, on_change)
-            await self._prepare()
         except BaseException:
             await relay.close()
+            raise
+        self = cls(connection, relay, on_change)
+        try:
+            await self._prepare()
+        except BaseException:
+            await self.close()
             raise
         return self
 
@@ -270,7 +274,8 @@ class Hypervisor:
             domain.agentSetResponseTimeout(_AGENT_SECONDS)
             return call(domain)
 
-        return await self._call(operation, ask, slots=self._agent_slot)
+        # One question of ours can be several of libvirt's: an agent that is slow at each is no silent daemon.
+        return await self._call(operation, ask, seconds=LONG_CALL_SECONDS, slots=self._agent_slot)
 
     async def _call(
         self,

@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -236,3 +237,23 @@ async def test_somebody_who_is_no_daemon_is_an_error(tmp_path: Path, impatient: 
 async def test_missing_socket_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(HypervisorError, match="open failed: No such file"):
         await Hypervisor.open(tmp_path / "libvirt-sock", lambda: None)
+
+
+class SlowAgent:
+    """A connection, and its one domain, whose agent takes its time."""
+
+    def lookupByName(self, _name: str) -> SlowAgent:
+        return self
+
+    def agentSetResponseTimeout(self, _seconds: int) -> None:
+        """It would answer in time."""
+
+    def guestInfo(self, _types: int, _flags: int) -> dict[str, str]:
+        threading.Event().wait(1.0)
+        return {"os.id": "slow"}
+
+
+async def test_slow_agent_is_no_silent_daemon(impatient: None) -> None:
+    connection = Hypervisor(SlowAgent(), Mock(), lambda: None)
+    assert await connection.guest_info("ns_vm") == {"os.id": "slow"}
+    assert connection.is_open
