@@ -77,7 +77,7 @@ def test_agent_that_answers_without_end_costs_nobody_else_anything(
         console.run("printf '#!/bin/sh\\nexec sleep 3600\\n' >/etc/agent; killall qemu-ga")
         console.run(_FIND_PORT)
         flood = "yes '{\"return\": {}}' | head -c 104857600 >/dev/$port"
-        console.run(f"(while true; do {flood}; done) >/dev/null 2>&1 &")
+        console.run(f"(while true; do {flood}; done) >/dev/null 2>&1 & true")
         cluster.virtctl("pause", "vm", bystander.name)
         wait_for("the pause is reported", lambda: bystander.condition("Paused") == "True", 15)
         cluster.virtctl("unpause", "vm", bystander.name)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.support import (
     CORE,
+    GUEST_IMAGE,
     NAMESPACE,
     ApiError,
     Cluster,
@@ -55,10 +56,19 @@ def prove_served(machine: Machine) -> None:
 
 
 def restart_virt_handler(cluster: Cluster) -> None:
-    """Have it meet everybody anew."""
-    victim = cluster.component("virt-handler")
-    kill(victim)
-    wait_for("another virt-handler runs", lambda: cluster.component("virt-handler") != victim, 30)
+    """Have it meet everybody anew (in another pod: a container that ends twice has to wait)."""
+    path = f"{CORE}/namespaces/kubevirt/pods"
+    (old,) = cluster.items(path, "kubevirt.io%3Dvirt-handler")
+    cluster.request("DELETE", f"{path}/{old['metadata']['name']}?gracePeriodSeconds=0")
+
+    def is_replaced() -> bool:
+        pods = cluster.items(path, "kubevirt.io%3Dvirt-handler")
+        conditions = [item for pod in pods for item in pod["status"].get("conditions", ())]
+        return all(pod["metadata"]["uid"] != old["metadata"]["uid"] for pod in pods) and any(
+            item["type"] == "Ready" and item["status"] == "True" for item in conditions
+        )
+
+    wait_for("another virt-handler runs", is_replaced, 30)
 
 
 def libvirt_daemon(machine: Machine) -> int:
@@ -150,7 +160,7 @@ def test_copy_of_a_launcher_is_refused(guests: tuple[Machine, Machine], owned: b
     metadata = {key: original["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
     if not owned:
         del metadata["ownerReferences"]
-    spec = {"containers": [{"name": "compute", "image": "kindling.local/host:latest"}]}
+    spec = {"containers": [{"name": "compute", "image": GUEST_IMAGE}]}
     copy = {"metadata": {"name": "copied", **metadata}, "spec": spec}
     with pytest.raises(ApiError, match="only virt-controller makes pods"):
         hostile.cluster.request("POST", f"{CORE}/namespaces/{NAMESPACE}/pods", copy)

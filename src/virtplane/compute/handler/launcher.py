@@ -100,6 +100,8 @@ class LauncherLink:
             raise await self._failure(command) from error
         finally:
             self._waiting.pop(number, None)
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # Where sending failed first, nobody else asks what became of the answer.
         if "error" in message:
             raise ValueError(f"the launcher refused {command!r}: {str(message['error'])[:_QUOTED]}")
         return message

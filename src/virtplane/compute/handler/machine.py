@@ -20,7 +20,7 @@ from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
-from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
+from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.netns import run_in_network_namespace
 from virtplane.compute.handler.network import lease, setup
 from virtplane.compute.handler.network import plan as network_plan
@@ -94,7 +94,9 @@ class Machine:
         try:
             self.domain = await hypervisor.state(self.name)
         except HypervisorError as error:
-            self.lines.complain(str(error))
+            if isinstance(error, DaemonSilent):
+                self.lines.complain(str(error))
+            # Else it has ended, as with every guest: whether that is trouble, the next connection shows.
             hypervisor.give_up()
             return False
         return True
