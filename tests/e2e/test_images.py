@@ -2,86 +2,48 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import shutil
-import tarfile
+import subprocess
+import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import IPv4Network
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from tests.e2e.support import CORE, NAMESPACE, Cluster, Document, wait_for
+from tests.e2e.support import CORE, NAMESPACE, ROOT, Cluster, Document, wait_for
+from tests.support import registry
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
 _REGISTRY = "registry.virtplane-e2e.example"
 """A name that leads nowhere: whatever comes from it came through the mirror."""
-_USER, _PASSWORD = "reader", "s3cret"
-_CREDENTIALS = base64.b64encode(f"{_USER}:{_PASSWORD}".encode()).decode()
-_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-
-
-def serve(archive: Path, address: str) -> ThreadingHTTPServer:
-    """A registry with the one image of an OCI archive, for those with the credentials."""
-    with tarfile.open(archive) as tar:
-        blobs = {
-            "sha256:" + Path(name).name: (tar.extractfile(name) or pytest.fail(name)).read()
-            for name in tar.getnames()
-            if name.startswith("blobs/sha256/")
-        }
-        index = json.load(tar.extractfile("index.json") or pytest.fail("no index"))
-    manifest = index["manifests"][0]["digest"]
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            name = self.path.rsplit("/", 1)[1].split("?")[0]
-            digest = name if name.startswith("sha256:") else manifest
-            if self.headers.get("Authorization") != f"Basic {_CREDENTIALS}":
-                self.send_response(401)
-                self.send_header("WWW-Authenticate", 'Basic realm="registry"')
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            body = blobs[digest]
-            self.send_response(200)
-            kind = _MANIFEST if digest == manifest else "application/octet-stream"
-            self.send_header("Content-Type", kind)
-            self.send_header("Docker-Content-Digest", digest)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the test asserts on what comes of the answers."""
-
-    server = ThreadingHTTPServer((address, 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    return server
 
 
 @pytest.fixture
 def mirror(cluster: Cluster) -> Iterator[None]:
-    """A mirror on the machine, named in containerd's usual place, which is put back as it was."""
-    layout = json.loads((cluster.state / "instance.json").read_text())
-    gateway = str(IPv4Network(layout["subnet"]).network_address + 1)
-    server = serve(cluster.state / "images/busybox.tar", gateway)
+    """A mirror in the node, named in containerd's usual place, which is put back as it was."""
     folder = Path("/etc/containerd/certs.d")
-    made = [path for path in (folder / _REGISTRY, folder, folder.parent) if not path.exists()]
+    made = [path for path in (folder, folder.parent) if not path.exists()]
     (folder / _REGISTRY).mkdir(parents=True)
-    host = f'[host."http://{gateway}:{server.server_port}"]\ncapabilities = ["pull", "resolve"]\n'
-    (folder / _REGISTRY / "hosts.toml").write_text(f'server = "https://{_REGISTRY}"\n{host}')
-    yield
-    server.shutdown()
-    server.server_close()
-    shutil.rmtree(folder / _REGISTRY)
-    for path in made[1:]:
-        path.rmdir()
+    # Nodes reach nothing of the machine, so it listens where they do.
+    inside = ["nsenter", f"--net={cluster.state}/nodes/node01/ns/net"]
+    command = [*inside, sys.executable, "-m", "tests.support.registry"]
+    archive = cluster.state / "images/busybox.tar"
+    with subprocess.Popen(
+        [*command, str(archive)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT
+    ) as serving:
+        try:
+            assert serving.stdout is not None
+            host = f'[host."http://127.0.0.1:{int(serving.stdout.readline())}"]\n'
+            (folder / _REGISTRY / "hosts.toml").write_text(
+                f'server = "https://{_REGISTRY}"\n{host}capabilities = ["pull", "resolve"]\n'
+            )
+            yield
+        finally:
+            serving.kill()
+            shutil.rmtree(folder / _REGISTRY)
+            for path in made:
+                path.rmdir()
 
 
 def pod(name: str, *, secret: str = "") -> Document:
@@ -99,7 +61,7 @@ def test_an_image_comes_through_the_mirror_with_the_secret_of_its_registry(
 ) -> None:
     pods = f"{CORE}/namespaces/{NAMESPACE}/pods"
     secrets = f"{CORE}/namespaces/{NAMESPACE}/secrets"
-    auths = {"auths": {_REGISTRY: {"username": _USER, "password": _PASSWORD}}}
+    auths = {"auths": {_REGISTRY: {"username": registry.USER, "password": registry.PASSWORD}}}
     secret = {
         "metadata": {"name": "registry"},
         "type": "kubernetes.io/dockerconfigjson",
@@ -112,7 +74,7 @@ def test_an_image_comes_through_the_mirror_with_the_secret_of_its_registry(
         def refused() -> bool:
             states = cluster.request("GET", f"{pods}/without-secret")["status"].get("containerStatuses", [])
             waiting = states[0]["state"].get("waiting", {}) if states else {}
-            return waiting.get("reason") in ("ErrImagePull", "ImagePullBackOff")
+            return "401 Unauthorized" in waiting.get("message", "")
 
         wait_for("the registry refuses whoever has no secret", refused, 30)
         cluster.request("POST", pods, pod("with-secret", secret="registry"))
