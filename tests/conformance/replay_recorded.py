@@ -39,6 +39,8 @@ UP_SECONDS = 180.0
 RESET_SECONDS = 90.0
 RETRY_SECONDS = 240.0
 RETRY_JOBS = 2
+_DOCUMENTATION_RANGES = ("--external-range=192.0.2.0/24",)
+"""The cases' services claim addresses for documentation, which the servers they were recorded from allow."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _left(deadline: float, most: float = WHOLE_RUN_SECONDS) -> float:
 
 def _bring_up(cases: CaseSet, state: Path, deadline: float) -> None:
     def up(program: Path) -> None:
-        command = [str(program), "up", "--state", str(state)]
+        command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES]
         subprocess.run(command, check=True, timeout=_left(deadline, UP_SECONDS))
 
     up(ROOT / ".venv/bin/kindling")

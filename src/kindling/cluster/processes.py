@@ -30,17 +30,20 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     """All processes, in the order in which they start."""
     kindling = [sys.executable, "-m", "kindling.cluster.cli"]
     state = ["--state", str(instance.state)]
-    wanted = [ProcessSpec("apiserver", [*kindling, "apiserver", *state])]
+    # What processes read of the layout when they start: the supervisor replaces them when it has changed.
+    ranges = {"KINDLING_EXTERNAL_RANGES": ",".join(instance.external_ranges)}
+    served = {
+        **ranges,
+        "KINDLING_IMAGE_ACCOUNTS": ",".join(instance.image_accounts),
+        "KINDLING_API_FLAGS": " ".join(instance.api_flags),
+    }
+    wanted = [ProcessSpec("apiserver", [*kindling, "apiserver", *state], served)]
     for node in instance.nodes():
         config = node.directory / "containerd.toml"
         command = [*isolation.enter_command(node), "containerd", "--config", str(config)]
         # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, {"GOGC": "50", "GOMAXPROCS": "2"}))
-    # What they read of the layout once, when they start: the supervisor replaces them when it has changed.
-    layout = {
-        NODES_VARIABLE: ",".join(instance.node_names),
-        "KINDLING_EXTERNAL_RANGES": ",".join(instance.external_ranges),
-    }
+    layout = {NODES_VARIABLE: ",".join(instance.node_names), **ranges}
     wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state], layout))
     wanted += [
         ProcessSpec(f"node-{node.name}", [*kindling, "node", node.name, *state]) for node in instance.nodes()

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from kindling.apiserver.storage.journal import STORAGE_REFUSED
+from kindling.cluster import processes, supervisor
 from kindling.cluster.instance import Instance, NodeLayout
 from kubecore.json import get_list, get_str
 
@@ -35,6 +36,8 @@ def get(instance: Instance, path: str) -> tuple[int, Any]:
 
 def missing_parts(instance: Instance) -> str:
     """What is not ready yet, in words; empty when everything is."""
+    if names := supervisor.outdated(instance.id, processes.specs(instance)):
+        return f"{', '.join(names)} with the new settings"
     status, _ = get(instance, "/readyz")
     if status != 200:
         return "the API server"

@@ -240,6 +240,13 @@ def has_settings(pid: int, spec: ProcessSpec) -> bool:
     return all(f"{name}={value}".encode() in environment for name, value in spec.environment.items())
 
 
+def outdated(identifier: str, specs: Sequence[ProcessSpec]) -> list[str]:
+    """Names of the running processes of an instance that still have other settings than `specs` say."""
+    running = find_children(identifier, specs)
+    wanted = {spec.name: spec for spec in specs}
+    return [name for name, pid in running.items() if not has_settings(pid, wanted[name])]
+
+
 def _reap() -> None:
     while True:
         try:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +89,30 @@ def test_processes_are_added_and_replaced_when_the_layout_changes(
     assert running()["two"] == second
 
 
+def test_a_process_is_outdated_until_it_has_its_new_settings(
+    supervised: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    process, settings = supervised
+    eventually("the first one runs", lambda: set(running()) == {"one"})
+    assert supervisor.outdated(_IDENTIFIER, [sleeper("one", SETTING="1")]) == []
+    wanted = [sleeper("one", SETTING="2")]
+    assert supervisor.outdated(_IDENTIFIER, wanted) == ["one"]
+    settings.write_text("one=2")
+    process.send_signal(signal.SIGHUP)
+    eventually("it is replaced", lambda: bool(running()) and not supervisor.outdated(_IDENTIFIER, wanted))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"image_accounts": ("ns/a",)}, {"external_ranges": ("192.0.2.0/24",)}, {"api_flags": ("-v=4",)}],
+)
+def test_the_api_server_is_replaced_when_its_settings_change(tmp_path: Path, change: dict[str, Any]) -> None:
+    one = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
+    before, after = (processes.specs(instance)[0] for instance in (one, replace(one, **change)))
+    assert before.name == after.name == "apiserver"
+    assert before.environment != after.environment
+
+
 def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(tmp_path: Path) -> None:
     one = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
     two = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01", "node02"))
@@ -97,7 +122,7 @@ def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(t
     assert [name for name in before if before[name] != after[name]] == ["controllers"]
     opened = replace(one, external_ranges=("192.0.2.0/24",))
     changed = {spec.name: spec for spec in processes.specs(opened)}
-    assert [name for name in before if before[name] != changed[name]] == ["controllers"]
+    assert [name for name in before if before[name] != changed[name]] == ["apiserver", "controllers"]
     assert before["controllers"].command == after["controllers"].command  # so that the old one is found
 
 
