@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.e2e.support import (
@@ -16,6 +17,8 @@ from tests.e2e.support import (
     Cluster,
     Document,
     Machine,
+    NotInTime,
+    kill,
     manifest,
     wait_for,
 )
@@ -193,6 +196,31 @@ def test_metrics_are_for_prometheus_alone(cluster: Cluster, tenant: str, compone
     assert ask(address, port, "GET", "/healthz")[0] == 200
 
 
+def is_ready(cluster: Cluster, path: str) -> bool:
+    """Whether a machine says so."""
+    return bool((cluster.find(path) or {}).get("status", {}).get("ready"))
+
+
+def test_a_launcher_is_admitted_by_the_restricted_standard_and_filtered(cluster: Cluster) -> None:
+    name = "strict"
+    path = f"{KUBEVIRT}/namespaces/{name}/virtualmachines"
+    with namespace(cluster, name, **{"pod-security.kubernetes.io/enforce": "restricted"}):
+        wanted = manifest("filtered", grace=1)
+        wanted["metadata"]["namespace"] = name
+        cluster.request("POST", path, wanted)
+        wait_for("it runs", lambda: is_ready(cluster, f"{path}/filtered"), 60)
+        marks = ("guest=strict_filtered,", "\0--name\0filtered\0--uid\0")
+        found = [process for process in cluster.processes() if any(mark in process.traces for mark in marks)]
+        assert len(found) >= 2
+        for process in found:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+            assert fields["Seccomp"] == "2", process.command
+            assert fields["NoNewPrivs"] == "1", process.command
+            assert int(fields["CapPrm"], 16) == 0, process.command
+        cluster.request("DELETE", f"{path}/filtered")
+
+
 def test_an_image_that_cannot_be_pulled_is_named_in_machine_and_instance(
     cluster: Cluster, new_machine: Create
 ) -> None:
@@ -211,3 +239,30 @@ def test_an_image_that_cannot_be_pulled_is_named_in_machine_and_instance(
     finally:
         machine.delete()
         machine.wait_gone()
+
+
+def successor(cluster: Cluster, name: str) -> int:
+    """The process of a component that was killed, once there is one; 0 until then."""
+    try:
+        return cluster.component(name)
+    except NotInTime:
+        return 0
+
+
+def test_a_controller_that_is_killed_again_and_again_makes_one_launcher_for_each_instance(
+    cluster: Cluster,
+) -> None:
+    machines = [cluster.create(manifest(f"killed-{number}", grace=1)) for number in range(3)]
+    try:
+        for _ in range(2):
+            kill(cluster.component("virt-operator"))
+            wait_for("it runs again", lambda: successor(cluster, "virt-operator"), 40)
+        for machine in machines:
+            machine.wait_running(90)
+            (pod,) = machine.pods()
+            assert pod["metadata"]["labels"]["kubevirt.io/created-by"] == machine.uid()
+    finally:
+        for machine in machines:
+            machine.delete()
+        for machine in machines:
+            machine.wait_gone()
