@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.simulation.server import SimulatedApi
-from tests.simulation.users import NAMESPACE
+from tests.simulation.users import NAMESPACE, is_drained
 from tests.simulation.world import World
 
 from kubecore import resources
@@ -89,9 +89,10 @@ def at_rest(api: SimulatedApi, world: World) -> Iterator[str]:
             yield f"migration {meta.name(migration)} never ends: {get_str(migration, 'status', 'phase')}"
     yield from _workloads(api)
     yield from second_launchers(api)
-    for vmi in api.list(_VMIS, NAMESPACE):
-        if get_str(vmi, "status", "evacuationNodeName"):
-            yield f"instance {meta.name(vmi)} was never moved away"
+    drained = {meta.name(node) for node in api.list(resources.NODES) if is_drained(node)}
+    for containers in world.guests():
+        if containers.node in drained:
+            yield f"the guest in {containers.key[1]} was never moved away from {containers.node}"
 
 
 def _stuck(api: SimulatedApi) -> Iterator[str]:
@@ -188,8 +189,8 @@ def _workloads(api: SimulatedApi) -> Iterator[str]:
             yield f"Deployment {meta.name(deployment)} wants {wanted}; it says {status}"
     for daemons in api.list(resources.DAEMON_SETS, NAMESPACE):
         own = [obj for obj in api.list(resources.PODS, NAMESPACE) if _is_of(obj, daemons)]
-        wanted = len(api.list(resources.NODES))
-        ready = get_object(daemons, "status").get("numberReady") or 0
+        status = get_object(daemons, "status")
+        wanted, ready = len(api.list(resources.NODES)), status.get("numberReady")
         if (len(own), ready) != (wanted, wanted):
             yield f"DaemonSet {meta.name(daemons)} wants {wanted}; there are {len(own)}, ready {ready}"
     for job in api.list(resources.JOBS, NAMESPACE):

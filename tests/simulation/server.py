@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from kubecore import errors, resources
@@ -16,8 +16,30 @@ from virtplane.api import labels
 from virtplane.api import resources as kinds
 
 VM_KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
+USER_AGENT = "user"
 Observer = Callable[[str, ResourceType, JsonObject, JsonObject | None], None]
 """Told of every change: event, kind, new and old state."""
+
+
+def unguarded_lists(patch: Any, form: str) -> list[str]:
+    """The lists that a JSON or merge patch writes whole, without a test of what is there (pure)."""
+    if form == "application/json-patch+json":
+        tested = {item["path"] for item in patch if item["op"] == "test"}
+        if "/metadata/resourceVersion" in tested:
+            return []
+        written = [item for item in patch if item["op"] in ("add", "replace") and item["path"] not in tested]
+        return [item["path"] for item in written if isinstance(item["value"], list)]
+    if form == "application/merge-patch+json" and not get_str(patch, "metadata", "resourceVersion"):
+        return [path for path, value in _leaves("", patch) if isinstance(value, list)]
+    return []
+
+
+def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(f"{path}/{key}", inner)
+    else:
+        yield path, value
 
 
 class SimulatedApi(MemoryApi):
@@ -26,6 +48,8 @@ class SimulatedApi(MemoryApi):
     def __init__(self) -> None:
         super().__init__(VM_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
         self.observers: list[Observer] = []
+        self.overwriting: list[str] = []
+        """Patches of controllers that put a list in another's place without looking what is there."""
 
     def kinds(self) -> list[ResourceType]:
         """Kinds of which there are objects now, events aside."""
@@ -50,6 +74,11 @@ class SimulatedApi(MemoryApi):
         return super()._post(target, body)
 
     def _patch(self, target: Any, request: Request, patch: Any) -> tuple[int, JsonObject]:
+        if request.header("User-Agent") != USER_AGENT:
+            self.overwriting += [
+                f"{request.method} {request.path} overwrites the list {path} unseen"
+                for path in unguarded_lists(patch, request.header("Content-Type"))
+            ]
         if request.header("Content-Type").startswith("application/strategic"):
             known = get_list(self._existing(target), "status", "conditions")
             fresh = get_list(patch, "status", "conditions")

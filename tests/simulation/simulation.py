@@ -21,7 +21,7 @@ from tests.simulation.faults import CALM, Chances, Weather
 from tests.simulation.guests import NodeHandler, SimulatedMachine
 from tests.simulation.nodes import LEASE_NAMESPACE, NodeAgent, node_object
 from tests.simulation.processes import Process
-from tests.simulation.server import SimulatedApi
+from tests.simulation.server import USER_AGENT, SimulatedApi
 from tests.simulation.users import NAMESPACE, Users
 from tests.simulation.world import TwoGuests, World
 
@@ -109,7 +109,9 @@ class Simulation:
         self._api = SimulatedApi()
         self._world = World(self.trace.note)
         self._requests = invariants.Requests(self._api)
-        self._users = Users(self._api, self._world, self._api.client(), users_chance, self.trace.note)
+        self._users = Users(
+            self._api, self._world, self._api.client(user_agent=USER_AGENT), users_chance, self.trace.note
+        )
         self._nodes = [f"n{number}" for number in range(1, self._chance.randint(2, 3) + 1)]
         self._processes = [
             self._process("kindling-controllers", run_kindling_controllers),
@@ -153,7 +155,7 @@ class Simulation:
             for process in self._processes
             for error in process.failures
         ]
-        self.wrong += self._requests.broken
+        self.wrong += [*self._requests.broken, *self._api.overwriting]
 
     def _found_cluster(self) -> None:
         for name in ("default", "kubevirt", LEASE_NAMESPACE, NAMESPACE):

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
 import pytest
 from tests.simulation.guests import SimulatedMachine
+from tests.simulation.server import unguarded_lists
 from tests.simulation.simulation import Outcome, simulate
 
 from virtplane.compute.handler.machine import Machine
@@ -72,3 +74,21 @@ def test_a_simulated_machine_answers_all_that_the_real_one_does() -> None:
     """Where virt-handler asks something new of its machines, the simulation must learn to answer it."""
     asked = {name for name, member in vars(Machine).items() if callable(member) and not name.startswith("_")}
     assert asked <= set(vars(SimulatedMachine))
+
+
+@pytest.mark.parametrize(
+    ("form", "patch", "expected"),
+    [
+        ("json-patch", [{"op": "add", "path": "/a", "value": [1]}], ["/a"]),
+        (
+            "json-patch",
+            [{"op": "test", "path": "/a", "value": None}, {"op": "add", "path": "/a", "value": [1]}],
+            [],
+        ),
+        ("json-patch", [{"op": "replace", "path": "/a", "value": "text"}], []),
+        ("merge-patch", {"metadata": {"finalizers": ["a"]}}, ["/metadata/finalizers"]),
+        ("merge-patch", {"metadata": {"finalizers": ["a"], "resourceVersion": "1"}}, []),
+    ],
+)
+def test_lists_that_are_overwritten_unseen_are_found(form: str, patch: Any, expected: list[str]) -> None:
+    assert unguarded_lists(patch, f"application/{form}+json") == expected

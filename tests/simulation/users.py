@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -92,6 +93,7 @@ def workload(kind: ResourceType, chance: random.Random) -> JsonObject:
             "updateStrategy": {"type": "OnDelete"},
         }
     elif kind == resources.DAEMON_SETS:
+        template["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
         spec = {"selector": spec["selector"], "template": template, "updateStrategy": {"type": "OnDelete"}}
     elif kind == resources.JOBS:
         spec = {
@@ -119,6 +121,28 @@ def workload(kind: ResourceType, chance: random.Random) -> JsonObject:
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
         "spec": spec,
     }
+
+
+def old_snapshot(vm: JsonObject) -> JsonObject:
+    """A snapshot from the time when the cluster still served volume snapshots."""
+    return {
+        "metadata": {
+            "name": "old",
+            "namespace": NAMESPACE,
+            "finalizers": ["snapshot.kubevirt.io/vmsnapshot-protection"],
+        },
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": meta.name(vm)}},
+        "status": {"phase": "Succeeded"},
+    }
+
+
+def is_drained(node: JsonObject) -> bool:
+    """Whether guests are to leave the node."""
+    return any(item["key"] == DRAIN["key"] for item in get_list(node, "spec", "taints"))
+
+
+Decide = Callable[[JsonObject, JsonObject | None], lifecycle.Patch | None]
+"""From a machine and its instance to what a request changes, as virt-api decides it."""
 
 
 class Users:
@@ -150,6 +174,7 @@ class Users:
             (2, self._resize),
             (2, self._scale),
             (1, self._delete_workload),
+            (1, self._delete_snapshot),
             (1, self._guest_powers_off),
             (1, self._guest_crashes),
         ]
@@ -158,7 +183,9 @@ class Users:
         """Make the machines and workloads of this seed."""
         self.wanted = [machine(f"vm{number}", self._chance) for number in range(self._chance.randint(1, 3))]
         for vm in self.wanted:
-            await self._client.create(kinds.VIRTUAL_MACHINES, vm)
+            await self._make(vm)
+        if self._chance.random() < 0.3:
+            await self._client.create(kinds.VIRTUAL_MACHINE_SNAPSHOTS, old_snapshot(self.wanted[0]))
         for kind in self._chance.sample(WORKLOADS, self._chance.randint(0, 3)):
             await self._client.create(kind, workload(kind, self._chance))
 
@@ -173,9 +200,18 @@ class Users:
         if said:
             self._note(f"user: {said}")
 
+    async def _make(self, vm: JsonObject) -> None:
+        """Make a machine, and where that is for the user to say, start it before anybody has looked at it."""
+        await self._client.create(kinds.VIRTUAL_MACHINES, vm)
+        if get_str(vm, "spec", "runStrategy") == "Manual":
+            await asyncio.sleep(self._chance.uniform(0.0, 0.03))
+            await self._ask(meta.name(vm), lambda vm, vmi: lifecycle.start(vm, vmi, paused=False))
+
     async def end(self) -> None:
-        """Undo what would keep the cluster from coming to rest."""
-        for node in self._api.list(resources.NODES):
+        """Leave at least two nodes for guests; one that stays drained must become empty of them."""
+        drained = [node for node in self._api.list(resources.NODES) if is_drained(node)]
+        spare = len(self._api.list(resources.NODES)) - 2
+        for node in drained[spare:]:
             await self._set_drained(node, drained=False)
 
     def _any(self, kind: ResourceType) -> JsonObject | None:
@@ -187,24 +223,25 @@ class Users:
         vm = self._any(kinds.VIRTUAL_MACHINES)
         return vm if vm is not None and meta.controller_of(vm) is None else None
 
-    async def _request(
-        self, decide: Callable[[JsonObject, JsonObject | None], lifecycle.Patch | None], word: str
-    ) -> str:
+    async def _request(self, decide: Decide, word: str) -> str:
         vm = self._any_machine()
         if vm is None:
             return ""
-        vmi = self._api.get(kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vm), NAMESPACE)
-        patch = decide(vm, vmi)
+        await self._ask(meta.name(vm), decide)
+        return f"{word} {meta.name(vm)}"
+
+    async def _ask(self, name: str, decide: Decide) -> None:
+        vm = self._api.get(kinds.VIRTUAL_MACHINES, name, NAMESPACE) or {}
+        patch = decide(vm, self._api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, NAMESPACE))
         if patch is not None:
             await self._client.patch(
                 kinds.VIRTUAL_MACHINES,
-                meta.name(vm),
+                name,
                 list(patch.operations),
                 NAMESPACE,
                 type="json",
                 subresource="status" if patch.target == "status" else None,
             )
-        return f"{word} {meta.name(vm)}"
 
     async def _start(self) -> str:
         return await self._request(lambda vm, vmi: lifecycle.start(vm, vmi, paused=False), "start")
@@ -232,6 +269,9 @@ class Users:
     async def _delete_pod(self) -> str:
         return await self._delete(resources.PODS)
 
+    async def _delete_snapshot(self) -> str:
+        return await self._delete(kinds.VIRTUAL_MACHINE_SNAPSHOTS)
+
     async def _delete_workload(self) -> str:
         kind = self._chance.choice(WORKLOADS)
         policy = self._chance.choice(["Background", "Foreground"])
@@ -250,7 +290,7 @@ class Users:
     async def _make_machine(self) -> str:
         for vm in self.wanted:
             if self._api.get(kinds.VIRTUAL_MACHINES, meta.name(vm), NAMESPACE) is None:
-                await self._client.create(kinds.VIRTUAL_MACHINES, machine(meta.name(vm), self._chance))
+                await self._make(machine(meta.name(vm), self._chance))
                 return f"make {meta.name(vm)} again"
         return ""
 
