@@ -35,6 +35,10 @@ prio_workers = 2
 _DRIVER = "libvirt_driver_qemu.so"
 _DRIVERS = "libvirt/connection-driver"
 _LIBRARIES = ("/usr/lib", "/usr/lib64")
+_PID_FILES = ("libvirt/qemu/run", "libvirt/qemu")
+"""Where libvirt keeps a guest's pid, below the runtime directory: for an ordinary user, and for root."""
+
+_PID_BYTES = 32
 _RANDOM_UUID = "/proc/sys/kernel/random/uuid"
 
 
@@ -99,7 +103,22 @@ class LibvirtDaemon:
         if self._pid is not None:
             os.kill(self._pid, signal.SIGTERM)
 
-    def shut_domain_down(self, domain: str) -> int | None:
+    def guest_pid(self) -> int | None:
+        """The guest's QEMU, which libvirt left to the launcher; None where no guest runs."""
+        for folder in _PID_FILES:
+            path = f"{self._settings.runtime_directory}/{folder}/{self._settings.domain}.pid"
+            try:
+                # Whatever lies there, the launcher does not wait for it.
+                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                try:
+                    return int(os.read(descriptor, _PID_BYTES))
+                finally:
+                    os.close(descriptor)
+            except (OSError, ValueError):
+                continue  # libvirt has not written it yet, or has removed it with the guest
+        return None
+
+    def shut_domain_down(self) -> int | None:
         """Begin an ACPI shutdown without virt-handler's help: the process that asks, None without virsh.
 
         When it cannot, the grace period decides.
@@ -108,7 +127,8 @@ class LibvirtDaemon:
         virsh = program("virsh")
         if virsh is None:
             return None
-        return os.posix_spawn(virsh, [virsh, "-q", "-c", uri, "shutdown", domain], self._environment())
+        command = [virsh, "-q", "-c", uri, "shutdown", self._settings.domain]
+        return os.posix_spawn(virsh, command, self._environment())
 
     @property
     def _drivers(self) -> str:

@@ -45,6 +45,8 @@ class Launcher:
         self._press_at: float | None = None
         self._pressing: int | None = None
         """The process that presses the power button while virt-handler is not there to do it."""
+        self._guest: int | None = None
+        """The guest's QEMU. Learnt before it ends, for then libvirt removes its pid file."""
 
     def run(self) -> int:
         """Serve until told to exit, or until the guest is gone after a termination signal."""
@@ -120,6 +122,7 @@ class Launcher:
             return
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._settings.grace_period_seconds
+        self._find_guest()
         if self._control.connected:
             self._control.send({"event": "terminating"})
         else:
@@ -131,9 +134,12 @@ class Launcher:
 
     def _press_power_button(self) -> None:
         self._press_at = None
+        self._find_guest()
         if self._pressing is None:
-            domain = f"{self._settings.namespace}_{self._settings.name}"
-            self._pressing = self._libvirt.shut_domain_down(domain)
+            self._pressing = self._libvirt.shut_domain_down()
+
+    def _find_guest(self) -> None:
+        self._guest = self._libvirt.guest_pid() or self._guest
 
     def _reap(self) -> None:
         while True:
@@ -150,11 +156,13 @@ class Launcher:
             elif pid == self._pressing:
                 self._pressing = None
                 self._press_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
-            elif self._kill_at is not None and not self._control.connected:
-                # The guest's process ended during a termination and nobody is there to say so.
-                self._exit_code = 0
-            elif self._kill_at is not None:
+            elif pid != self._guest or self._kill_at is None:
+                continue  # an orphan of something that ran beside the guest: virt-freezer, kubectl exec
+            elif self._control.connected:
                 self._kill_at = min(self._kill_at, time.monotonic() + _LAST_WORD_SECONDS)
+            else:
+                # Nobody is there to say that the launcher may end.
+                self._exit_code = 0
 
     def _next_timeout(self) -> float | None:
         planned = (self._restart_at, self._kill_at, self._press_at)

@@ -28,6 +28,11 @@ class Settings:
         """Until SIGTERM becomes a power cut."""
 
     @property
+    def domain(self) -> str:
+        """libvirt's name of the guest."""
+        return f"{self.namespace}_{self.name}"
+
+    @property
     def control_socket(self) -> str:
         """Where virt-handler connects once the launcher is ready."""
         return f"{self.share_directory}/sockets/launcher-sock"

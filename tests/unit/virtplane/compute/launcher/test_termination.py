@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from virtplane.compute.launcher import main
+from virtplane.compute.launcher.libvirtd import LibvirtDaemon
 from virtplane.compute.launcher.settings import parse
 
 
@@ -19,11 +21,14 @@ class Daemon:
 
     def __init__(self) -> None:
         self.pressed = 0
+        self.guest: int | None = 17
 
-    def shut_domain_down(self, domain: str) -> int:
-        assert domain == "ns_vm"
+    def shut_domain_down(self) -> int:
         self.pressed += 1
         return 4711
+
+    def guest_pid(self) -> int | None:
+        return self.guest
 
 
 class Control:
@@ -54,6 +59,13 @@ def _pressed(launcher: main.Launcher) -> int:
     return int(daemon.pressed)
 
 
+def _end(child: int, launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the launcher's children ends."""
+    ended = [(child, 0), (0, 0)]
+    monkeypatch.setattr(main.os, "waitpid", lambda *_: ended.pop(0))
+    launcher._reap()
+
+
 def test_virt_handler_is_asked_where_it_is_there(launcher: main.Launcher) -> None:
     launcher._on_termination()
     control: Any = launcher._control
@@ -80,9 +92,7 @@ def test_the_power_button_is_pressed_again_and_its_end_is_not_the_guests(
     monkeypatch.setattr(main.time, "monotonic", lambda: now)
     launcher._on_termination()
     assert _pressed(launcher) == 1
-    ended = [(4711, 0), (0, 0)]
-    monkeypatch.setattr(main.os, "waitpid", lambda *_: ended.pop(0))
-    launcher._reap()
+    _end(4711, launcher, monkeypatch)
     assert launcher._exit_code is None
     assert launcher._next_timeout() == 5.0
     now += 5.0
@@ -91,3 +101,61 @@ def test_the_power_button_is_pressed_again_and_its_end_is_not_the_guests(
     now += 55.0
     launcher._on_time()
     assert launcher._exit_code == 0
+
+
+def test_an_orphans_end_is_not_the_guests(launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What virt-freezer and ``kubectl exec`` leave behind becomes the launcher's child."""
+    control: Any = launcher._control
+    monkeypatch.setattr(main.time, "monotonic", lambda: 100.0)
+    launcher._on_termination()
+    _end(4242, launcher, monkeypatch)
+    assert launcher._next_timeout() == 60.0
+    control.connected = False
+    _end(4243, launcher, monkeypatch)
+    assert launcher._exit_code is None
+
+
+@pytest.mark.parametrize("is_connected", [True, False])
+def test_the_guests_end_ends_the_launcher(
+    launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch, is_connected: bool
+) -> None:
+    control: Any = launcher._control
+    daemon: Any = launcher._libvirt
+    control.connected = is_connected
+    monkeypatch.setattr(main.time, "monotonic", lambda: 100.0)
+    launcher._on_termination()
+    daemon.guest = None  # libvirt's pid file is gone by the time the launcher reaps
+    _end(17, launcher, monkeypatch)
+    assert launcher._exit_code == (None if is_connected else 0)
+    if is_connected:
+        assert launcher._next_timeout() == 5.0  # virt-handler reads why it ended
+
+
+def test_a_guest_that_started_after_the_signal_is_known_when_virt_handler_leaves(
+    launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control: Any = launcher._control
+    daemon: Any = launcher._libvirt
+    daemon.guest = None
+    launcher._on_termination()
+    daemon.guest = 23
+    control.connected = False
+    launcher._left_alone()
+    _end(23, launcher, monkeypatch)
+    assert launcher._exit_code == 0
+
+
+@pytest.mark.parametrize("folder", ["libvirt/qemu/run", "libvirt/qemu"])
+def test_the_guests_process_is_read_from_libvirts_pid_file(tmp_path: Path, folder: str) -> None:
+    options = ["--name", "vm", "--uid", "u", "--namespace", "ns", "--runtime-dir", str(tmp_path)]
+    daemon = LibvirtDaemon(parse(options))
+    assert daemon.guest_pid() is None
+    file = tmp_path / folder / "ns_vm.pid"
+    file.parent.mkdir(parents=True)
+    file.write_text("10303")
+    assert daemon.guest_pid() == 10303
+    file.write_text("no number")
+    assert daemon.guest_pid() is None
+    file.unlink()
+    os.mkfifo(file)
+    assert daemon.guest_pid() is None
