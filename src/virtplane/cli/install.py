@@ -16,6 +16,7 @@ from virtplane.api import labels
 from virtplane.api.resources import KUBEVIRTS
 from virtplane.cli.installation import (
     is_available,
+    is_for_guests,
     is_rolled_out,
     kvm_notice,
     other_installation,
@@ -31,6 +32,9 @@ _FIELD_MANAGER = "virtplane-install"
 _POLL_SECONDS = 0.2
 _STUCK_SECONDS = 30.0
 """How long the same containers may be unable to start before the installation is given up."""
+
+_NODE_SECONDS = 15.0
+"""How long virt-handler may take from its start to the first heartbeat."""
 
 _OPERATOR = "virt-operator"
 
@@ -49,8 +53,7 @@ async def install(client: Client, options: InstallOptions, *, timeout_seconds: f
         await _apply(client, kubevirt_object(options), deadline)
     with step("Waiting for virtplane to be available"):
         await _wait_available(client, options, deadline)
-    nodes = get_list(await client.list(NODES), "items")
-    notice = kvm_notice(nodes, emulation=options.use_emulation)
+    notice = kvm_notice(await _nodes_for_guests(client), emulation=options.use_emulation)
     if notice:
         say(notice)
 
@@ -146,6 +149,16 @@ async def _wait_available(client: Client, options: InstallOptions, deadline: flo
     raise CommandError(
         "virtplane did not become available.", "\n".join([phase + "; ".join(texts), *stuck]), look
     )
+
+
+async def _nodes_for_guests(client: Client) -> list[JsonObject]:
+    """All nodes, once one of them is ready for guests: virt-handler says so a moment after it runs."""
+    deadline = time.monotonic() + _NODE_SECONDS
+    while True:
+        nodes = get_list(await client.list(NODES), "items")
+        if any(is_for_guests(node) for node in nodes) or time.monotonic() > deadline:
+            return nodes
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _is_done(client: Client, options: InstallOptions) -> bool:

@@ -102,9 +102,14 @@ def other_installation(
     return None
 
 
+def is_for_guests(node: JsonObject) -> bool:
+    """Whether virt-handler says that guests can be placed on the node."""
+    return meta.labels(node).get(SCHEDULABLE) == "true"
+
+
 def kvm_notice(nodes: Iterable[JsonObject], *, emulation: bool) -> str:
     """What to tell where no node can run guests with KVM; the empty string where one can."""
-    for_guests = [node for node in nodes if meta.labels(node).get(SCHEDULABLE) == "true"]
+    for_guests = [node for node in nodes if is_for_guests(node)]
     if any(get_object(node, "status", "allocatable").get(KVM_RESOURCE, "0") != "0" for node in for_guests):
         return ""
     if not for_guests:

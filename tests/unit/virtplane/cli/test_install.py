@@ -9,7 +9,7 @@ import pytest
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
-from kubecore.resources import DEPLOYMENTS, PODS
+from kubecore.resources import DEPLOYMENTS, NODES, PODS
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.labels import SCHEDULABLE
@@ -57,6 +57,7 @@ def _operator(**status: int) -> JsonObject:
 def _api() -> MemoryApi:
     api = MemoryApi([kinds.KUBEVIRTS])
     api.put(DEPLOYMENTS, _operator())
+    api.put(NODES, {"apiVersion": "v1", "kind": "Node", **_node("1k")})
     return api
 
 
@@ -268,7 +269,7 @@ async def test_a_second_installation_is_refused_before_anything_is_written(
 
 
 async def test_the_own_installation_is_updated(monkeypatch: pytest.MonkeyPatch) -> None:
-    api = MemoryApi([kinds.KUBEVIRTS])
+    api = _api()
     api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
     found = _operator()
     found["metadata"] = _found_operator("ns")["metadata"]
@@ -287,6 +288,26 @@ async def test_without_the_right_to_look_nothing_is_written(monkeypatch: pytest.
     with pytest.raises(CommandError, match="cannot be told"):
         await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
     assert {request.method for request in api.requests} == {"GET"}
+
+
+async def test_a_node_that_is_about_to_be_ready_for_guests_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api = _api()
+    api.remove(NODES, "node1")
+    api.put(kinds.KUBEVIRTS, _kubevirt(**_READY))
+    listed: list[str] = []
+
+    def beat(request: Any) -> None:
+        if request.path == "/api/v1/nodes":
+            listed.append(request.path)
+            if len(listed) == 3:
+                api.put(NODES, {"apiVersion": "v1", "kind": "Node", **_node("1k")})
+
+    api.reactions.append(beat)
+    await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)
+    assert len(listed) == 3
+    assert "No node" not in capsys.readouterr().err
 
 
 def test_an_unreachable_cluster_is_told_with_the_way_to_one(
