@@ -22,9 +22,9 @@ from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler.controller import InstanceController
 from virtplane.compute.handler.credentials import CredentialKeeper
 from virtplane.compute.handler.decisions import Observation
-from virtplane.compute.handler.hypervisor import DomainState
 from virtplane.compute.handler.kvm import KvmVerdict
 from virtplane.compute.handler.launcher import LauncherGone
+from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.node.heartbeat import Heartbeat
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts

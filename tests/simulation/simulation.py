@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from unittest import mock
 
-from tests.simulation import invariants
+from tests.simulation import invariants, moves
 from tests.simulation.clock import determined, run_virtually, wall_time
 from tests.simulation.faults import CALM, Chances, Weather
 from tests.simulation.guests import NodeHandler, SimulatedMachine
@@ -26,6 +26,7 @@ from tests.simulation.users import NAMESPACE, Users
 from tests.simulation.world import TwoGuests, World
 
 import virtplane.compute.handler.controller
+import virtplane.compute.handler.status
 from kindling.controllers.environment import Environment
 from kindling.controllers.main import CONTROLLERS
 from kindling.scheduler.loop import Scheduler
@@ -133,7 +134,10 @@ class Simulation:
         alarms = _Alarms(self.wrong)
         logging.getLogger().addHandler(alarms)
         try:
-            with mock.patch.object(virtplane.compute.handler.controller, "Machine", machine):
+            with (
+                mock.patch.object(virtplane.compute.handler.controller, "Machine", machine),
+                mock.patch.object(virtplane.compute.handler.status, "migratability", moves.migratability),
+            ):
                 await self._tell()
         finally:
             logging.getLogger().removeHandler(alarms)

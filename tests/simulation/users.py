@@ -19,7 +19,7 @@ from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver.subresources import lifecycle
-from virtplane.compute.handler.hypervisor import DomainState
+from virtplane.compute.handler.libvirtcalls import DomainState
 
 NAMESPACE = "lab"
 DRAIN = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
