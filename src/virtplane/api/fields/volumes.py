@@ -12,7 +12,7 @@ _INIT: Table = {
     "userData": acts("user data of the guest"),
     "userDataBase64": acts("user data of the guest"),
 }
-_LATER = "no volume reaches a running guest, and no guest starts with such a volume"
+_LATER = "the guest starts without the disk, and no volume reaches a running guest"
 
 VOLUMES: Table = prefixed(
     "volumes[]",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_str
 from virtplane.compute.domain.context import DiskSource, DomainContext
 from virtplane.compute.domain.xml import Element, alias, element
+from virtplane.compute.hotplug import permanent_disks
 
 _PREFIX = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 
@@ -64,8 +65,8 @@ def io_threads(disks: list[JsonObject]) -> dict[str, int]:
 
 
 def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
-    """All disks in the order of the specification. Raises MissingSource."""
-    disks: list[JsonObject] = get_list(vmi, "spec", "domain", "devices", "disks")
+    """The disks that the guest starts with, in the order of the specification. Raises MissingSource."""
+    disks = permanent_disks(vmi)
     reported = {
         get_str(status, "name"): get_str(status, "target")
         for status in get_list(vmi, "status", "volumeStatus")

@@ -6,10 +6,11 @@ import re
 
 from lxml import etree
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
 from virtplane.compute.domain import devices, disks, interfaces, platform, processor
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
+from virtplane.compute.hotplug import permanent_disks
 
 _MACHINE_TYPE = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
@@ -39,7 +40,7 @@ def render(vmi: JsonObject, context: DomainContext) -> str:
     root.extend(processor.render_memory(spec_domain))
     processors = processor.render_cpu(spec_domain, context)
     root.extend(processors)
-    threads = disks.io_threads(get_list(spec_domain, "devices", "disks"))
+    threads = disks.io_threads(permanent_disks(vmi))
     if threads:
         root.append(element("iothreads", {}, str(len(threads))))
     root.append(platform.render_os(vmi, context))

@@ -11,6 +11,7 @@ from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import Migratability, migratability
 from virtplane.compute.handler.libvirtcalls import DomainState
+from virtplane.compute.hotplug import permanent_disks
 
 CREDENTIALS = "AccessCredentialsSynchronized"
 _PAUSE_REASONS = {
@@ -147,10 +148,9 @@ def _quantity(domain: JsonObject) -> str:
 
 
 def _volumes(vmi: JsonObject, status: JsonObject) -> None:
-    disks = get_list(vmi, "spec", "domain", "devices", "disks")
     known = {get_str(entry, "name"): entry for entry in get_list(status, "volumeStatus")}
     reported = {name: get_str(entry, "target") for name, entry in known.items() if get_str(entry, "target")}
-    targets = target_names(disks, reported)
+    targets = target_names(permanent_disks(vmi), reported)
     entries = []
     for volume in get_list(vmi, "spec", "volumes"):
         name = get_str(volume, "name")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.hotplug import hotplugged_volumes
 
 QEMU_USER = 107
 """User and group that guests run as."""
@@ -116,21 +117,6 @@ class RenderInputs:
         return get_str(self.spec, "hostname") or self.name.split(".", maxsplit=1)[0][:_LABEL_LIMIT].rstrip(
             "-"
         )
-
-
-def hotplugged_volumes(vmi: JsonObject) -> set[str]:
-    """Names of volumes that reach the guest through attachment pods: present in status as hotplugged, or
-    declared ``hotpluggable`` and added after the start."""
-    names = {
-        str(item.get("name"))
-        for item in get_list(vmi, "status", "volumeStatus")
-        if item.get("hotplugVolume") is not None
-    }
-    for volume in get_list(vmi, "spec", "volumes"):
-        for source in ("persistentVolumeClaim", "dataVolume", "memoryDump"):
-            if get_object(volume, source).get("hotpluggable") is True:
-                names.add(str(volume.get("name")))
-    return names
 
 
 def label_sized(name: str) -> str:

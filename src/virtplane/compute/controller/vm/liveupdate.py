@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import replacing
 from virtplane.compute.controller import amounts, conditions
 from virtplane.compute.controller.amounts import GI, MI
 from virtplane.compute.controller.vm.status import SyncError
+from virtplane.compute.hotplug import is_hotpluggable
 
 _SCHEDULING_FIELDS = ("nodeSelector", "affinity")
 
@@ -224,9 +225,3 @@ def _disks(template: list[JsonObject], vmi: JsonObject, volumes: list[JsonObject
     kept = [item for item in running if item.get("name") in names or "cdrom" in item]
     present = {get_str(item, "name") for item in kept}
     return [*kept, *(item for item in template if item.get("name") in names - present)]
-
-
-def is_hotpluggable(volume: JsonObject) -> bool:
-    """Whether a volume may come and go while the guest runs."""
-    sources = ("persistentVolumeClaim", "dataVolume", "memoryDump")
-    return any(get_bool(volume, source, "hotpluggable") for source in sources)

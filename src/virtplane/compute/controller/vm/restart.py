@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from virtplane.compute.hotplug import is_hotpluggable
 
 MESSAGE = "a non-live-updatable field was changed in the template spec"
 _CLAIM_SOURCES = ("persistentVolumeClaim", "dataVolume")
@@ -53,14 +54,7 @@ def _pruned(value: object) -> object:
 
 
 def _hotpluggable(spec: JsonObject) -> set[str]:
-    return {
-        get_str(volume, "name")
-        for volume in get_list(spec, "volumes")
-        if any(
-            get_object(volume, source).get("hotpluggable") is True
-            for source in (*_CLAIM_SOURCES, "memoryDump")
-        )
-    }
+    return {get_str(volume, "name") for volume in get_list(spec, "volumes") if is_hotpluggable(volume)}
 
 
 def _neutralize_hotplugged(before: JsonObject, after: JsonObject) -> None:

@@ -11,8 +11,9 @@ from kubecore.objects import meta
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.launcherpod.attachment import render_attachment_pod
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs, claim_name, hotplugged_volumes
+from virtplane.compute.controller.launcherpod.inputs import RenderInputs, claim_name
 from virtplane.compute.controller.vmi.errors import SyncError
+from virtplane.compute.hotplug import hotplugged_volumes
 
 _ON_NODE = ("Ready", "MountedToPod", "HotplugVolumeMounted", "VolumeReady")
 

@@ -18,6 +18,7 @@ from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import cloudinit, configuration, images
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.hotplug import hotplugged_volumes
 
 _IMAGE_VOLUMES = "var/run/kubevirt-image-volume"
 _CONTAINER_DISKS = "var/run/kubevirt/container-disks"
@@ -53,14 +54,15 @@ class VolumePreparer:
     pod: PodPaths
 
     def prepare(self) -> dict[str, DiskSource]:
-        """Disk sources by volume name.
+        """Disk sources by volume name; hotplugged volumes are not the launcher's, and have none.
 
         Raises VolumeNotReady, UnsupportedVolume, images.BadImage and cloudinit.CloudInitError.
         """
         sources = {}
+        hotplugged = hotplugged_volumes(self.vmi)
         for index, volume in enumerate(get_list(self.vmi, "spec", "volumes")):
             name = get_str(volume, "name")
-            source = self._prepare(index, name, volume)
+            source = self._prepare(index, name, volume) if name not in hotplugged else None
             if source is not None:
                 sources[name] = source
         return sources

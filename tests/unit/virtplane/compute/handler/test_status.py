@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
 from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, judge
 from virtplane.compute.handler import status
 from virtplane.compute.handler.libvirtcalls import DomainState
@@ -75,6 +75,15 @@ def test_running_guest_reports_interfaces_topology_and_volumes() -> None:
     assert rendered["currentCPUTopology"] == {"cores": 2, "sockets": 1, "threads": 1}
     assert rendered["volumeStatus"] == [{"name": "root", "target": "vda"}]
     assert rendered["activePods"] == {"p": "n"}
+
+
+def test_a_disk_that_the_guest_lacks_has_no_device() -> None:
+    claim = {"claimName": "c", "hotpluggable": True}
+    vmi = deep_copy(VMI)
+    vmi["spec"]["volumes"].insert(0, {"name": "later", "persistentVolumeClaim": claim})
+    vmi["spec"]["domain"]["devices"]["disks"].insert(0, {"name": "later", "disk": {}})
+    entries = status.render(vmi, report())["volumeStatus"]
+    assert {entry["name"]: entry["target"] for entry in entries} == {"later": "", "root": "vda"}
 
 
 def test_conditions_of_others_are_kept() -> None:

@@ -1,0 +1,80 @@
+"""A machine whose template has hotpluggable volumes: its guest starts without them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.domain.context import DomainContext
+from virtplane.compute.domain.document import render
+from virtplane.compute.handler.settings import PodPaths
+from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.storage.volumes import VolumePreparer
+
+_DISKS = "var/run/kubevirt-private/vmi-disks"
+_LATER: list[JsonObject] = [
+    {"persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}},
+    {"dataVolume": {"name": "c", "hotpluggable": True}},
+    {"memoryDump": {"claimName": "c", "hotpluggable": True}},
+]
+
+
+def _instance(later: JsonObject, device: str = "disk") -> JsonObject:
+    """A guest with a hotpluggable volume before the one that it boots from."""
+    disks = [{"name": "later", device: {}, "dedicatedIOThread": True}, {"name": "root", "disk": {}}]
+    volumes = [{"name": "later", **later}, {"name": "root", "persistentVolumeClaim": {"claimName": "r"}}]
+    domain = {"devices": {"disks": disks}, "memory": {"guest": "128Mi"}}
+    metadata = {"name": "vm", "namespace": "ns", "uid": "u"}
+    return {"metadata": metadata, "spec": {"domain": domain, "volumes": volumes}}
+
+
+def _started(vmi: JsonObject, folder: Path) -> ElementTree.Element:
+    """The domain, from a node where the launcher pod has brought what is in its manifest."""
+    settings = ClusterConfig({"status": {"phase": "Deployed"}, "spec": {"configuration": {}}})
+    pod = render_launcher_pod(RenderInputs(vmi, settings, Images("launcher:1", "sidecar:1")))
+    for name in (item["name"] for item in pod["spec"]["volumes"] if "persistentVolumeClaim" in item):
+        (folder / "root" / _DISKS / name).mkdir(parents=True)
+        (folder / "root" / _DISKS / name / "disk.img").write_bytes(b"")
+    (folder / "scratch").mkdir()
+    with Root(folder / "root") as root, Root(folder / "scratch") as scratch:
+        sources = VolumePreparer(vmi, root, scratch, PodPaths("", folder)).prepare()
+    return ElementTree.fromstring(render(vmi, DomainContext(emulation=True, disks=sources)))
+
+
+def _files(root: ElementTree.Element) -> list[str | None]:
+    return [source.get("file") for source in root.findall("devices/disk/source")]
+
+
+@pytest.fixture(autouse=True)
+def _ownership_is_not_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root could change it."""
+    monkeypatch.setattr(os, "chown", lambda *_, **__: None)
+    monkeypatch.setattr(os, "fchown", lambda *_: None)
+
+
+@pytest.mark.parametrize("later", _LATER, ids=lambda volume: next(iter(volume)))
+def test_a_guest_starts_without_its_hotpluggable_volumes(tmp_path: Path, later: JsonObject) -> None:
+    root = _started(_instance(later), tmp_path)
+    assert _files(root) == [f"/{_DISKS}/root/disk.img"]
+    assert root.find("devices/disk/boot") is not None
+    assert root.find("iothreads") is None
+
+
+def test_the_drive_of_a_hotpluggable_cdrom_is_empty(tmp_path: Path) -> None:
+    root = _started(_instance(_LATER[0], "cdrom"), tmp_path)
+    assert [disk.get("device") for disk in root.findall("devices/disk")] == ["cdrom", "disk"]
+    assert _files(root) == [f"/{_DISKS}/root/disk.img"]
+
+
+def test_a_volume_stays_out_when_the_status_says_that_it_was_plugged(tmp_path: Path) -> None:
+    """Whether it is still declared hotpluggable or not: the launcher pod does not have it."""
+    vmi = _instance({"persistentVolumeClaim": {"claimName": "c"}})
+    vmi["status"] = {"volumeStatus": [{"name": "later", "hotplugVolume": {}, "target": ""}]}
+    assert _files(_started(vmi, tmp_path)) == [f"/{_DISKS}/root/disk.img"]
