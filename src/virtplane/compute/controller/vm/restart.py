@@ -122,6 +122,5 @@ def _networks_changed(networks: dict[str, JsonObject], vmi: JsonObject) -> bool:
 
 def _comparable(interface: JsonObject) -> JsonObject:
     # A change of the state needs a restart, too: no node changes the link of a running guest yet.
-    ignored = ("state", "macAddress", "model")
-    kept = {key: value for key, value in interface.items() if key not in ignored and value not in (None, [])}
+    kept = {key: value for key, value in interface.items() if value not in (None, [], "")}
     return {**kept, "state": get_str(interface, "state") or "up"}

@@ -42,6 +42,37 @@ def test_a_change_of_a_links_state_needs_a_restart() -> None:
     assert restart.network_needs_restart(template(state="down"), running)
 
 
+@pytest.mark.parametrize(
+    ("field", "running", "wanted"),
+    [
+        ("macAddress", "02:00:00:00:00:01", "02:00:00:00:00:02"),
+        ("macAddress", None, "02:00:00:00:00:01"),
+        ("macAddress", "02:00:00:00:00:01", None),
+        ("model", "virtio", "e1000e"),
+        ("model", None, "e1000e"),
+    ],
+)
+def test_a_running_guests_card_keeps_address_and_model_until_a_restart(
+    field: str, running: str | None, wanted: str | None
+) -> None:
+    def spec(value: str | None) -> JsonObject:
+        card = {"name": "default", "masquerade": {}} | ({field: value} if value else {})
+        template = {"domain": {"devices": {"interfaces": [card]}}}
+        return {"template": {"spec": template | {"networks": [{"name": "default", "pod": {}}]}}}
+
+    vmi = {"spec": spec(running)["template"]["spec"]}
+    assert restart.needs_restart(spec(running), spec(wanted), vmi, live_update=True)
+    assert not restart.needs_restart(spec(running), spec(running), vmi, live_update=True)
+
+
+def test_an_empty_model_is_none() -> None:
+    def template(**model: str) -> JsonObject:
+        card = {"name": "default", "masquerade": {}, **model}
+        return {"domain": {"devices": {"interfaces": [card]}}, "networks": [{"name": "default", "pod": {}}]}
+
+    assert not restart.network_needs_restart(template(model=""), {"spec": template()})
+
+
 def _running(sockets: int, **more: Any) -> JsonObject:
     cpu = {"sockets": sockets, "cores": 1, "threads": 1, "maxSockets": 4}
     return {"spec": {"domain": {"cpu": cpu, **more}}, "status": {"phase": "Running", "conditions": []}}
