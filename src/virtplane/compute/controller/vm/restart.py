@@ -20,7 +20,8 @@ def needs_restart(started: JsonObject, current: JsonObject, vmi: JsonObject, *, 
     _neutralize_firmware(before, after, vmi)
     if get_str(current, "updateVolumesStrategy") == "Migration":
         _neutralize_claims(before, after)
-    if not network_needs_restart(after, vmi):
+    # A template that names no network at all is compared as it is: its instance has the default one.
+    if _names_networks(after) and not network_needs_restart(after, vmi):
         _copy(before, after, "networks")
         _copy(before, after, "domain", "devices", "interfaces")
     if live_update:
@@ -88,12 +89,15 @@ def _is_claim(volume: JsonObject) -> bool:
     return any(source in volume for source in _CLAIM_SOURCES)
 
 
+def _names_networks(template: JsonObject) -> bool:
+    interfaces = get_list(template, "domain", "devices", "interfaces")
+    return bool(interfaces or get_list(template, "networks"))
+
+
 def network_needs_restart(template: JsonObject, vmi: JsonObject) -> bool:
     """Whether the template's networks differ from the instance's in what cannot be plugged while it runs."""
     wanted = {get_str(item, "name"): item for item in get_list(template, "domain", "devices", "interfaces")}
     running = get_list(vmi, "spec", "domain", "devices", "interfaces")
-    if not wanted and not get_list(template, "networks"):
-        return False
     for interface in running:
         other = wanted.get(get_str(interface, "name"))
         if other is None or _comparable(interface) != _comparable(other):

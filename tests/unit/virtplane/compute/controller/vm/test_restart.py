@@ -65,6 +65,16 @@ def test_a_running_guests_card_keeps_address_and_model_until_a_restart(
     assert not restart.needs_restart(spec(running), spec(running), vmi, live_update=True)
 
 
+def test_a_guest_keeps_a_network_that_the_template_lost_until_a_restart() -> None:
+    card = {"name": "net", "bridge": {}}
+    network = {"name": "net", "multus": {"networkName": "n"}}
+    with_network = {"domain": {"devices": {"interfaces": [card]}}, "networks": [network]}
+    started, bare = {"template": {"spec": with_network}}, _spec(devices={})
+    assert restart.needs_restart(started, bare, {"spec": with_network}, live_update=True)
+    # The instance of a template that names none has the default network.
+    assert not restart.needs_restart(bare, bare, {"spec": with_network}, live_update=True)
+
+
 def test_an_empty_model_is_none() -> None:
     def template(**model: str) -> JsonObject:
         card = {"name": "default", "masquerade": {}, **model}
