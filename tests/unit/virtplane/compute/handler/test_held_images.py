@@ -66,8 +66,9 @@ def node(tmp_path: Path) -> Iterator[_Node]:
     shutil.copy("/bin/busybox", image / "bin/busybox")
     node = _Node(image, tmp_path / "proc", folder)
     # A tmpfs that only the container's namespace has shows that the mount does not come from the node's.
-    script = "mount -t tmpfs none disk && echo guest >disk/guest.img && echo ready"
-    script += " && exec chroot . bin/busybox cat"
+    # It is ready once it is inside: before that, its root is the node's.
+    script = "mount -t tmpfs none disk && echo guest >disk/guest.img"
+    script += " && exec chroot . bin/busybox sh -c 'echo ready; exec /bin/busybox cat'"
     container = subprocess.Popen(
         ["unshare", "--mount", "--propagation=private", "sh", "-c", script],
         cwd=image, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
