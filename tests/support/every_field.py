@@ -198,6 +198,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.devices.tpm", {"enabled": False})],
     [("domain.devices.autoattachMemBalloon", True), ("domain.devices.autoattachGraphicsDevice", False)],
     [("domain.devices.autoattachSerialConsole", False)],
+    [("domain.devices.watchdog", {"name": "dog", "diag288": {"action": "shutdown"}})],
     [("domain.devices.interfaces", []), ("networks", []), ("domain.devices.autoattachPodInterface", False)],
     [("domain.devices.interfaces", [{"name": "default", "bridge": {}}])],
     [("domain.features.apic", {"enabled": False})],

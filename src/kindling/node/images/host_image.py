@@ -2,6 +2,8 @@
 
 The image itself is empty; its containers get /usr, the Python environment that this agent runs in, the
 source tree of an editable installation and what programs need of /etc, all read-only and at the same paths.
+The environment's programs are in /usr/bin as well, where those of an ordinary image are: it is an overlay of
+the machine's /usr/bin, which comes first, and the environment's.
 
 Root in a container reads as root of the machine, so what packages and administrators keep from other users
 (keys, rules, programs for one group) is covered: files by /dev/null, directories by an empty one.
@@ -42,6 +44,10 @@ _ETC = (
 )
 _EMPTY = Path("/run/kindling-empty")
 """Covers directories; in the node's own /run."""
+_BIN = Path("/usr/bin")
+_OVERLAYS = Path("/run/kindling-bin")
+"""Where /usr/bin with the environment's programs is mounted; in the node's own /run."""
+
 _PACKAGES = Path("/var/lib/dpkg/status")
 """Changes whenever a package does."""
 _LOCAL = Path("/usr/local")
@@ -119,6 +125,26 @@ class HostFiles:
             known = [path for path in self._known[1] if path.exists()]
         return list(dict.fromkeys(known + local))
 
+    def programs(self) -> Path | None:
+        """The folder to show as /usr/bin, None where the environment's programs are in the machine's own.
+
+        A new one whenever packages change: an overlay need not see what changes below it. Raises OSError.
+        """
+        own = Path(sys.prefix) / "bin"
+        if own == _BIN or not own.is_dir() or not any(_BIN.is_relative_to(path) for path in bind_paths()):
+            return None
+        with self._lock:
+            stamps = [path.stat().st_mtime_ns for path in (_PACKAGES, _BIN, own) if path.exists()]
+            folder = _OVERLAYS / str(max(stamps))
+            if not node_mounts.is_mounted(folder):
+                for former in node_mounts.mount_points_below(_OVERLAYS):
+                    node_mounts.unmount(former)  # containers that have it keep it
+                folder.mkdir(parents=True, exist_ok=True)
+                lower = ":".join(str(path).replace("\\", "\\\\").replace(":", "\\:") for path in (_BIN, own))
+                node_mounts.mount("overlay", folder, "overlay", node_mounts.MS_RDONLY, f"lowerdir={lower}")
+                node_mounts.make_private(folder)
+        return folder
+
     def mount_tree(self, target: Path) -> None:
         """Build at `target` what a volume of the host image shows: the same files that its containers see.
 
@@ -132,6 +158,8 @@ class HostFiles:
                 inside.parent.mkdir(parents=True, exist_ok=True)
                 inside.touch()
             _bind_once(path, inside)
+        if programs := self.programs():
+            _bind_once(programs, target / _BIN.relative_to("/"))
         for path in self.covered():
             _bind_once(_cover(path), target / path.relative_to("/"))
         for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32"):
@@ -144,7 +172,10 @@ class HostFiles:
 
         Raises OSError.
         """
-        shown = [(path, path) for path in bind_paths()] + [(_cover(path), path) for path in self.covered()]
+        shown = [(path, path) for path in bind_paths()]
+        if programs := self.programs():
+            shown.append((programs, _BIN))
+        shown += [(_cover(path), path) for path in self.covered()]
         return [
             {"container_path": str(path), "host_path": str(source), "readonly": True, "propagation": 0}
             for source, path in shown

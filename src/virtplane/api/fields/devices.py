@@ -86,7 +86,7 @@ DEVICES: Table = {
     "tpm.persistent": acts("a claim that keeps the TPM's state"),
     "useVirtioTransitional": acts("virtio devices that old guests know"),
     "video.type": acts("type of the graphics card"),
-    "watchdog.diag288": warns("guests are x86-64, which have no such watchdog"),
+    "watchdog.diag288.action": acts("what the watchdog of an s390x guest does"),
     "watchdog.i6300esb.action": acts("what the watchdog does"),
     "watchdog.name": acts("name of the watchdog"),
 }

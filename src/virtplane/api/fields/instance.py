@@ -112,7 +112,7 @@ INSTANCE: Table = {
     "accessCredentials[].userPassword.propagationMethod.qemuGuestAgent": acts("the agent sets passwords"),
     "accessCredentials[].userPassword.source.secret.secretName": acts("secret that holds the passwords"),
     "affinity": copied("the pod's affinity"),
-    "architecture": acts("nodes that the pod can run on; guests are x86-64", "amd64"),
+    "architecture": acts("nodes that the pod can run on; guests run on x86-64 alone"),
     "dnsConfig": copied("the pod's DNS settings, which the guest gets by DHCP"),
     "dnsPolicy": acts("the pod's DNS policy"),
     **prefixed("domain", DOMAIN),

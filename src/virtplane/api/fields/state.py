@@ -26,6 +26,8 @@ class Field:
     """The entry stands for everything inside the field, too."""
     values: frozenset[str] = frozenset()
     """The only values that act, where not all do; others are warned of."""
+    vain: frozenset[str] = frozenset()
+    """Values that do nothing yet, where all others do what they do in KubeVirt."""
     defaulted: bool = False
     """Admission fills it into instances itself: only templates are warned of."""
 
@@ -34,9 +36,12 @@ Table: TypeAlias = Mapping[str, Field]
 """Entries by path."""
 
 
-def acts(text: str, *only: str) -> Field:
-    """A field that something acts upon; `only` names the values, where others have no effect."""
-    return Field(State.ACTS, text, values=frozenset(only))
+def acts(text: str, *only: str, vain: str = "") -> Field:
+    """A field that something acts upon; `only` names the values, where others have no effect.
+
+    `vain` is the one value without effect, where it would have one in KubeVirt.
+    """
+    return Field(State.ACTS, text, values=frozenset(only), vain=frozenset({vain} - {""}))
 
 
 def copied(text: str) -> Field:

@@ -28,8 +28,12 @@ def unsupported_warnings(table: Table, spec: JsonObject, *, instance: bool = Fal
 def _judge(field: Field, shown: str, value: Any) -> Iterator[str]:
     if field.state is State.WARNS and _is_set(value):
         yield f"{shown}: {_SUFFIX}"
-    elif field.values and isinstance(value, str) and value and value not in field.values:
+    elif isinstance(value, str) and value and _is_vain(field, value):
         yield f"{shown}: the value {value} is {_SUFFIX}"
+
+
+def _is_vain(field: Field, value: str) -> bool:
+    return value in field.vain or bool(field.values and value not in field.values)
 
 
 def _is_set(value: Any) -> bool:

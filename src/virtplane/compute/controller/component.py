@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from kubecore import resources
 from kubecore.json import JsonObject
@@ -26,7 +25,6 @@ from virtplane.compute.controller.snapshot.restores import RestoreController
 from virtplane.compute.controller.snapshot.snapshots import SnapshotController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
-from virtplane.programs import own_program
 
 logger = logging.getLogger(__name__)
 
@@ -51,8 +49,6 @@ class VirtController:
             launcher=str(context.settings.get("launcher_image") or image),
             sidecar=str(context.settings.get("sidecar_image") or image),
             exporter=str(context.settings.get("exporter_image") or image),
-            # This controller runs in the launchers' image.
-            programs=str(Path(own_program("virt-launcher")).parent),
         )
         image_volumes = ImageVolumeSupport(client, context.namespace)
         elector = LeaderElector(client, self.name, context.namespace, context.identity)

@@ -134,8 +134,9 @@ def _watchdog(devices: JsonObject) -> list[Element]:
     if "watchdog" not in devices:
         return []
     watchdog = get_object(devices, "watchdog")
-    action = get_str(watchdog, "i6300esb", "action") or "reset"
-    return [element("watchdog", {"model": "i6300esb", "action": action}, alias(get_str(watchdog, "name")))]
+    model = "diag288" if "diag288" in watchdog else "i6300esb"
+    action = get_str(watchdog, model, "action") or "reset"
+    return [element("watchdog", {"model": model, "action": action}, alias(get_str(watchdog, "name")))]
 
 
 def _balloon(vmi: JsonObject, devices: JsonObject, context: DomainContext) -> Element:

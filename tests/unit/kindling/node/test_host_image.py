@@ -47,6 +47,35 @@ def test_the_machines_keys_are_not_among_the_files() -> None:
         assert not Path("/etc/ssl/private").is_relative_to(path)
 
 
+_ASK_FOR_PROGRAMS = """
+import os, sys
+from pathlib import Path
+from kindling.node.images import host_image
+sys.prefix = sys.argv[1]
+host_image._OVERLAYS = Path(sys.argv[2])
+files = host_image.HostFiles()
+folder = files.programs()
+assert folder == files.programs()
+print((folder / "own-tool").read_text(), (folder / "sh").read_bytes() == Path("/usr/bin/sh").read_bytes())
+print(Path("/proc/self/mountinfo").read_text().count(str(folder)))
+shown = [each["host_path"] for each in files.mounts([]) if each["container_path"] == "/usr/bin"]
+print(shown == [str(folder)])
+"""
+
+
+@pytest.mark.host
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_programs_of_the_environment_are_in_usr_bin_behind_the_machines_own(tmp_path: Path) -> None:
+    own = tmp_path / "environment/bin"
+    own.mkdir(parents=True)
+    (own / "own-tool").write_text("tool")
+    (own / "sh").write_text("not this one")
+    command = [sys.executable, "-c", _ASK_FOR_PROGRAMS, str(own.parent), str(tmp_path / "overlays")]
+    done = subprocess.run(["unshare", "--mount", *command], capture_output=True, text=True, check=True)
+    first, count, shown = done.stdout.splitlines()
+    assert (first, count, shown) == ("tool True", "1", "True")
+
+
 def test_containers_get_covers_after_what_they_cover(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_image, "bind_paths", lambda: [tree])
     monkeypatch.setattr(host_image, "_EMPTY", tree.parent / "empty")

@@ -20,7 +20,6 @@ from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
-    accepted_in_vain,
     is_dry_run,
     parse_options,
     read_options,
@@ -262,7 +261,7 @@ class Instances:
         else:
             operations = volumes.remove_operations(spec, name, "/spec", conflict)
         await self.patch(vmi, operations, is_dry_run(options))
-        return accepted_in_vain(volumes.IN_VAIN) if adds else web.Response(status=202)
+        return web.Response(status=202)
 
     async def object_graph(self, request: web.Request) -> web.Response:
         """The objects that the instance depends on."""

@@ -157,7 +157,7 @@ class Machines:
             await self._patch(vm, operations, is_dry_run(options), "status")
         else:
             await self._patch(vm, operations, is_dry_run(options))
-        return accepted_in_vain(volumes.IN_VAIN)
+        return web.Response(status=202)
 
     async def remove_volume(self, request: web.Request) -> web.Response:
         """Takes a hotplugged volume away from the VM."""
@@ -177,7 +177,7 @@ class Machines:
         if settings.gate("HotplugVolumes"):
             operations = volumes.remove_request(vm, name, conflict)
             await self._patch(vm, operations, is_dry_run(options), "status")
-            return accepted_in_vain(volumes.IN_VAIN)
+            return web.Response(status=202)
         await self._patch(vm, operations, is_dry_run(options))
         return web.Response(status=202)
 

@@ -11,9 +11,6 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 Conflict = Callable[[str], StatusError]
 _SOURCES = (("persistentVolumeClaim", "claimName"), ("dataVolume", "name"))
 
-IN_VAIN = "hotplug: accepted, but no volume reaches a running guest yet, and none starts with such a volume"
-"""What whoever adds a volume, or only asks for its removal, is told."""
-
 
 def checked_add(options: JsonObject) -> JsonObject:
     """The options of an add request as they are carried out. Raises StatusError for missing ones."""

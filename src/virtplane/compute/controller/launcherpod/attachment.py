@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller.launcherpod import resources
-from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs, claim_name
+from virtplane.compute.controller.launcherpod.inputs import PROGRAMS, QEMU_USER, RenderInputs, claim_name
 from virtplane.compute.controller.launcherpod.volumes import is_block
 
 _TOLERATED = ("disk-pressure", "memory-pressure", "network-unavailable", "pid-pressure", "unschedulable")
@@ -80,7 +80,7 @@ def _container(inputs: RenderInputs) -> JsonObject:
         "name": "hotplug-disk",
         "image": inputs.images.launcher,
         "imagePullPolicy": inputs.settings.image_pull_policy,
-        "command": ["/bin/sh", "-c", f"{inputs.images.programs}/container-disk --copy-path /path/hp"],
+        "command": ["/bin/sh", "-c", f"{PROGRAMS}/container-disk --copy-path /path/hp"],
         "resources": resources.support_resources(inputs, "hotplug-disk"),
         "securityContext": {
             "runAsUser": QEMU_USER,

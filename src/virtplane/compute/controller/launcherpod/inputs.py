@@ -13,6 +13,9 @@ from virtplane.compute.hotplug import hotplugged_volumes
 QEMU_USER = 107
 """User and group that guests run as."""
 
+PROGRAMS = "/usr/bin"
+"""The folder of the product's programs in the launcher's image, as KubeVirt's."""
+
 _LABEL_LIMIT = 63
 
 
@@ -23,8 +26,6 @@ class Images:
     launcher: str
     sidecar: str
     exporter: str = ""
-    programs: str = "/usr/bin"
-    """The folder of the product's programs in the launcher's image."""
 
 
 @dataclass(frozen=True, slots=True)

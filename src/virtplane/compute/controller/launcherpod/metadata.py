@@ -7,7 +7,7 @@ import json
 
 from kubecore.json import get_object
 from virtplane.compute.controller.launcherpod import network, resources
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs, label_sized
+from virtplane.compute.controller.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
 
 CREATED_BY_LABEL = "kubevirt.io/created-by"
 APP_LABEL = "kubevirt.io"
@@ -88,7 +88,7 @@ def skips_backup_hooks(inputs: RenderInputs) -> bool:
 
 def _backup_hooks(inputs: RenderInputs) -> dict[str, str]:
     def command(action: str) -> str:
-        program = f"{inputs.images.programs}/virt-freezer"
+        program = f"{PROGRAMS}/virt-freezer"
         return json.dumps([program, action, "--name", inputs.name, "--namespace", inputs.namespace_name])
 
     return {

@@ -15,6 +15,9 @@ from virtplane.compute.controller.launcherpod.inputs import RenderInputs, claim_
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
 
+NOT_PLUGGED = "HotplugNotSupported"
+"""Reason of the event that tells of a volume which is accepted but never plugged into the guest."""
+
 _ON_NODE = ("Ready", "MountedToPod", "HotplugVolumeMounted", "VolumeReady")
 
 
@@ -93,6 +96,8 @@ async def _create(
         cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
         return SyncError("FailedHotplugSync", text)
     cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", f"Created attachment pod {meta.name(created)}")
+    names = ", ".join(get_str(volume, "name") for volume in wanted)
+    cluster.recorder.event(vmi, "Warning", NOT_PLUGGED, f"{names}: no volume reaches a running guest yet")
     return None
 
 

@@ -284,10 +284,9 @@ def test_a_probe_without_a_command_keeps_no_pod_from_being_made() -> None:
 
 
 def test_commands_of_backup_tools_name_the_programs_of_the_launchers_image() -> None:
-    images = Images("launcher", "sidecar", programs="/opt/bin")
-    pod = render_launcher_pod(RenderInputs(instance(), ClusterConfig(), images))
+    pod = rendered(instance())
     command = pod["metadata"]["annotations"]["pre.hook.backup.velero.io/command"]
-    assert command == '["/opt/bin/virt-freezer", "--freeze", "--name", "vm", "--namespace", "ns"]'
+    assert command == '["/usr/bin/virt-freezer", "--freeze", "--name", "vm", "--namespace", "ns"]'
 
 
 @pytest.mark.feature("MON-44")
