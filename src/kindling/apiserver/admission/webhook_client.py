@@ -18,6 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import aiohttp
 import orjson
 
+from kindling.apiserver.bounded import TooLong, read_whole
 from kindling.apiserver.registry.admission import ServiceEndpoint
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
@@ -115,7 +116,10 @@ class WebhookClient:
 
 
 async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
-    body = await _whole(answer.content)
+    try:
+        body = await read_whole(answer.content, _ANSWER_LIMIT_BYTES)
+    except TooLong as error:
+        raise WebhookCallError(str(error)) from error
     if answer.status == 404:
         raise WebhookCallError("the server could not find the requested resource")
     if answer.status != 200:
@@ -128,18 +132,6 @@ async def _read(answer: aiohttp.ClientResponse) -> JsonObject:
     if not isinstance(document, dict):
         raise WebhookCallError("couldn't get version/kind; json parse error: the answer is no object")
     return document
-
-
-async def _whole(content: aiohttp.StreamReader) -> bytes:
-    """The answer's body to its end, however many pieces it comes in. Raises WebhookCallError."""
-    parts: list[bytes] = []
-    size = 0
-    while part := await content.readany():
-        size += len(part)
-        if size > _ANSWER_LIMIT_BYTES:
-            raise WebhookCallError(f"the answer is longer than {_ANSWER_LIMIT_BYTES} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _tls_context(bundle: str, certificate: tuple[Path, Path] | None) -> ssl.SSLContext:

@@ -15,7 +15,7 @@ import orjson
 from aiohttp import web
 
 from kubecore import errors
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.resources import API_SERVICES, SERVICES
 
@@ -170,7 +170,18 @@ class AggregatedApis:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._dirty.wait(), waiting)
             self._dirty.clear()
-            await asyncio.gather(*(self._check(key, found) for key, found in list(self._remote.items())))
+            await self._check_all()
+
+    async def _check_all(self) -> None:
+        """Check on every APIService; what goes wrong with one is no matter of the others."""
+        checked = list(self._remote.items())
+        outcomes = await asyncio.gather(
+            *(self._check(key, found) for key, found in checked), return_exceptions=True
+        )
+        for (_, found), outcome in zip(checked, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                shown = {"name_": meta.name(found), "err": repr(outcome)}
+                _LOG.error("An APIService could not be checked; it is tried again", extra=shown)
 
     async def _check(self, key: GroupVersion, obj: JsonObject) -> None:
         reason, message = self._service_problem(obj)
@@ -244,8 +255,8 @@ class AggregatedApis:
         if status >= 300:
             return None, f"failing or missing response from {shown}: bad status from {shown}: {status}"
         try:
-            listed = orjson.loads(body).get("resources") or []
-        except (orjson.JSONDecodeError, AttributeError):
+            listed = get_list(orjson.loads(body), "resources")
+        except orjson.JSONDecodeError:
             listed = []
         return discovery_resources(group, version, listed), ""
 
@@ -274,34 +285,43 @@ def with_condition(obj: JsonObject, condition: JsonObject) -> JsonObject | None:
     return obj
 
 
-def discovery_resources(group: str, version: str, listed: Sequence[JsonObject]) -> list[JsonObject]:
-    """An APIResourceList's entries as aggregated discovery writes them, subresources below their resource."""
+def discovery_resources(group: str, version: str, listed: Sequence[object]) -> list[JsonObject]:
+    """An APIResourceList's entries as aggregated discovery writes them, subresources below their resource.
+
+    Whatever another server lists: what is no entry is passed over, and fields of another type are left out.
+    """
     found: dict[str, JsonObject] = {}
     for entry in listed:
-        name, slash, sub = str(entry.get("name") or "").partition("/")
+        if not isinstance(entry, dict) or not get_str(entry, "name"):
+            continue
+        name, slash, sub = get_str(entry, "name").partition("/")
         kind = {
-            "group": entry.get("group") or group,
-            "version": entry.get("version") or version,
-            "kind": entry.get("kind", ""),
+            "group": get_str(entry, "group") or group,
+            "version": get_str(entry, "version") or version,
+            "kind": get_str(entry, "kind"),
         }
-        scope = "Namespaced" if entry.get("namespaced") else "Cluster"
+        scope = "Namespaced" if get_bool(entry, "namespaced") else "Cluster"
         owner = found.setdefault(name, {"resource": name, "responseKind": None, "scope": scope})
         if slash:
-            child = {"subresource": sub, "responseKind": kind, "verbs": entry.get("verbs") or []}
+            child = {"subresource": sub, "responseKind": kind, "verbs": _texts(entry, "verbs")}
             owner.setdefault("subresources", []).append(child)
             continue
         owner.update(
             {
                 "responseKind": kind,
                 "scope": scope,
-                "singularResource": entry.get("singularName") or kind["kind"].lower(),
-                "verbs": entry.get("verbs") or [],
+                "singularResource": get_str(entry, "singularName") or kind["kind"].lower(),
+                "verbs": _texts(entry, "verbs"),
             }
         )
         for key in ("shortNames", "categories"):
-            if entry.get(key):
-                owner[key] = entry[key]
+            if texts := _texts(entry, key):
+                owner[key] = texts
     for name, owner in found.items():
         owner.setdefault("singularResource", name)
         owner.setdefault("verbs", [])
     return list(found.values())
+
+
+def _texts(entry: JsonObject, field: str) -> list[str]:
+    return [text for text in get_list(entry, field) if isinstance(text, str)]

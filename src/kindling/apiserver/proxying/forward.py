@@ -13,11 +13,14 @@ from multidict import CIMultiDict
 
 from kubecore import errors
 
+from ..bounded import read_whole
 from .rewriting import ProxyPlace, recoder
 from .target import Target, forwarded_headers
 
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS = 30.0
+_FETCHED_BYTES = 3 * 1024 * 1024
+"""How much the server itself reads of an answer."""
 _SKIPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
 
 
@@ -87,7 +90,7 @@ class Forwarder:
     async def fetch(
         self, target: Target, *, headers: dict[str, str], timeout_seconds: float
     ) -> tuple[int, bytes]:
-        """(status, body) of a GET made by the server itself. Raises aiohttp.ClientError, OSError."""
+        """(status, body) of a GET made by the server itself. Raises aiohttp.ClientError, OSError, TooLong."""
         async with self._open().get(
             target.url,
             headers=headers,
@@ -96,7 +99,7 @@ class Forwarder:
             timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             allow_redirects=False,
         ) as answer:
-            return answer.status, await answer.read()
+            return answer.status, await read_whole(answer.content, _FETCHED_BYTES)
 
     @staticmethod
     async def _stream(
