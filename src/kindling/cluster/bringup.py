@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from kindling.cluster import (
     kubeconfigs,
     machine,
     nodeimages,
+    processes,
+    supervisor,
     wiring,
 )
 from kindling.cluster import (
@@ -30,12 +32,14 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
+from kindling.cluster.processes import ProcessSpec
 from kindling.cluster.readiness import missing_parts, refusal
 
 Progress = Callable[[str], None]
 """Told what is being done or waited for."""
 
 READY_SECONDS = 90.0
+_KILLED_SECONDS = 10
 _KEPT_VARIABLES = ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH", program.VARIABLE)
 
 
@@ -53,7 +57,7 @@ class Wishes:
 
 
 def up(wishes: Wishes, progress: Progress) -> Instance:
-    """Bring the cluster up; what runs already is left running. Raises SetupError."""
+    """Bring the cluster up; of what runs already, only what is outdated is replaced. Raises SetupError."""
     machine.check_machine()
     progress("preparing state, certificates and addresses")
     instance = _settle(wishes)
@@ -86,7 +90,10 @@ def supervisor_pid(instance: Instance) -> int:
 
 
 def _tell_supervisor(instance: Instance) -> bool:
-    """Have the running supervisor read the layout anew, for nodes may have been added; False without one."""
+    """Have the running supervisor read anew which processes there are to be; False without one.
+
+    One that runs other code is ended: the next one adopts what it started, and replaces what is outdated.
+    """
     pid = supervisor_pid(instance)
     if not pid:
         return False
@@ -98,12 +105,24 @@ def _tell_supervisor(instance: Instance) -> bool:
         # Once the handle is there, the number cannot become another process's.
         if supervisor_pid(instance) != pid:
             return False
-        signal.pidfd_send_signal(handle, signal.SIGHUP)
+        is_current = supervisor.has_settings(pid, processes.supervisor(instance))
+        # SIGTERM would have it stop the others, too.
+        signal.pidfd_send_signal(handle, signal.SIGHUP if is_current else signal.SIGKILL)
+        if not is_current:
+            _wait_end(handle, "the supervisor of another version")
     except ProcessLookupError:
         return False
     finally:
         os.close(handle)
-    return True
+    return is_current
+
+
+def _wait_end(handle: int, what: str) -> None:
+    """Wait until a killed process is gone. Raises SetupError."""
+    poller = select.poll()
+    poller.register(handle, select.POLLIN)
+    if not poller.poll(_KILLED_SECONDS * 1000):
+        raise SetupError(f"ending {what}", f"it has not ended {_KILLED_SECONDS} s after it was killed")
 
 
 def _settle(wishes: Wishes) -> Instance:
@@ -209,19 +228,19 @@ def _snapshotter(directory: Path) -> str:
 
 def _launch_supervisor(instance: Instance) -> None:
     log = (instance.logs / "supervisor.log").open("ab")
-    command = [sys.executable, "-m", "kindling.cluster.cli", "supervise", "--state", str(instance.state)]
+    spec = processes.supervisor(instance)
     # Ignored until the supervisor has its own handler: another `up` may send it at once.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with log:
             launched = subprocess.Popen(
-                command,
+                list(spec.command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 cwd="/",
-                env=_clean_environment(),
+                env={**_clean_environment(), **spec.environment},
             )
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -247,7 +266,8 @@ def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
     """
     deadline = time.monotonic() + READY_SECONDS
     last = ""
-    while missing := missing_parts(instance):
+    specs = processes.specs(instance)
+    while missing := _outdated(instance, specs) or missing_parts(instance):
         if missing != last:
             progress(f"waiting for {missing}")
             last = missing
@@ -264,3 +284,14 @@ def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
                 f"see the logs in {instance.logs}",
             )
         time.sleep(0.1)
+
+
+def _outdated(instance: Instance, specs: Sequence[ProcessSpec]) -> str:
+    """Which processes still run with other settings than they are to, in words; empty when none does."""
+    running = supervisor.find_children(instance.id, specs)
+    old = [
+        spec.name
+        for spec in specs
+        if spec.name in running and not supervisor.has_settings(running[spec.name], spec)
+    ]
+    return f"{', '.join(old)} to be replaced" if old else ""

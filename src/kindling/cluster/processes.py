@@ -6,9 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindling.cluster import images, isolation
+from kindling.cluster import fingerprints, images, isolation
 from kindling.cluster.containerd import SOCKET
 from kindling.cluster.instance import Instance
+
+_KINDLING = (sys.executable, "-m", "kindling.cluster.cli")
 
 DATABASE = "apiserver.db"
 """Everything that the API server stores, in the state directory."""
@@ -27,28 +29,44 @@ class ProcessSpec:
 
 
 def specs(instance: Instance) -> list[ProcessSpec]:
-    """All processes, in the order in which they start."""
-    kindling = [sys.executable, "-m", "kindling.cluster.cli"]
+    """All processes, in the order in which they start.
+
+    Their environments name what they read once, when they start: the supervisor replaces those that run with
+    something else.
+    """
+    code, pki = fingerprints.of_code(), instance.pki
+
+    def settings(*texts: str, certificates: Sequence[str]) -> dict[str, str]:
+        files = [pki / f"{name}.crt" for name in ("ca", *certificates)] + [pki / "sa.key"]
+        return {fingerprints.VARIABLE: fingerprints.of(code, *texts, files=files)}
+
     state = ["--state", str(instance.state)]
-    # What processes read of the layout when they start: the supervisor replaces them when it has changed.
-    ranges = {"KINDLING_EXTERNAL_RANGES": ",".join(instance.external_ranges)}
-    served = {
-        **ranges,
-        "KINDLING_IMAGE_ACCOUNTS": ",".join(instance.image_accounts),
-        "KINDLING_API_FLAGS": " ".join(instance.api_flags),
-    }
-    wanted = [ProcessSpec("apiserver", [*kindling, "apiserver", *state], served)]
+    arguments = api_server_arguments(instance)
+    shown = ("apiserver", "apiserver-kubelet-client", "front-proxy-ca", "front-proxy-client")
+    wanted = [
+        ProcessSpec("apiserver", [*_KINDLING, "apiserver", *state], settings(*arguments, certificates=shown))
+    ]
     for node in instance.nodes():
         config = node.directory / "containerd.toml"
         command = [*isolation.enter_command(node), "containerd", "--config", str(config)]
         # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
-        wanted.append(ProcessSpec(f"containerd-{node.name}", command, {"GOGC": "50", "GOMAXPROCS": "2"}))
-    layout = {NODES_VARIABLE: ",".join(instance.node_names), **ranges}
-    wanted.append(ProcessSpec("controllers", [*kindling, "controllers", *state], layout))
-    wanted += [
-        ProcessSpec(f"node-{node.name}", [*kindling, "node", node.name, *state]) for node in instance.nodes()
-    ]
+        limits = {"GOGC": "50", "GOMAXPROCS": "2"}
+        configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}
+        wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
+    layout = {NODES_VARIABLE: ",".join(instance.node_names)}
+    layout |= settings(*instance.external_ranges, certificates=("controllers", "scheduler", "service-proxy"))
+    wanted.append(ProcessSpec("controllers", [*_KINDLING, "controllers", *state], layout))
+    for node in instance.nodes():
+        name = f"node-{node.name}"
+        own = settings(certificates=(name, f"{name}-server"))
+        wanted.append(ProcessSpec(name, [*_KINDLING, "node", node.name, *state], own))
     return wanted
+
+
+def supervisor(instance: Instance) -> ProcessSpec:
+    """The process that starts all others."""
+    command = [*_KINDLING, "supervise", "--state", str(instance.state)]
+    return ProcessSpec("supervisor", command, {fingerprints.VARIABLE: fingerprints.of_code()})
 
 
 def api_server_arguments(instance: Instance) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kindling.cluster import nodeimages, processes, supervisor
+from kindling.cluster import bringup, certificates, fingerprints, nodeimages, processes, supervisor
 from kindling.cluster.instance import Instance
 from kindling.cluster.processes import ProcessSpec
 
@@ -124,6 +124,72 @@ def test_the_controllers_are_replaced_when_a_node_is_added_and_nothing_else_is(t
     changed = {spec.name: spec for spec in processes.specs(opened)}
     assert [name for name in before if before[name] != changed[name]] == ["apiserver", "controllers"]
     assert before["controllers"].command == after["controllers"].command  # so that the old one is found
+
+
+def changed_by(instance: Instance, change: Callable[[], object]) -> set[str]:
+    """Processes that are to be replaced after `change`."""
+    before = processes.specs(instance)
+    change()
+    return {old.name for old, new in zip(before, processes.specs(instance), strict=True) if old != new}
+
+
+def test_processes_are_replaced_when_what_they_read_at_their_start_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01", "node02"))
+    certificates.ensure(instance)
+    for node in instance.nodes():
+        node.directory.mkdir(parents=True)
+
+    def renew(name: str) -> None:
+        (instance.pki / f"{name}.crt").unlink()
+        certificates.ensure(instance)
+
+    assert changed_by(instance, lambda: certificates.ensure(instance)) == set()
+    assert changed_by(instance, lambda: renew("apiserver")) == {"apiserver"}
+    assert changed_by(instance, lambda: renew("scheduler")) == {"controllers"}
+    assert changed_by(instance, lambda: renew("node-node02-server")) == {"node-node02"}
+    config = instance.node("node01").directory / "containerd.toml"
+    assert changed_by(instance, lambda: config.write_text("version = 2")) == {"containerd-node01"}
+    own = {"apiserver", "controllers", "node-node01", "node-node02"}
+    assert changed_by(instance, lambda: monkeypatch.setattr(fingerprints, "of_code", lambda: "new")) == own
+    flags = [
+        replace(instance, image_accounts=("kubevirt/kubevirt-handler",)),
+        replace(instance, api_flags=("--audit-log=/dev/null",)),
+    ]
+    for other in flags:
+        both = zip(processes.specs(instance), processes.specs(other), strict=True)
+        assert [old.name for old, new in both if old != new] == ["apiserver"]
+
+
+def test_the_fingerprint_of_code_is_that_of_its_files(tmp_path: Path) -> None:
+    module = tmp_path / "kindling" / "cluster" / "cli.py"
+    module.parent.mkdir(parents=True)
+    module.write_text("one = 1")
+    first = fingerprints.of_code(tmp_path)
+    assert fingerprints.of_code(tmp_path) == first
+    module.write_text("one = 2")
+    assert fingerprints.of_code(tmp_path) != first
+
+
+_STAND_IN = "import signal, sys\nsignal.sigwait({signal.SIGHUP, signal.SIGTERM})\nsys.exit(7)"
+
+
+@pytest.mark.parametrize("version", ["this", "earlier"])
+def test_a_supervisor_of_an_earlier_version_makes_room_for_a_new_one(tmp_path: Path, version: str) -> None:
+    instance = Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
+    environment = dict(os.environ)
+    if version == "this":
+        environment |= processes.supervisor(instance).environment
+    block = "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, {1, 15})\nprint(flush=True)\n"
+    command = [sys.executable, "-c", block + _STAND_IN, "supervise", "--state", str(tmp_path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as stand_in:
+        assert stand_in.stdout is not None
+        stand_in.stdout.readline()
+        (tmp_path / "supervisor.pid").write_text(str(stand_in.pid))
+        told = bringup._tell_supervisor(instance)
+        assert told is (version == "this")
+        assert stand_in.wait(10) == (7 if told else -signal.SIGKILL)
 
 
 def test_a_new_node_gets_what_was_loaded_and_not_what_it_has() -> None:

@@ -1,0 +1,34 @@
+"""What stands for all that a process reads once, when it starts: its code, its arguments, its certificates.
+
+Each process carries the fingerprint of its settings in its environment, so that `up` finds out which of those
+that run have been started with others: by an earlier version, or before a certificate was renewed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+VARIABLE = "KINDLING_SETTINGS"
+"""Environment variable with the fingerprint."""
+_PACKAGES = ("kindling", "kubecore")
+_SOURCE = Path(__file__).resolve().parents[2]
+
+
+def of_code(source: Path = _SOURCE) -> str:
+    """Stands for the code of this program as it is on disk."""
+    modules = (path for package in _PACKAGES for path in sorted((source / package).rglob("*.py")))
+    return of(files=modules)
+
+
+def of(*texts: str, files: Iterable[Path] = ()) -> str:
+    """Stands for texts and for what is in files; one that is not there counts as such."""
+    digest = hashlib.sha256(repr(texts).encode())
+    for path in files:
+        try:
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+        except FileNotFoundError:
+            content = "none"
+        digest.update(f"{path.name} {content}\n".encode())
+    return digest.hexdigest()[:16]
