@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -19,6 +21,11 @@ DOMAIN = "cluster.local"
 _FORWARD_SECONDS = 3.0
 _ALIASED = (dns.A, dns.AAAA, dns.CNAME, dns.ANY)
 _MAX_ALIASES = 8
+_IDLE_SECONDS = 10.0
+"""How long a TCP connection may take for its next question."""
+_QUESTIONS, _CONNECTIONS = (256, 32), (256, 16)
+"""How many of each there may be at once: questions to other servers and TCP connections, of all and of one
+client. They hold sockets of a process that has other work as well."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +148,29 @@ def _pod_address(name: str) -> tuple[str, ...]:
     return ()
 
 
+class _Places:
+    """Admits so many at once, and so many of one client, so that none keeps out the others."""
+
+    def __init__(self, of_all: int, of_one: int) -> None:
+        self._of_all = of_all
+        self._of_one = of_one
+        self._taken: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self, client: str) -> Iterator[bool]:
+        """Whether there is a place, which is held until the end of the block."""
+        if self._taken.total() >= self._of_all or self._taken[client] >= self._of_one:
+            yield False
+            return
+        self._taken[client] += 1
+        try:
+            yield True
+        finally:
+            self._taken[client] -= 1
+            if not self._taken[client]:
+                del self._taken[client]
+
+
 class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, resolver: Resolver) -> None:
         self._resolver = resolver
@@ -157,7 +187,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         task.add_done_callback(self._tasks.discard)
 
     async def _respond(self, data: bytes, addr: tuple[str, int]) -> None:
-        response = await self._resolver.respond(data)
+        response = await self._resolver.respond(data, addr[0])
         if response is not None and self._transport is not None:
             self._transport.sendto(response, addr)
 
@@ -189,6 +219,8 @@ class Resolver:
         self.port = 0
         self.names = Names()
         self._upstream = list(upstream_servers)
+        self._questions = _Places(*_QUESTIONS)
+        self._connections = _Places(*_CONNECTIONS)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -204,8 +236,8 @@ class Resolver:
         finally:
             transport.close()
 
-    async def respond(self, message: bytes) -> bytes | None:
-        """The response to a query; None for what is no query."""
+    async def respond(self, message: bytes, client: str = "") -> bytes | None:
+        """The response to a query of the client at an address; None for what is no query."""
         try:
             question = dns.parse_query(message)
         except dns.MalformedMessage as error:
@@ -213,17 +245,17 @@ class Resolver:
             return None
         found = self.names.lookup(question)
         if found is None:
-            return await self._forward(message) or dns.answer(question, dns.SERVER_FAILURE)
+            return await self._forward(message, client) or dns.answer(question, dns.SERVER_FAILURE)
         code, records = found
         if records and records[-1].kind == dns.CNAME and not _in_cluster(records[-1].value):
-            records += await self._resolve_elsewhere(question, records[-1].value)
+            records += await self._resolve_elsewhere(question, records[-1].value, client)
         return dns.answer(question, code, records)
 
-    async def _resolve_elsewhere(self, question: dns.Question, name: str) -> list[dns.Record]:
+    async def _resolve_elsewhere(self, question: dns.Question, name: str, client: str) -> list[dns.Record]:
         """What other servers know of the name to which an ExternalName service leads; nothing if silent."""
         if question.kind not in (dns.A, dns.AAAA):
             return []
-        response = await self._forward(dns.query(question.identifier, name, question.kind))
+        response = await self._forward(dns.query(question.identifier, name, question.kind), client)
         if response is None:
             return []
         try:
@@ -232,12 +264,21 @@ class Resolver:
             _log.warning("about %s: %s", name, error)
             return []
 
-    async def _forward(self, message: bytes) -> bytes | None:
+    async def _forward(self, message: bytes, client: str) -> bytes | None:
+        """What another server answers; None when none does, or when too many are being asked already."""
+        with self._questions.take(client) as is_admitted:
+            return await self._ask_servers(message) if is_admitted else None
+
+    async def _ask_servers(self, message: bytes) -> bytes | None:
         loop = asyncio.get_running_loop()
         for server in self._upstream:
-            transport, protocol = await loop.create_datagram_endpoint(
-                lambda: _Once(message), remote_addr=(server, 53)
-            )
+            try:
+                transport, protocol = await loop.create_datagram_endpoint(
+                    lambda: _Once(message), remote_addr=(server, 53)
+                )
+            except OSError as error:
+                _log.debug("resolver %s: %s", server, error)
+                continue
             try:
                 return await asyncio.wait_for(protocol.response, _FORWARD_SECONDS)
             except (TimeoutError, OSError) as error:
@@ -247,14 +288,27 @@ class Resolver:
         return None
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        client = peer[0] if peer else ""
         try:
-            while True:
-                (size,) = struct.unpack(">H", await reader.readexactly(2))
-                response = await self.respond(await reader.readexactly(size))
-                if response is not None:
-                    writer.write(struct.pack(">H", len(response)) + response)
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            _log.debug("connection ended: %s", error)
+            with self._connections.take(client) as is_admitted:
+                if is_admitted:
+                    await self._converse(reader, writer, client)
+        except (asyncio.IncompleteReadError, ConnectionError, TimeoutError) as error:
+            _log.debug("connection of %s ended: %s", client, error)
         finally:
             writer.close()
+
+    async def _converse(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str
+    ) -> None:
+        """Answer questions until the client ends. Raises TimeoutError where it is slow to ask or to read."""
+        while True:
+            async with asyncio.timeout(_IDLE_SECONDS):
+                (size,) = struct.unpack(">H", await reader.readexactly(2))
+                message = await reader.readexactly(size)
+            response = await self.respond(message, client)
+            if response is not None:
+                writer.write(struct.pack(">H", len(response)) + response)
+                async with asyncio.timeout(_IDLE_SECONDS):
+                    await writer.drain()

@@ -99,7 +99,7 @@ async def ask_with_upstream(monkeypatch: pytest.MonkeyPatch, reply: bytes | None
     resolver = Resolver("127.0.0.1", ["192.0.2.53"])
     resolver.names = NAMES
 
-    async def forward(message: bytes) -> bytes | None:
+    async def forward(message: bytes, _client: str) -> bytes | None:
         asked.append(message)
         return upstream_answer(message) if reply is None else reply
 
