@@ -169,11 +169,16 @@ def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
     ]
     boot = get_object(inputs.domain, "firmware", "kernelBoot", "container")
     found += [(volumes.KERNEL_BOOT_VOLUME, boot)] if boot else []
-    own = _repository(inputs.images.launcher)
     for name, source in found:
-        if _repository(get_str(source, "image")) == own:
-            raise ValueError(f"volume {name}: {own} is the launcher's own image, and not for disks")
+        refuse_own_image(inputs, f"volume {name}", get_str(source, "image"))
     return found
+
+
+def refuse_own_image(inputs: RenderInputs, place: str, image: str) -> None:
+    """Raise ValueError where an instance asks for the launcher's own image at a `place`, whatever the tag."""
+    own = _repository(inputs.images.launcher)
+    if _repository(image) == own:
+        raise ValueError(f"{place}: {own} is the launcher's own image, and not for disks and sidecars")
 
 
 def _repository(reference: str) -> str:

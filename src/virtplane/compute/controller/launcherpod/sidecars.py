@@ -6,7 +6,7 @@ import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.compute.controller.launcherpod import resources, volumes
-from virtplane.compute.controller.launcherpod.containers import restricted
+from virtplane.compute.controller.launcherpod.containers import refuse_own_image, restricted
 from virtplane.compute.controller.launcherpod.inputs import RenderInputs
 from virtplane.compute.controller.launcherpod.volumes import VolumeSet
 
@@ -15,11 +15,18 @@ _SOCKET_VOLUME = "hook-sidecar-sockets"
 
 
 def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
-    """The sidecars of this instance, the user's first. Raises ValueError for an unreadable annotation."""
+    """The sidecars of this instance, the user's first.
+
+    Raises ValueError for an unreadable annotation, and for the launcher's own image in it: users run their
+    own commands in these containers, and that image may be reserved for the product.
+    """
     asked: list[JsonObject] = []
     annotation = inputs.annotations.get(ANNOTATION)
     if annotation and inputs.settings.gate("Sidecar"):
-        asked += orjson.loads(annotation)
+        asked += _of_annotation(annotation)
+        for item in asked:
+            image = get_str(item, "image") or inputs.images.sidecar
+            refuse_own_image(inputs, f"annotation {ANNOTATION}", image)
     seen: set[str] = set()
     for interface in get_list(inputs.devices, "interfaces"):
         plugin = get_str(interface, "binding", "name")
@@ -28,6 +35,13 @@ def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
             seen.add(plugin)
             asked.append({"image": image, "imagePullPolicy": inputs.settings.image_pull_policy})
     return asked
+
+
+def _of_annotation(text: str) -> list[JsonObject]:
+    found = orjson.loads(text)
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise ValueError(f"annotation {ANNOTATION} is no list of sidecars")
+    return found
 
 
 def sidecar_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:

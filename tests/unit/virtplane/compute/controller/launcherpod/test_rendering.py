@@ -331,6 +331,30 @@ def test_the_launchers_own_image_is_no_disk(image: str, use: str) -> None:
         rendered(disk if use == "disk" else kernel)
 
 
+def with_sidecars(annotation: str) -> tuple[JsonObject, ClusterConfig]:
+    gate = settings(developerConfiguration={"featureGates": ["Sidecar"]})
+    return instance(metadata={"annotations": {"hooks.kubevirt.io/hookSidecars": annotation}}), gate
+
+
+@pytest.mark.parametrize("image", ['"image": "launcher:2", ', '"image": "launcher@sha256:0", ', ""])
+def test_users_run_no_commands_in_the_launchers_own_image(image: str) -> None:
+    vmi, config = with_sidecars(f'[{{{image}"command": ["/bin/sh", "-c", "cat /etc/os-release"]}}]')
+    images = Images(launcher="launcher:1", sidecar="launcher:1")
+    with pytest.raises(ValueError, match="launcher's own image"):
+        render_launcher_pod(RenderInputs(vmi, config, images))
+
+
+def test_a_sidecar_of_another_image_is_part_of_the_pod() -> None:
+    pod = rendered(*with_sidecars('[{"image": "hook:1"}]'))
+    assert [item["image"] for item in pod["spec"]["containers"] if "hook" in item["name"]] == ["hook:1"]
+
+
+@pytest.mark.parametrize("annotation", ['["hook:1"]', '{"image": "hook:1"}', "1", "[", "null"])
+def test_an_annotation_that_lists_no_sidecars_is_told(annotation: str) -> None:
+    with pytest.raises(ValueError, match=r"no list of sidecars|JSON|EOF|unexpected"):
+        rendered(*with_sidecars(annotation))
+
+
 @pytest.mark.feature("SUP-14")
 @pytest.mark.parametrize(("devices", "logged"), [({}, True), ({"logSerialConsole": False}, False)])
 def test_the_serial_consoles_log_is_a_containers(devices: JsonObject, logged: bool) -> None:
