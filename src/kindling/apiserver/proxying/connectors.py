@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from urllib.parse import quote, urlencode
 
@@ -24,6 +25,7 @@ from .tunnel import is_upgrade, tunnel
 from .websocket_logs import is_websocket, send_as_messages
 
 _DEFAULT_KUBELET_PORT = 10250
+_PORT = re.compile(r"[0-9]{1,5}")
 _STREAM_FLAGS = {"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"}
 _SHARED_METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 
@@ -246,6 +248,6 @@ def _split_name(name: str) -> tuple[str, str, str]:
 
 
 def _number(port: str) -> int:
-    if not port.isdigit():
+    if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
         raise errors.bad_request(f"invalid port {port!r}")
     return int(port)

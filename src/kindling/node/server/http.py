@@ -161,7 +161,10 @@ def parse_request(head: bytes) -> Request:
         if colon:
             key = name.strip().lower()
             headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
-    target = urlsplit(parts[1])
+    try:
+        target = urlsplit(parts[1])
+    except ValueError as error:
+        raise HttpProblem(400, "malformed address") from error
     return Request(parts[0], unquote(target.path), parse_qs(target.query, keep_blank_values=True), headers)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,8 @@ from kindling.node.server import logs, streams
 from kindling.node.server.http import Connection, HttpProblem, Request
 from kubecore.json import JsonObject, get_bool, get_str
 from kubecore.objects import times
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 @dataclass
@@ -138,8 +141,7 @@ class Routes:
             raise HttpProblem(404, f"pod {name} has no running sandbox")
         if not streams.wants_upgrade(request):
             raise HttpProblem(400, "Upgrade request required")
-        listed = [part for value in request.query.get("port", []) for part in value.split(",")]
-        url = await self._services.runtime.port_forward_url(sandbox.id, [int(port) for port in listed])
+        url = await self._services.runtime.port_forward_url(sandbox.id, forwarded_ports(request))
         if streams.is_tunnel(request):
             await streams.tunnel(request, to, url)
         else:
@@ -149,6 +151,14 @@ class Routes:
 def identity_of(pod: JsonObject) -> tuple[str, str]:
     """(namespace, name)"""
     return get_str(pod, "metadata", "namespace"), get_str(pod, "metadata", "name")
+
+
+def forwarded_ports(request: Request) -> list[int]:
+    """The ports that a request to forward ports names. Raises HttpProblem."""
+    listed = [part for value in request.query.get("port", []) for part in value.split(",")]
+    if any(_PORT.fullmatch(part) is None or not 0 < int(part) < 65536 for part in listed):
+        raise HttpProblem(400, "a port is no number from 1 to 65535")
+    return [int(part) for part in listed]
 
 
 def log_options(request: Request) -> logs.LogOptions:
@@ -168,7 +178,7 @@ def log_options(request: Request) -> logs.LogOptions:
             limit_bytes=int(limit) if limit else None,
             stream=request.first("stream", "All"),
         )
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise HttpProblem(400, f"invalid log options: {error}") from error
 
 

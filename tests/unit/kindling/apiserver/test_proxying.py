@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 from tests.support.apiserver import running_server, sample_definitions
 from tests.support.upstreams import add_aggregated, add_pod, definitions, session, upstream
+from yarl import URL
 
 from kubecore import resources
 
@@ -259,3 +260,15 @@ async def test_reading_the_proxys_root_without_its_slash_is_redirected(
         assert answer.status == status
         expected = f"{base[base.index('/api/') :]}/?a=b" if status == 301 else None
         assert answer.headers.get("Location") == expected
+
+
+@pytest.mark.parametrize("upgrade", [{}, {"Connection": "Upgrade", "Upgrade": "websocket"}])
+@pytest.mark.parametrize("port", ["0", "65536", "99999999999999999999", "%C2%B2", "x"])
+async def test_a_port_that_nobody_has_is_a_bad_request(
+    tmp_path: Path, port: str, upgrade: dict[str, str]
+) -> None:
+    async with proxied_pod(tmp_path, web.Application()) as (client, base):
+        url = URL(f"{base.rpartition('/pods/')[0]}/pods/p:{port}/proxy/", encoded=True)
+        async with client.get(url, headers=upgrade) as answer:
+            assert answer.status == 400
+            assert "invalid port" in (await answer.json())["message"]

@@ -10,7 +10,7 @@ import pytest
 
 from kindling.node.server import logs, streams
 from kindling.node.server.http import HttpProblem, parse_request
-from kindling.node.server.routes import log_options
+from kindling.node.server.routes import forwarded_ports, log_options
 
 LOG = (
     b"2026-01-01T00:00:00.1Z stdout F one\n"
@@ -66,8 +66,25 @@ def test_requests_are_parsed() -> None:
     assert request.path == "/exec/ns/p/c"
     assert request.query["command"] == ["a", "b"]
     assert request.flag("input")
-    with pytest.raises(HttpProblem):
-        log_options(parse_request(b"GET /containerLogs/a/b/c?tailLines=x HTTP/1.1\r\n\r\n"))
+    forward = parse_request(b"GET /portForward/ns/p?port=80,443&port=22 HTTP/1.1\r\n\r\n")
+    assert forwarded_ports(forward) == [80, 443, 22]
+
+
+@pytest.mark.parametrize("query", ["tailLines=x", f"sinceSeconds={10**18}", f"limitBytes={'9' * 5000}"])
+def test_log_options_that_are_no_numbers_are_refused(query: str) -> None:
+    with pytest.raises(HttpProblem, match="invalid log options"):
+        log_options(parse_request(f"GET /containerLogs/a/b/c?{query} HTTP/1.1\r\n\r\n".encode()))
+
+
+@pytest.mark.parametrize("port", ["x", "0", "65536", "-1", "", "%C2%B2", "9" * 5000])
+def test_ports_that_nobody_has_are_not_forwarded(port: str) -> None:
+    with pytest.raises(HttpProblem, match="no number from 1 to 65535"):
+        forwarded_ports(parse_request(f"GET /portForward/ns/p?port=80,{port} HTTP/1.1\r\n\r\n".encode()))
+
+
+def test_a_malformed_address_is_refused() -> None:
+    with pytest.raises(HttpProblem, match="malformed address"):
+        parse_request(b"GET http://[::1/pods HTTP/1.1\r\n\r\n")
 
 
 def test_websocket_frames_carry_every_length() -> None:
