@@ -22,6 +22,9 @@ from virtplane.compute.handler.storage.rooted import Root
 _SO_PEERPIDFD = 77
 """Linux 6.5 and newer; before, the number could become another process's before it is looked up."""
 
+_NO_PROCESS = (errno.ESRCH, errno.EINVAL, errno.ENODATA)
+"""The kernel's answers for a process that has ended; others (no descriptors left) say nothing about it."""
+
 _CGROUP_BYTES = 65536
 _POD = re.compile(
     r"(?:^|-)pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?$", re.ASCII
@@ -127,9 +130,11 @@ def _pidfd(peer: socket.socket, pid: int) -> int:
     try:
         return peer.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     except OSError as error:
-        if error.errno != errno.ENOPROTOOPT:
+        if error.errno == errno.ENOPROTOOPT:
+            return os.pidfd_open(pid)
+        if error.errno in _NO_PROCESS:
             raise ProcessLookupError(f"process {pid} has ended") from error
-        return os.pidfd_open(pid)
+        raise
 
 
 def _is_alive(pidfd: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -99,6 +101,20 @@ def test_number_of_an_ended_process_is_not_looked_up_again(tmp_path: Path) -> No
         listener.wait()
         with pytest.raises(ProcessLookupError, match="has ended"):
             peer_process(peer, "")
+
+
+def test_lack_of_descriptors_is_not_taken_for_the_end_of_a_process(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with listening(tmp_path / "s"), connected(tmp_path / "s") as peer:
+        lowest_free = os.dup(0)
+        os.close(lowest_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, limits[1]))
+        try:
+            with pytest.raises(OSError) as failure:
+                peer_process(peer, "")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert failure.value.errno == errno.EMFILE
 
 
 def test_process_of_another_cgroup_is_refused_and_leaves_nothing_open(tmp_path: Path) -> None:
