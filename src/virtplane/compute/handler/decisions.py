@@ -25,6 +25,9 @@ NOT_MIGRATABLE = "NotMigratable"
 NO_LIVE_MIGRATION = "cannot migrate VMI: this version has no live migration"
 """The verdict on instances that nothing of their own hinders, until nodes can move guests."""
 
+_DEFINED = DomainState("Shutoff", "Unknown")
+"""A domain that was not started yet: virt-handler ended, or lost libvirt, between definition and start."""
+
 
 class Action(Enum):
     """What a reconcile does next."""
@@ -83,11 +86,13 @@ def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
     if not seen.launcher_ready or not seen.domain_known:
         # A guest whose libvirt does not answer may still run; its launcher ends it with the pod.
         return Action.WAIT
-    if seen.domain is not None and not seen.domain.is_active:
+    is_scheduled = get_str(vmi, "status", "phase") == "Scheduled"
+    domain = None if is_scheduled and seen.domain == _DEFINED else seen.domain
+    if domain is not None and not domain.is_active:
         return Action.NOTHING
     if is_leaving(vmi, seen):
-        return Action.RELEASE if seen.domain is None else _stop(vmi, seen, now)
-    if seen.domain is None and get_str(vmi, "status", "phase") == "Scheduled":
+        return Action.RELEASE if domain is None else _stop(vmi, seen, now)
+    if domain is None and is_scheduled:
         return Action.START
     return Action.NOTHING
 
@@ -126,7 +131,8 @@ def _ended_phase(vmi: JsonObject, seen: Observation, phase: str) -> str:
         return "Failed" if killed else "Succeeded"
     if reason in ("Shutdown", "Saved", "FromSnapshot"):
         return "Succeeded"
-    if reason == "Unknown" and seen.launcher_gone:
+    if reason == "Unknown" and (seen.launcher_gone or phase != "Scheduled"):
+        # It did run: libvirt has forgotten how it ended, as when its daemon ended with the guest.
         return "Failed"
     return phase
 

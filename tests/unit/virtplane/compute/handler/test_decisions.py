@@ -41,6 +41,19 @@ def test_running_instance_without_domain_is_not_started_again() -> None:
     assert decisions.next_action(instance("Running"), seen(), NOW) is Action.NOTHING
 
 
+def test_domain_that_was_defined_but_not_started_is_started() -> None:
+    defined = seen(DomainState("Shutoff", "Unknown"))
+    assert decisions.next_action(instance(), defined, NOW) is Action.START
+    assert decisions.next_phase(instance(), defined) == "Scheduled"
+    assert decisions.next_action(instance(leaving=True), defined, NOW) is Action.RELEASE
+
+
+def test_guest_that_ended_unseen_is_not_taken_for_running() -> None:
+    forgotten = seen(DomainState("Shutoff", "Unknown"))
+    assert decisions.next_phase(instance("Running"), forgotten) == "Failed"
+    assert decisions.next_action(instance("Running"), forgotten, NOW) is Action.NOTHING
+
+
 @pytest.mark.feature("VML-19")
 def test_deletion_presses_the_power_button_until_the_grace_period_has_passed() -> None:
     vmi = instance("Running", leaving=True, terminationGracePeriodSeconds=30)
@@ -128,7 +141,7 @@ def test_final_phases_never_change_and_no_guest_is_started_twice(
     if phase in decisions.FINAL_PHASES:
         assert decisions.next_phase(vmi, observation) == phase
     if decisions.next_action(vmi, observation, NOW) is Action.START:
-        assert domain is None
+        assert domain in (None, DomainState("Shutoff", "Unknown"))
         assert phase == "Scheduled"
         assert not leaving
         assert not gone
