@@ -121,7 +121,7 @@ class Connections:
             if not self._is_connected:
                 answer = await link.request("ping")
                 self.terminating = self.terminating or answer.get("terminating") is True
-                self.has_daemon = answer.get("started") is True
+                self.has_daemon = _has_daemon(answer)
                 if self.has_daemon:
                     await self.open_hypervisor()
             self.complain("")
@@ -163,3 +163,9 @@ class Connections:
         elif self.link is not None:
             self.complain(f"launcher {self.link.process.pid}: {self.link.broken}")
         self._on_change()
+
+
+def _has_daemon(answer: JsonObject) -> bool:
+    """Whether a launcher has ever started libvirt's daemon; older ones say only whether it runs."""
+    started = answer.get("started")
+    return started if isinstance(started, bool) else isinstance(answer.get("libvirt"), int)

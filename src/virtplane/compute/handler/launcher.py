@@ -160,7 +160,7 @@ class LauncherLink:
         message = json.loads(line)
         if not isinstance(message, dict):
             raise ValueError("a message that is no object")
-        number = message.get("id")
+        number = message.get("id", self._oldest_request(message))
         answer = self._waiting.get(number) if isinstance(number, int) else None
         if answer is not None and not answer.done():
             answer.set_result(message)
@@ -169,6 +169,12 @@ class LauncherLink:
             raise ValueError(f"more than {UNASKED[0]} messages in {UNASKED[1]:g} s that nobody asked for")
         if get_str(message, "event"):
             self._on_event(message)
+
+    def _oldest_request(self, message: JsonObject) -> int | None:
+        """What an answer without a number answers: launchers made before an upgrade send none."""
+        if "done" not in message and "error" not in message:
+            return None
+        return min((number for number, answer in self._waiting.items() if not answer.done()), default=None)
 
     def _break(self, why: str) -> None:
         self.broken = self.broken or why

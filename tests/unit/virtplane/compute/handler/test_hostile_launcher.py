@@ -260,6 +260,26 @@ async def test_broken_line_is_opened_again(tmp_path: Path, descriptors: None) ->
         await lines.close()
 
 
+@pytest.mark.parametrize(("daemon", "expected"), [(4711, True), (None, False)])
+async def test_launcher_of_before_an_upgrade_is_understood(
+    tmp_path: Path, descriptors: None, daemon: int | None, expected: bool
+) -> None:
+    async def old(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            done = {"done": json.loads(line)["command"], "libvirt": daemon, "terminating": False}
+            writer.write(json.dumps(done).encode() + b"\n")
+
+    paths = pod_paths(tmp_path)
+    lines = Connections("ns_vm", paths, lambda: None)
+    async with launcher(paths.control_socket, old):
+        await opened(lines)
+        assert lines.has_daemon is expected
+        assert lines.is_ready and lines.link is not None
+        pings = [lines.link.request(command) for command in ("ping", "start")]
+        assert [message["done"] for message in await asyncio.gather(*pings)] == ["ping", "start"]
+        await lines.close()
+
+
 async def test_looking_at_a_guest_never_waits_for_its_launcher(tmp_path: Path, descriptors: None) -> None:
     async def silent(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()
