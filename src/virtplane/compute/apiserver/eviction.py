@@ -108,7 +108,7 @@ class EvictionWebhook:
         if kind == "hotplug-disk":
             return await self._attachment_refusal(pod)
         owner = meta.annotations(pod).get("kubevirt.io/domain", "")
-        if kind == "virt-operator":
+        if kind == "virt-operator" and namespace == config.namespace:
             return await self._control_plane_refusal(pod)
         if kind != "virt-launcher" or not owner:
             return ""

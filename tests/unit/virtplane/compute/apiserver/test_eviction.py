@@ -102,3 +102,14 @@ async def test_a_drain_tries_the_control_plane_again_while_guests_run() -> None:
         api.put(kinds.VIRTUAL_MACHINE_INSTANCES, vmi | {"status": {"nodeName": "node", "phase": "Succeeded"}})
         answer = await webhook.review({"request": request}, ClusterConfig({}))
     assert answer["response"] == {"uid": "1", "allowed": True}
+
+
+async def test_a_tenants_pod_that_calls_itself_the_control_plane_is_told_of_no_guests() -> None:
+    api = MemoryApi([kinds.VIRTUAL_MACHINE_INSTANCES])
+    metadata = {"name": "virt-launcher-x", "namespace": "tenant", "labels": {"kubevirt.io": "virt-operator"}}
+    api.put(resources.PODS, {**_OPERATOR, "metadata": metadata})
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi(phase="Running"))
+    request = {"uid": "1", "namespace": "tenant", "name": "virt-launcher-x"}
+    async with api.client() as client:
+        answer = await EvictionWebhook(client).review({"request": request}, ClusterConfig({}))
+    assert answer["response"] == {"uid": "1", "allowed": True}
