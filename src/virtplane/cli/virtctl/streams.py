@@ -11,8 +11,8 @@ import aiohttp
 from aiohttp import WSMsgType
 
 from kubecore.client import Client
+from virtplane.api.streams import SUBPROTOCOL
 
-SUBPROTOCOL = "plain.kubevirt.io"
 _CHUNK = 65536
 
 

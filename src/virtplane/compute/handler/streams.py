@@ -9,11 +9,11 @@ from pathlib import Path
 
 from aiohttp import WSMsgType, web
 
+from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.handler.sockets import reachable
 
 logger = logging.getLogger(__name__)
 
-SUBPROTOCOL = "plain.kubevirt.io"
 _CHUNK = 65536
 
 
@@ -29,7 +29,7 @@ async def carry(request: web.Request, folder: Path, name: str, ending: asyncio.E
             reader, writer = await asyncio.open_unix_connection(address)
     except OSError as error:
         raise web.HTTPInternalServerError(text=f"{Path(name).name}: {error.strerror}") from error
-    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=0)
+    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES)
     try:
         await socket.prepare(request)
         await _both_ways(request, socket, reader, writer, ending)

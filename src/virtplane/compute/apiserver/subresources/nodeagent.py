@@ -15,10 +15,10 @@ from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
+from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.apiserver.subresources import refusals
 
 PORT = 8186
-SUBPROTOCOL = "plain.kubevirt.io"
 _TIMEOUT_SECONDS = 10.0
 _AUTHORITIES = "kubevirt-ca"
 
@@ -101,7 +101,7 @@ class NodeAgents:
                     protocols=(SUBPROTOCOL,),
                     ssl=await self._tls(),
                     server_hostname=self._server_name,
-                    max_msg_size=0,
+                    max_msg_size=MAX_MESSAGE_BYTES,
                 )
             except aiohttp.WSServerHandshakeError as error:
                 text = f"Can't connect to websocket ({error.status}): websocket: bad handshake"

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from virtplane.compute.apiserver.subresources.nodeagent import SUBPROTOCOL
+from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
 _CHUNK = 65536
 _KEEPALIVE_SECONDS = 30.0
@@ -19,7 +19,9 @@ _AnySocket = web.WebSocketResponse | aiohttp.ClientWebSocketResponse
 
 async def accept(request: web.Request) -> web.WebSocketResponse:
     """Upgrades the client's request."""
-    socket = web.WebSocketResponse(protocols=(SUBPROTOCOL,), heartbeat=_KEEPALIVE_SECONDS, max_msg_size=0)
+    socket = web.WebSocketResponse(
+        protocols=(SUBPROTOCOL,), heartbeat=_KEEPALIVE_SECONDS, max_msg_size=MAX_MESSAGE_BYTES
+    )
     await socket.prepare(request)
     return socket
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -18,6 +19,7 @@ from kubecore.destinations import Destinations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from virtplane.api import resources as kinds
+from virtplane.api.streams import MAX_MESSAGE_BYTES
 from virtplane.compute.apiserver.subresources import streams
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
 from virtplane.compute.apiserver.subresources.portforward import PortForwards, guest_address, port_number
@@ -92,6 +94,22 @@ async def test_what_the_guest_writes_last_arrives_and_no_closing_handshake_follo
         assert client.protocol == "plain.kubevirt.io"
         assert await client.receive_bytes(timeout=5) == b"off"
         assert (await client.receive(5)).type == WSMsgType.CLOSED
+
+
+async def test_a_message_that_is_too_long_is_not_kept_in_memory() -> None:
+    received: list[WSMsgType] = []
+
+    async def upstream(request: web.Request) -> web.StreamResponse:
+        own = web.WebSocketResponse(max_msg_size=0)
+        await own.prepare(request)
+        received.append((await own.receive()).type)
+        return own
+
+    async with _spliced(upstream) as client:
+        with contextlib.suppress(ConnectionError):  # it may be hung up while this is sent
+            await client.send_bytes(bytes(MAX_MESSAGE_BYTES + 1))
+        await client.receive(5)
+    assert WSMsgType.BINARY not in received
 
 
 async def test_a_client_that_takes_leave_gets_an_answer() -> None:

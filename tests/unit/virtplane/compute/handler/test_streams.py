@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 
+from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.handler import streams
 
 
@@ -44,7 +46,7 @@ async def _connected(path: Path, ending: asyncio.Event) -> AsyncIterator[aiohttp
     try:
         async with (
             aiohttp.ClientSession() as session,
-            session.ws_connect(f"http://127.0.0.1:{port}/", protocols=(streams.SUBPROTOCOL,)) as socket,
+            session.ws_connect(f"http://127.0.0.1:{port}/", protocols=(SUBPROTOCOL,)) as socket,
         ):
             yield socket
     finally:
@@ -75,6 +77,13 @@ async def test_a_stream_ends_without_a_closing_handshake_when_somebody_takes_ove
         assert await socket.receive_bytes(timeout=5) == b"<ls>"
         ending.set()
         assert (await socket.receive(5)).type in (WSMsgType.CLOSED, WSMsgType.ERROR)
+
+
+async def test_a_message_that_is_too_long_ends_the_stream_and_reaches_no_guest(tmp_path: Path) -> None:
+    async with _connected(tmp_path / "serial", asyncio.Event()) as socket:
+        with contextlib.suppress(ConnectionError):  # it may be hung up while this is sent
+            await socket.send_bytes(bytes(MAX_MESSAGE_BYTES + 1))
+        assert (await socket.receive(5)).type is not WSMsgType.BINARY
 
 
 async def test_a_missing_socket_is_an_answer_before_the_upgrade(tmp_path: Path) -> None:
