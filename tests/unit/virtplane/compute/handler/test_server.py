@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from virtplane.compute.handler import server
+from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.server import ConsoleServer
 
 BASE = "/v1/namespaces/ns/virtualmachineinstances/vm"
@@ -27,6 +29,9 @@ class Hypervisor:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.failures: list[str] = []
+        """Calls that fail, each once."""
+        self.thawed = asyncio.Event()
 
     async def screenshot(self, name: str) -> tuple[str, bytes]:
         self.asked.append(("screenshot", name))
@@ -41,9 +46,17 @@ class Hypervisor:
 
     async def freeze(self, name: str) -> None:
         self.asked.append(("freeze", name))
+        self._fail("freeze")
 
     async def thaw(self, name: str) -> None:
         self.asked.append(("thaw", name))
+        self._fail("thaw")
+        self.thawed.set()
+
+    def _fail(self, operation: str) -> None:
+        if operation in self.failures:
+            self.failures.remove(operation)
+            raise HypervisorError(operation, "the answer was lost")
 
 
 class Paths:
@@ -70,7 +83,7 @@ class Controller:
         return self.machine if (namespace, name) == ("ns", "vm") else None
 
     def instance(self, namespace: str, name: str) -> dict[str, Any] | None:
-        return {} if (namespace, name) == ("ns", "vm") else None
+        return {"metadata": {"namespace": "ns", "name": "vm"}} if (namespace, name) == ("ns", "vm") else None
 
 
 class Served:
@@ -120,6 +133,23 @@ async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length:
     status, _, _ = await served.ask("PUT", f"{BASE}/freeze", f'{{"unfreezeTimeout":"{length}"}}')
     assert (status, served.hypervisor.asked) == (202, [("freeze", "ns_vm")])
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
+
+
+async def test_a_freeze_ends_in_time_though_answers_are_lost(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "THAW_RETRY_SECONDS", 0.01)
+    served.hypervisor.failures = ["freeze", "thaw"]
+    status, _, _ = await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"1ms"}')
+    assert status == 500
+    await asyncio.wait_for(served.hypervisor.thawed.wait(), 5)
+
+
+async def test_a_freeze_ends_in_time_though_it_was_not_ended_before(served: Served) -> None:
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"50ms"}')
+    served.hypervisor.failures = ["thaw"]
+    assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 500
+    await asyncio.wait_for(served.hypervisor.thawed.wait(), 5)
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}'])
