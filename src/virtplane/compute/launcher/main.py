@@ -117,7 +117,7 @@ class Launcher:
             self._reap()
 
     def _on_termination(self) -> None:
-        if self._libvirt.pid is None:
+        if not self._libvirt.was_started:
             self._exit_code = 0
             return
         if self._kill_at is None:

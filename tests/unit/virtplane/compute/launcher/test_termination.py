@@ -17,9 +17,10 @@ from virtplane.compute.launcher.settings import parse
 class Daemon:
     """libvirt's daemon with a domain; `pressed` counts the power button."""
 
-    pid = 1
+    was_started = True
 
     def __init__(self) -> None:
+        self.pid: int | None = 1
         self.pressed = 0
         self.guest: int | None = 17
 
@@ -71,6 +72,14 @@ def test_virt_handler_is_asked_where_it_is_there(launcher: main.Launcher) -> Non
     control: Any = launcher._control
     assert control.sent == [{"event": "terminating"}]
     assert _pressed(launcher) == 0
+
+
+def test_a_guest_whose_daemon_has_just_ended_has_its_grace_period(launcher: main.Launcher) -> None:
+    daemon: Any = launcher._libvirt
+    daemon.pid = None
+    launcher._on_termination()
+    assert launcher._exit_code is None
+    assert launcher._kill_at is not None
 
 
 def test_the_launcher_shuts_the_guest_down_when_virt_handler_leaves_first(launcher: main.Launcher) -> None:
