@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virtplane.api.launcherpods import image_holder
+from virtplane.compute.handler.process import pods_of
 from virtplane.compute.handler.storage.images import BadImage, only_disk
 from virtplane.compute.handler.storage.rooted import Root
 
@@ -32,8 +33,8 @@ _MOVE_FROM_DESCRIPTOR, _MOVE_TO_DESCRIPTOR = 0x04, 0x40
 _READ_ONLY, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 0x01, 0x02, 0x04, 0x08
 _CLONE_FS, _CLONE_NEWNS = 0x00000200, 0x00020000
 _DETACH, _NO_FOLLOW = 0x02, 0x08
-_POD_IN_CGROUP = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f-_]{27})")
-_COMMAND_LINE_BYTES = 4096
+_PROC_BYTES = 65536
+"""More than any cgroup file or command line that is looked for."""
 _FOLDER = "container-disks"
 
 
@@ -106,18 +107,12 @@ def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
 
 
 def _pods_with_processes(proc: Path) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for entry in proc.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it has ended
-                found.add(pod_of((entry / "cgroup").read_text()))
+                found |= pods_of(_read(entry / "cgroup").decode(errors="replace"))
     return found
-
-
-def pod_of(cgroup: str) -> str:
-    """The pod's uid in the text of ``/proc/PID/cgroup``; empty for a process of no pod."""
-    found = _POD_IN_CGROUP.search(cgroup)
-    return found[1].replace("_", "-") if found else ""
 
 
 @contextlib.contextmanager
@@ -141,16 +136,16 @@ def _holder(held: HeldImage, proc: Path) -> Iterator[int]:
 
 def _holds(process: int, held: HeldImage) -> bool:
     try:
-        if pod_of(_read(process, "cgroup").decode(errors="replace")) != held.pod_uid:
+        if held.pod_uid not in pods_of(_read("cgroup", process).decode(errors="replace")):
             return False
-        return _read(process, "cmdline").split(b"\0")[-2:-1] == [image_holder(held.volume).encode()]
+        return _read("cmdline", process).split(b"\0")[-2:-1] == [image_holder(held.volume).encode()]
     except OSError:
         return False  # it has ended
 
 
-def _read(process: int, name: str) -> bytes:
-    with open(os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=process), "rb") as file:  # noqa: PTH123 - a descriptor
-        return file.read(_COMMAND_LINE_BYTES)
+def _read(path: Path | str, folder: int | None = None) -> bytes:
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:  # noqa: PTH123 - a descriptor
+        return file.read(_PROC_BYTES)
 
 
 def _in_thread(process: int, path: str) -> int:

@@ -13,29 +13,12 @@ import pytest
 
 from virtplane.api.launcherpods import image_holder
 from virtplane.compute.handler.storage import heldimages
-from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk, pod_of
+from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
 from virtplane.compute.handler.storage.images import BadImage
 
 _POD = "0d3ad4b8-6a3b-4f3c-9a58-6b4f0c0c9f11"
 _OTHER_POD = "11111111-2222-3333-4444-555555555555"
 _HELD = HeldImage(_POD, "root")
-
-
-@pytest.mark.parametrize(
-    "cgroup",
-    [
-        f"0::/kubepods.slice/kubepods-burstable-pod{_POD.replace('-', '_')}.slice/crio-4b1c.scope",
-        f"0::/../../kubepods-pod{_POD.replace('-', '_')}.slice/cri-containerd-4b1c.scope",
-        f"12:pids:/kubepods/besteffort/pod{_POD}/4b1c\n11:cpu:/kubepods/besteffort/pod{_POD}/4b1c",
-        f"3:memory:/kindling-ab12/node1/pod{_POD}/4b1c",
-    ],
-)
-def test_the_pod_of_a_process_is_read_from_its_cgroup(cgroup: str) -> None:
-    assert pod_of(cgroup) == _POD
-
-
-def test_a_process_outside_of_pods_belongs_to_none() -> None:
-    assert pod_of("0::/system.slice/containerd.service") == ""
 
 
 @dataclass
@@ -96,6 +79,13 @@ def test_the_disk_of_a_held_image_appears_read_only(node: _Node) -> None:
 
 
 @pytest.mark.host
+def test_a_cluster_inside_a_pod_knows_its_own_pods(node: _Node) -> None:
+    (node.proc / "7/cgroup").write_text(f"0::/kubepods/pod{_OTHER_POD}/4b1c/kubepods/pod{_POD}/77aa\n")
+    mount_disk(_HELD, node.folder, "disk_0.img", node.proc)
+    assert (node.folder / "disk_0.img").read_text() == "guest\n"
+
+
+@pytest.mark.host
 def test_mounting_again_changes_nothing(node: _Node) -> None:
     for _ in range(2):
         mount_disk(_HELD, node.folder, "disk_0.img", node.proc)
@@ -120,6 +110,8 @@ def test_disks_of_pods_without_processes_are_unmounted_at_start(
     mount_disk(_HELD, folder, "disk_0.img", node.proc)
     if not runs:
         shutil.rmtree(node.proc / "7")
+    (node.proc / "8").mkdir()
+    (node.proc / "8/cgroup").write_bytes(b"0::/user.slice/\xff\n")
     try:
         assert heldimages.unmount_orphans(tmp_path / "pods", node.proc) == ([] if runs else [_POD])
         assert (heldimages.mounts_below(folder) == []) is not runs
