@@ -4,9 +4,12 @@
 
 DIR holds ``replay.py`` and the sets of cases: ``cases`` (Kubernetes, played to a bare cluster) and
 ``cases-kubevirt`` (played to a cluster with virtplane). A case that fails is played once more without the
-others, because a busy machine makes some of them late; the output names those that needed it. The floor
-(``floor.json``) says how many cases of each set must pass; it only rises. docs/conformance.md lists what
-fails and why. Exit status 1 when a set is below its floor.
+others, and the output names those that needed it: the timing of a case is part of its recording. The
+pauses between its steps and the delays of its webhooks are replayed as they were, whatever
+``--timeout-scale`` says, so a busy machine makes some cases late and a test here cannot wait for the event
+instead. No other test of the repository is tried twice. The floor (``floor.json``) says how many cases of
+each set must pass; it only rises. docs/conformance.md lists what fails and why. Exit status 1 when a set is
+below its floor.
 """
 
 from __future__ import annotations

@@ -16,10 +16,6 @@ from xml.etree import ElementTree
 from virtplane.cli.terminal import CommandError, report, say, step
 
 _ROOT = Path(__file__).resolve().parents[3]
-_TESTS_FAILED = 1
-"""pytest's exit code when tests failed (others mean that they could not be run)."""
-
-_WHOLE_SERVERS = ("tests.e2e.", "tests.clients.", "tests.unit.kindling.apiserver.hostile.")
 _CHECKS = (
     ("style", ("ruff", "check", "src", "tests", "bench")),
     ("types", ("mypy",)),
@@ -68,30 +64,15 @@ def _check(name: str, command: tuple[str, ...]) -> None:
 
 
 def _test(options: argparse.Namespace) -> int:
+    """Run pytest once: a test that fails now and then is a fault to be found. Returns pytest's exit code."""
     selection = ["-m", "not host and not guest"] if options.quick else []
     with tempfile.TemporaryDirectory(prefix="virtplane-test-") as folder:
-        first, second = Path(folder) / "first.xml", Path(folder) / "second.xml"
-        code = _pytest(first, *selection, *options.rest)
-        if code == _TESTS_FAILED and first.exists() and only_whole_servers_failed(first):
-            # Whole servers and clusters depend on how busy this machine is; nothing else gets this.
-            say("Trying the failed tests of whole servers once more")
-            code = _pytest(second, "--last-failed", *selection, *options.rest)
-        proved = {
-            feature for report in (first, second) if report.exists() for feature in proved_features(report)
-        }
+        junit = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *selection, *options.rest]
+        code = _run(command)
+        proved = proved_features(junit) if junit.exists() else set()
         say(f"Features proved: {len(proved)}")
     return code
-
-
-def _pytest(junit: Path, *arguments: str) -> int:
-    return _run([sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", *arguments])
-
-
-def only_whole_servers_failed(junit: Path) -> bool:
-    """Whether every failed test of a report is one that runs a server or a cluster as processes."""
-    cases = ElementTree.parse(junit).iter("testcase")
-    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    return all(case.get("classname", "").startswith(_WHOLE_SERVERS) for case in failed)
 
 
 def proved_features(junit: Path) -> set[str]:

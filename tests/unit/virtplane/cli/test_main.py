@@ -265,14 +265,20 @@ def test_a_check_that_fails_is_reported_with_its_words(
     assert "The check of style failed." in shown and "line 3: too long" in shown
 
 
-@pytest.mark.parametrize(
-    ("failed", "again"),
-    [("tests.e2e.test_scale", True), ("tests.clients.test_kopf", True), ("tests.unit.test_x", False)],
-)
-def test_only_whole_servers_and_clusters_are_tried_again(tmp_path: Path, failed: str, again: bool) -> None:
-    junit = tmp_path / "report.xml"
-    junit.write_text(
-        '<testsuites><testsuite><testcase classname="tests.unit.test_fine" name="a"/>'
-        f'<testcase classname="{failed}" name="b"><failure/></testcase></testsuite></testsuites>'
-    )
-    assert checks.only_whole_servers_failed(junit) is again
+def test_failed_tests_are_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands: list[list[str]] = []
+
+    def pytest_fails(command: list[str]) -> int:
+        commands.append(command)
+        (junit,) = (word.partition("=")[2] for word in command if word.startswith("--junitxml="))
+        failed = '<testcase classname="tests.e2e.test_scale" name="a"><failure/></testcase>'
+        Path(junit).write_text(f"<testsuites><testsuite>{failed}</testsuite></testsuites>")
+        return 1
+
+    monkeypatch.setattr(checks, "_CHECKS", ())
+    monkeypatch.setattr(checks, "_run", pytest_fails)
+    assert checks.main(["--quick"]) == 1
+    assert len(commands) == 1
+    assert "Features proved: 0" in capsys.readouterr().err
