@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from tests.support.controllers import running_controllers, until
@@ -16,12 +16,17 @@ from virtplane.api import resources as kinds
 from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.vm import liveupdate
 
+pytestmark = pytest.mark.looptime
+
+_LONG_SECONDS = 60.0
+"""Virtual time in which whatever the controllers would do is done."""
+
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 _MIGRATIONS = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 
 
 @pytest.fixture
-async def api() -> AsyncIterator[MemoryApi]:
+def api() -> MemoryApi:
     server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
     methods = {"workloadUpdateMethods": ["LiveMigrate"]}
     kubevirt = {
@@ -30,8 +35,12 @@ async def api() -> AsyncIterator[MemoryApi]:
         "status": {"phase": "Deployed"},
     }
     server.put(kinds.KUBEVIRTS, kubevirt)
-    async with running_controllers(server, Images("launcher:2", "sidecar:2")):
-        yield server
+    return server
+
+
+def _running(api: MemoryApi) -> AbstractAsyncContextManager[None]:
+    """The controllers, within the test: a fixture does not run on virtual time."""
+    return running_controllers(api, Images("launcher:2", "sidecar:2"))
 
 
 def _guest(
@@ -74,39 +83,42 @@ def _instance(api: MemoryApi, name: str) -> JsonObject:
 
 @pytest.mark.feature("INS-131")
 async def test_only_migratable_guests_of_old_launchers_are_moved(api: MemoryApi) -> None:
-    _guest(api, "old")
-    _guest(api, "stuck", migratable=False)
-    _guest(api, "new", image="launcher:2")
-    await until(lambda: api.list(_MIGRATIONS, "ns"))
-    await asyncio.sleep(0.1)
-    assert [item["spec"]["vmiName"] for item in api.list(_MIGRATIONS, "ns")] == ["old"]
-    for name in ("stuck", "new"):
-        assert _instance(api, name)["status"]["phase"] == "Running"
+    async with _running(api):
+        _guest(api, "old")
+        _guest(api, "stuck", migratable=False)
+        _guest(api, "new", image="launcher:2")
+        await until(lambda: api.list(_MIGRATIONS, "ns"))
+        await asyncio.sleep(_LONG_SECONDS)
+        assert [item["spec"]["vmiName"] for item in api.list(_MIGRATIONS, "ns")] == ["old"]
+        for name in ("stuck", "new"):
+            assert _instance(api, name)["status"]["phase"] == "Running"
 
 
 @pytest.mark.feature("INS-135")
 async def test_guests_of_old_launchers_carry_a_label(api: MemoryApi) -> None:
-    _guest(api, "old")
-    _guest(api, "new", image="launcher:2")
-    label = "kubevirt.io/outdatedLauncherImage"
-    await until(lambda: label in meta.labels(_instance(api, "old")))
-    assert label not in meta.labels(_instance(api, "new"))
+    async with _running(api):
+        _guest(api, "old")
+        _guest(api, "new", image="launcher:2")
+        label = "kubevirt.io/outdatedLauncherImage"
+        await until(lambda: label in meta.labels(_instance(api, "old")))
+        assert label not in meta.labels(_instance(api, "new"))
 
 
 @pytest.mark.feature("INS-134")
 async def test_the_five_newest_ended_migrations_are_kept(api: MemoryApi) -> None:
-    _guest(api, "vmi", image="launcher:2")
-    for number in range(8):
-        metadata = {
-            "name": f"m{number}",
-            "namespace": "ns",
-            "labels": {"kubevirt.io/vmi-name": "vmi"},
-            "creationTimestamp": f"2026-01-01T00:00:0{number}Z",
-        }
-        ended = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Succeeded"}}
-        api.put(_MIGRATIONS, ended)
-    await until(lambda: len(api.list(_MIGRATIONS, "ns")) == 5)
-    assert [meta.name(item) for item in api.list(_MIGRATIONS, "ns")] == [f"m{n}" for n in range(3, 8)]
+    async with _running(api):
+        _guest(api, "vmi", image="launcher:2")
+        for number in range(8):
+            metadata = {
+                "name": f"m{number}",
+                "namespace": "ns",
+                "labels": {"kubevirt.io/vmi-name": "vmi"},
+                "creationTimestamp": f"2026-01-01T00:00:0{number}Z",
+            }
+            ended = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Succeeded"}}
+            api.put(_MIGRATIONS, ended)
+        await until(lambda: len(api.list(_MIGRATIONS, "ns")) == 5)
+        assert [meta.name(item) for item in api.list(_MIGRATIONS, "ns")] == [f"m{n}" for n in range(3, 8)]
 
 
 @pytest.mark.feature("INS-133", "MIG-15")
@@ -119,38 +131,39 @@ async def test_the_five_newest_ended_migrations_are_kept(api: MemoryApi) -> None
 async def test_a_target_that_no_node_takes_is_given_up_in_time(
     api: MemoryApi, conditions: list[JsonObject], minutes: int, is_late: bool
 ) -> None:
-    from datetime import UTC, datetime, timedelta
+    async with _running(api):
+        from datetime import UTC, datetime, timedelta
 
-    _guest(api, "vmi", image="launcher:2")
-    age = timedelta(minutes=minutes) + timedelta(seconds=5 if is_late else -60)
-    created = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
-    owner = {"kind": "VirtualMachineInstance", "name": "vmi", "uid": "vmi", "controller": True}
-    labels = {
-        "kubevirt.io": "virt-launcher",
-        "kubevirt.io/created-by": "vmi",
-        "kubevirt.io/migrationJobUID": "m",
-    }
-    pod = {
-        "metadata": {
-            "name": "target",
-            "namespace": "ns",
-            "creationTimestamp": created,
-            "labels": labels,
-            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", **owner}],
-        },
-        "spec": {"containers": [{"name": "compute", "image": "launcher:2"}]},
-        "status": {"phase": "Pending", "conditions": conditions},
-    }
-    api.put(resources.PODS, pod)
-    metadata = {"name": "m", "namespace": "ns", "uid": "m", "labels": {"kubevirt.io/vmi-name": "vmi"}}
-    migration = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Scheduling"}}
-    api.put(_MIGRATIONS, migration)
-    if is_late:
-        await until(lambda: api.get(resources.PODS, "target", "ns") is None)
-        await until(lambda: (api.get(_MIGRATIONS, "m", "ns") or {})["status"]["phase"] == "Failed")
-    else:
-        await asyncio.sleep(0.1)
-        assert api.get(resources.PODS, "target", "ns") is not None
+        _guest(api, "vmi", image="launcher:2")
+        age = timedelta(minutes=minutes) + timedelta(seconds=5 if is_late else -60)
+        created = (datetime.now(UTC) - age).strftime("%Y-%m-%dT%H:%M:%SZ")
+        owner = {"kind": "VirtualMachineInstance", "name": "vmi", "uid": "vmi", "controller": True}
+        labels = {
+            "kubevirt.io": "virt-launcher",
+            "kubevirt.io/created-by": "vmi",
+            "kubevirt.io/migrationJobUID": "m",
+        }
+        pod = {
+            "metadata": {
+                "name": "target",
+                "namespace": "ns",
+                "creationTimestamp": created,
+                "labels": labels,
+                "ownerReferences": [{"apiVersion": "kubevirt.io/v1", **owner}],
+            },
+            "spec": {"containers": [{"name": "compute", "image": "launcher:2"}]},
+            "status": {"phase": "Pending", "conditions": conditions},
+        }
+        api.put(resources.PODS, pod)
+        metadata = {"name": "m", "namespace": "ns", "uid": "m", "labels": {"kubevirt.io/vmi-name": "vmi"}}
+        migration = {"metadata": metadata, "spec": {"vmiName": "vmi"}, "status": {"phase": "Scheduling"}}
+        api.put(_MIGRATIONS, migration)
+        if is_late:
+            await until(lambda: api.get(resources.PODS, "target", "ns") is None)
+            await until(lambda: (api.get(_MIGRATIONS, "m", "ns") or {})["status"]["phase"] == "Failed")
+        else:
+            await asyncio.sleep(_LONG_SECONDS)
+            assert api.get(resources.PODS, "target", "ns") is not None
 
 
 @pytest.mark.parametrize(
@@ -161,19 +174,24 @@ async def test_a_target_that_no_node_takes_is_given_up_in_time(
     ],
 )
 async def test_only_so_many_guests_move_at_once(api: MemoryApi, nodes: int, most: int) -> None:
-    for number in range(8):
-        _guest(api, f"v{number}", image="launcher:2", node=f"n{number % nodes}")
-        metadata = {"name": f"m{number}", "namespace": "ns", "labels": {"kubevirt.io/vmi-name": f"v{number}"}}
-        spec = {"vmiName": f"v{number}"}
-        api.put(_MIGRATIONS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
+    async with _running(api):
+        for number in range(8):
+            _guest(api, f"v{number}", image="launcher:2", node=f"n{number % nodes}")
+            metadata = {
+                "name": f"m{number}",
+                "namespace": "ns",
+                "labels": {"kubevirt.io/vmi-name": f"v{number}"},
+            }
+            spec = {"vmiName": f"v{number}"}
+            api.put(_MIGRATIONS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
 
-    def targets() -> int:
-        found = (meta.labels(pod) for pod in api.list(resources.PODS, "ns"))
-        return sum("kubevirt.io/migrationJobUID" in labels for labels in found)
+        def targets() -> int:
+            found = (meta.labels(pod) for pod in api.list(resources.PODS, "ns"))
+            return sum("kubevirt.io/migrationJobUID" in labels for labels in found)
 
-    await until(lambda: targets() == most)
-    await asyncio.sleep(0.2)
-    assert targets() == most
+        await until(lambda: targets() == most)
+        await asyncio.sleep(_LONG_SECONDS)
+        assert targets() == most
 
 
 @pytest.mark.feature("VML-24")
