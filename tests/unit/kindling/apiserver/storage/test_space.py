@@ -275,15 +275,19 @@ async def test_history_is_forgotten_by_age_and_everything_current_stays(tmp_path
     await again.close()
 
 
+@pytest.mark.looptime
 async def test_history_younger_than_the_interval_stays() -> None:
     store = Store(MemoryJournal())
     store.open()
-    compactor = asyncio.create_task(Compactor(store, 0.3).run())
-    await asyncio.sleep(0.4)
+    compactor = asyncio.create_task(Compactor(store, 300).run())
+    await asyncio.sleep(310)
     first = await store.put(BUCKET, "a", value(), None)
     await store.put(BUCKET, "a", value(), first)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(580)  # it is 590 seconds old, and the third turn comes in ten
     assert len(list(store.history(BUCKET, first.revision))) == 1
+    await asyncio.sleep(20)
+    with pytest.raises(Compacted):
+        store.history(BUCKET, first.revision)
     compactor.cancel()
     await asyncio.gather(compactor, return_exceptions=True)
 

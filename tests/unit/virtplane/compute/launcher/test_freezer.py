@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import os
 from pathlib import Path
 
 import pytest
@@ -26,11 +26,35 @@ def _run(virsh: Virsh, tmp_path: Path, *arguments: str) -> None:
     freezer.run(words, virsh.path, str(tmp_path / "state"))
 
 
-def _until_thawed(virsh: Virsh, times: int) -> None:
-    deadline = time.monotonic() + 10
-    while virsh.names.count("domfsthaw") < times:
-        assert time.monotonic() < deadline, virsh.names
-        time.sleep(0.02)
+_SLEEP = """#!/bin/sh
+echo $PPID >{folder}/$1.pid
+read -r _ <{folder}/$1
+"""
+
+
+class Timers:
+    """The time of freezes: their ``sleep`` ends when the test says so."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        program = folder / "sleep"
+        program.write_text(_SLEEP.format(folder=folder))
+        program.chmod(0o755)
+        for seconds in (60, 300):
+            os.mkfifo(folder / str(seconds))
+
+    def elapse(self, seconds: int) -> None:
+        """End the sleep of `seconds` and wait until its timer, a child of this process, has ended."""
+        (self._folder / str(seconds)).write_text("\n")
+        os.waitpid(int((self._folder / f"{seconds}.pid").read_text()), 0)
+
+
+@pytest.fixture
+def timers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Timers:
+    folder = tmp_path / "timers"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Timers(folder)
 
 
 @pytest.mark.feature("SNP-06")
@@ -42,20 +66,24 @@ def test_a_freeze_and_its_end_reach_the_guest(virsh: Virsh, tmp_path: Path) -> N
     assert virsh.names[-1] == "domfsthaw"
 
 
-def test_a_freeze_ends_by_itself(virsh: Virsh, tmp_path: Path) -> None:
-    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "1")
-    _until_thawed(virsh, 1)
+def test_a_freeze_ends_by_itself(virsh: Virsh, timers: Timers, tmp_path: Path) -> None:
+    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "60")
+    assert "domfsthaw" not in virsh.names
+    timers.elapse(60)
     assert virsh.asked[-1] == ["domfsthaw", "ns_vm"]
 
 
-def test_the_timer_of_an_earlier_freeze_leaves_a_later_one_alone(virsh: Virsh, tmp_path: Path) -> None:
-    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "1")
-    first = (tmp_path / "state").read_text()
+def test_the_timer_of_an_earlier_freeze_leaves_a_later_one_alone(
+    virsh: Virsh, timers: Timers, tmp_path: Path
+) -> None:
+    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "60")
     _run(virsh, tmp_path, "--unfreeze")
-    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "2")
-    assert (tmp_path / "state").read_text() != first
-    _until_thawed(virsh, 2)
-    assert virsh.names.count("domfsthaw") == 2, "one by --unfreeze, one by the later timer"
+    _run(virsh, tmp_path, "--freeze", "--unfreezeTimeoutSeconds", "300")
+    timers.elapse(60)
+    assert virsh.names.count("domfsthaw") == 1, "by --unfreeze alone"
+    assert (tmp_path / "state").exists()
+    timers.elapse(300)
+    assert virsh.names.count("domfsthaw") == 2
     assert not (tmp_path / "state").exists()
 
 

@@ -17,6 +17,9 @@ def ignore(_: object) -> None:
     """Nothing is expected."""
 
 
+_PATIENCE_SECONDS = 30.0
+"""A launcher does these things at once, but a busy machine may not let it; the test waits for the event."""
+
 SOURCES = Path(__file__).parents[5] / "src"
 
 
@@ -28,12 +31,9 @@ async def process(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     started = await asyncio.create_subprocess_exec(
         *command, env={"PYTHONPATH": str(SOURCES), "PATH": "/usr/bin"}
     )
-    for _ in range(1000):
-        if (tmp_path / "share/sockets/launcher-sock").exists():
-            break
-        await asyncio.sleep(0.01)
-    else:
-        pytest.fail("the launcher opened no socket within 10 s")
+    async with asyncio.timeout(_PATIENCE_SECONDS):
+        while not (tmp_path / "share/sockets/launcher-sock").exists():  # noqa: ASYNC110 - a file tells nobody
+            await asyncio.sleep(0.01)
     yield started
     if started.returncode is None:
         started.kill()
@@ -55,8 +55,8 @@ async def test_exit_command_ends_the_launcher_with_the_code(
     ended = asyncio.Event()
     link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, lambda _: ended.set())
     await link.request("exit", code=3)
-    assert await asyncio.wait_for(process.wait(), 2) == 3
-    await asyncio.wait_for(ended.wait(), 2)
+    assert await asyncio.wait_for(process.wait(), _PATIENCE_SECONDS) == 3
+    await asyncio.wait_for(ended.wait(), _PATIENCE_SECONDS)
 
 
 async def test_killed_launcher_is_noticed_at_once(
@@ -65,7 +65,7 @@ async def test_killed_launcher_is_noticed_at_once(
     ended = asyncio.Event()
     link = await connect(tmp_path / "share/sockets/launcher-sock", ignore, lambda _: ended.set())
     process.send_signal(signal.SIGKILL)
-    await asyncio.wait_for(ended.wait(), 1)
+    await asyncio.wait_for(ended.wait(), _PATIENCE_SECONDS)
     with pytest.raises(LauncherGone):
         await link.request("ping")
     await process.wait()  # the kernel closes connections first, the listening socket after them
@@ -82,7 +82,7 @@ async def test_unknown_command_is_refused(process: asyncio.subprocess.Process, t
 
 async def test_termination_without_guest_ends_at_once(process: asyncio.subprocess.Process) -> None:
     process.terminate()
-    assert await asyncio.wait_for(process.wait(), 2) == 0
+    assert await asyncio.wait_for(process.wait(), _PATIENCE_SECONDS) == 0
 
 
 async def test_missing_socket_means_not_ready(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def test_the_serial_console_is_logged_beside_its_pipe(
     with (folder / "virt-serial0-log").open("ab", buffering=0) as console:
         console.write(b"login: ")
     log = folder / "virt-serial0.log"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(_PATIENCE_SECONDS):
         while not log.exists() or log.read_bytes() != b"login: ":  # noqa: ASYNC110 - a file tells nobody
             await asyncio.sleep(0.01)
     assert process.returncode is None
