@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.starvation import starvation_measured
+
 Document = dict[str, Any]
 _Found = TypeVar("_Found")
 
@@ -36,20 +38,29 @@ class NotInTime(AssertionError):
     """Something that was waited for did not happen."""
 
 
+class NotThere(AssertionError):
+    """What is looked for is not there, or not yet."""
+
+
 def wait_for(what: str, look: Callable[[], _Found | None], seconds: float) -> _Found:
-    """Call `look` until it gives something true. Failures of the API meanwhile count as "not yet"."""
-    deadline = time.monotonic() + seconds
+    """Call `look` until it gives something true, for `seconds` of a machine that is not busy otherwise.
+
+    Failures of the API, and what is not there, count as "not yet". Raises NotInTime.
+    """
+    begun = time.monotonic()
     last: object = None
-    while True:
-        try:
-            found = look()
-        except (OSError, http.client.HTTPException, ApiError) as error:
-            found, last = None, error
-        if found:
-            return found
-        if time.monotonic() > deadline:
-            raise NotInTime(f"{what}: not within {seconds} s" + (f" (last: {last!r})" if last else ""))
-        time.sleep(_POLL_SECONDS)
+    with starvation_measured() as starvation:
+        while True:
+            try:
+                found = look()
+            except (OSError, http.client.HTTPException, ApiError, NotThere) as error:
+                found, last = None, error
+            if found:
+                return found
+            limit = seconds * starvation.factor
+            if time.monotonic() - begun > limit:
+                raise NotInTime(f"{what}: not within {limit:.1f} s" + (f" (last: {last!r})" if last else ""))
+            time.sleep(_POLL_SECONDS)
 
 
 def run(*command: str | Path, seconds: float = 60, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -174,7 +185,10 @@ class Cluster:
     # The machine below.
 
     def component(self, name: str) -> int:
-        """The process of a component: one of kindling's (``apiserver``), or one that runs in a pod."""
+        """The process of a component: one of kindling's (``apiserver``), or one that runs in a pod.
+
+        Raises NotThere.
+        """
         listing = attempt(program("kindling"), "status", "--state", self.state).stdout
         for line in listing.splitlines():
             words = line.split()
@@ -185,12 +199,42 @@ class Cluster:
                 name
             ):
                 return process.pid
-        raise NotInTime(f"{name} does not run")
+        raise NotThere(f"{name} does not run")
+
+    def component_pod(self, name: str) -> Document:
+        """The pod of a component of virtplane's, such as ``virt-handler``. Raises NotThere."""
+        pods = self.items(f"{CORE}/namespaces/kubevirt/pods", f"kubevirt.io%3D{name}")
+        for pod in pods:
+            if "deletionTimestamp" not in pod["metadata"]:
+                return pod
+        raise NotThere(f"no pod of {name}")
 
     def processes(self) -> list[Process]:
         """All processes of this cluster, pods and guests included."""
         marks = (f"/kindling-{self.id}/", f"KINDLING_PROCESS={self.id}/", f"--state\0{self.state}")
         return [process for process in all_processes() if any(mark in process.traces for mark in marks)]
+
+
+def is_ready(pod: Document) -> bool:
+    """Whether a pod says that it is ready."""
+    conditions = pod["status"].get("conditions", ())
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
+
+
+def restarts(pod: Document) -> int:
+    """How often containers of a pod were started again."""
+    return sum(status["restartCount"] for status in pod["status"].get("containerStatuses", ()))
+
+
+def is_ready_again(cluster: Cluster, name: str, before: Document) -> bool:
+    """Whether a component whose pod was `before` when it was killed is ready again.
+
+    The status of before stays until the node has noticed the end of the container; so "ready" alone may be
+    old, and a process that runs does not listen yet.
+    """
+    pod = cluster.component_pod(name)
+    is_another = pod["metadata"]["uid"] != before["metadata"]["uid"] or restarts(pod) > restarts(before)
+    return is_another and is_ready(pod)
 
 
 @dataclass(frozen=True)
@@ -271,8 +315,11 @@ class Machine:
         return next((str(item["status"]) for item in conditions if item["type"] == kind), "")
 
     def address(self) -> str:
-        """The address under which pods and hosts reach the guest."""
-        return str((self.instance() or {})["status"]["interfaces"][0]["ipAddress"])
+        """The address under which pods and hosts reach the guest. Raises NotThere."""
+        for card in (self.instance() or {}).get("status", {}).get("interfaces", ()):
+            if card.get("ipAddress"):
+                return str(card["ipAddress"])
+        raise NotThere(f"{self.name} has no address")
 
     def pods(self) -> list[Document]:
         """The launcher pods of this machine, old and new."""
@@ -280,9 +327,12 @@ class Machine:
         return self.cluster.items(f"{CORE}/namespaces/{NAMESPACE}/pods", selector)
 
     def pod(self) -> Document:
-        """The launcher pod of the present instance."""
+        """The launcher pod of the present instance. Raises NotThere."""
         uid = self.uid()
-        return next(pod for pod in self.pods() if pod["metadata"]["labels"]["kubevirt.io/created-by"] == uid)
+        for pod in self.pods():
+            if pod["metadata"]["labels"]["kubevirt.io/created-by"] == uid:
+                return pod
+        raise NotThere(f"{self.name} has no launcher pod")
 
     def events(self) -> list[Document]:
         """Events of the instance."""
@@ -321,18 +371,18 @@ class Machine:
         )
 
     def qemu(self) -> int:
-        """The guest's process."""
+        """The guest's process. Raises NotThere."""
         return self._process(f"guest={NAMESPACE}_{self.name},")
 
     def launcher(self) -> int:
-        """The launcher's process."""
+        """The launcher's process. Raises NotThere."""
         return self._process(f"\0--name\0{self.name}\0--uid\0")
 
     def _process(self, mark: str) -> int:
         for process in self.cluster.processes():
             if mark in process.traces:
                 return process.pid
-        raise NotInTime(f"{self.name}: no process with {mark!r}")
+        raise NotThere(f"{self.name}: no process with {mark!r}")
 
     @contextmanager
     def console(self, seconds: float = 60) -> Iterator[Console]:

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.support import CORE, NAMESPACE, ROOT, Cluster, Document, Machine, NotInTime, kill, wait_for
+from tests.e2e.support import (
+    CORE,
+    NAMESPACE,
+    ROOT,
+    Cluster,
+    Document,
+    Machine,
+    is_ready_again,
+    kill,
+    wait_for,
+)
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(180)]
@@ -118,16 +128,9 @@ def test_it_cannot_move_for_its_address_would_be_another(machine: Machine) -> No
 
 def test_the_guest_feels_nothing_of_a_new_virt_handler(cluster: Cluster, machine: Machine) -> None:
     assert wait_for("the web server answers", partial(_page, machine.address()), 20) == PAGE
-    before, card, qemu = cluster.component("virt-handler"), _card(machine), machine.qemu()
-    kill(before)
-
-    def another_one() -> bool:
-        try:
-            return cluster.component("virt-handler") != before
-        except NotInTime:
-            return False
-
-    wait_for("another one runs", another_one, 60)
+    before, card, qemu = cluster.component_pod("virt-handler"), _card(machine), machine.qemu()
+    kill(cluster.component("virt-handler"))
+    wait_for("another one is ready", partial(is_ready_again, cluster, "virt-handler", before), 60)
     assert _page(machine.address()) == PAGE
     with machine.console() as console:
         # The launcher gives the same lease as before.

@@ -22,6 +22,7 @@ from tests.e2e.support import (
     Cluster,
     Machine,
     NotInTime,
+    NotThere,
     Process,
     all_processes,
     attempt,
@@ -99,7 +100,7 @@ class Churn:
         if kind in _COMPONENTS:
             try:
                 return [self.cluster.component(kind)]
-            except NotInTime:
+            except NotThere:
                 return []  # killed before, and not back yet
         return [process.pid for process in self.cluster.processes() if _is_part(process, kind)]
 

@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 from tests.e2e.support import Cluster, Machine, attempt, kill, manifest, program, wait_for
 from tests.support.clusters import clean_up
+from tests.support.starvation import starvation_measured
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
 
@@ -80,10 +81,8 @@ def test_start_restart_and_stop_follow_the_table_of_run_strategies(
 def test_a_forced_stop_does_not_wait_for_the_guest(cluster: Cluster, new_machine: Create) -> None:
     machine = new_machine("forced", grace=120)
     machine.wait_running()
-    begun = time.monotonic()
     cluster.virtctl("stop", "forced", "--grace-period", "0", "--force")
     wait_for("it is stopped", lambda: machine.status() == "Stopped" and not machine.instance(), 15)
-    assert time.monotonic() - begun < 15
 
 
 @pytest.mark.feature("VML-19")
@@ -179,12 +178,14 @@ def test_killing_the_launcher_fails_the_instance_at_once(new_machine: Create) ->
 
 
 def _seconds_to_failure(machine: Machine, pid: int) -> float:
+    """The seconds until the end of a process is told, as a machine counts them that is not busy otherwise."""
     uid = machine.uid()
-    begun = time.monotonic()
-    kill(pid)
-    # The next instance has the same name; that it exists means that the failure of this one was seen.
-    wait_for("the failure is seen", lambda: machine.phase() == "Failed" or machine.uid() != uid, 20)
-    return time.monotonic() - begun
+    with starvation_measured() as starvation:
+        begun = time.monotonic()
+        kill(pid)
+        # The next instance has the same name; that it exists means that the failure of this one was seen.
+        wait_for("the failure is seen", lambda: machine.phase() == "Failed" or machine.uid() != uid, 20)
+        return (time.monotonic() - begun) / starvation.factor
 
 
 def test_a_machine_that_keeps_failing_to_start_waits_ever_longer(

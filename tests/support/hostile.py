@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from tests.support.starvation import starvation
 
 ADMIN_TOKEN = "hostile-admin"
 NEIGHBOUR_TOKEN = "good-neighbour"
@@ -278,15 +279,6 @@ class Measured:
 
 
 MAX_P99_MS = 250.0
-_SPUN_SECONDS = 0.05
-
-
-def starvation() -> float:
-    """How many times longer computing takes than it should: the machine may be busy with other things."""
-    begun, used = time.perf_counter(), time.process_time()
-    while time.process_time() - used < _SPUN_SECONDS:
-        pass
-    return (time.perf_counter() - begun) / _SPUN_SECONDS
 
 
 @asynccontextmanager
