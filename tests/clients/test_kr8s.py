@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
 import threading
 import warnings
 from collections.abc import AsyncIterator, Iterator
@@ -228,28 +227,29 @@ async def test_async_objects_from_creation_to_deletion(async_api: Any) -> None:
 
 
 async def test_async_watches_run_beside_each_other(async_api: Any) -> None:
-    async def follow(name: str) -> list[str]:
-        kinds = []
+    seen: dict[str, asyncio.Queue[str]] = {f"n{number}": asyncio.Queue() for number in range(4)}
+
+    async def follow(name: str) -> None:
         watch = async_api.watch("configmaps", field_selector=f"metadata.name={name}")
         async with contextlib.aclosing(watch):
             async for kind, _ in watch:
-                kinds.append(kind)
+                seen[name].put_nowait(kind)
                 if kind == "DELETED":
                     break
-        return kinds
 
     async def live(name: str) -> None:
         made = await async_objects.ConfigMap(settings(name), api=async_api)
+        # A watch that begins later than a change does not tell it.
         await made.create()
-        await asyncio.sleep(0.3)
+        assert await seen[name].get() == "ADDED"
         await made.label(x="y")
+        assert await seen[name].get() == "MODIFIED"
         await made.delete()
+        assert await seen[name].get() == "DELETED"
 
-    tasks = [asyncio.create_task(follow(f"n{number}")) for number in range(4)]
-    await asyncio.sleep(0.5)
-    await asyncio.gather(*(live(f"n{number}") for number in range(4)))
-    found = await asyncio.wait_for(asyncio.gather(*tasks), 20)
-    assert found == list(itertools.repeat(["ADDED", "MODIFIED", "DELETED"], 4))
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(follow(name) for name in seen), *(live(name) for name in seen))
+    assert all(queue.empty() for queue in seen.values())
 
 
 async def test_async_deployments_become_available(async_api: Any) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from tests.support.starvation import starvation
+from tests.support.starvation import starvation, starvation_measured
 
 ADMIN_TOKEN = "hostile-admin"
 NEIGHBOUR_TOKEN = "good-neighbour"
@@ -291,9 +291,10 @@ async def bystander_unharmed(target: Target, growth_mib: float) -> AsyncIterator
     measured.starvation = await asyncio.to_thread(starvation)
     await target.neighbour.settle()
     begun = time.monotonic()
-    yield measured
-    await target.neighbour.settle()
-    measured.starvation = max(measured.starvation, await asyncio.to_thread(starvation))
+    with starvation_measured() as meanwhile:
+        yield measured
+        await target.neighbour.settle()
+    measured.starvation = max(measured.starvation, meanwhile.factor, await asyncio.to_thread(starvation))
     measured.p99_ms = target.neighbour.percentile(begun)
     measured.peak_mib, measured.after_mib = target.megabytes("VmHWM"), target.megabytes()
     ready = await target.request("GET", "/readyz")

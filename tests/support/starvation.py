@@ -16,20 +16,22 @@ from dataclasses import dataclass
 _ONCE_SECONDS = 0.05
 _SAMPLE_SECONDS = 0.02
 _PAUSE_SECONDS = 0.25
-_WORK = bytes(256 * 1024)
+_WORK = bytes(8 << 20)
+"""Big: a thread that asks for the interpreter's lock often is held up by other threads of its process."""
 
 
 def starvation() -> float:
     """How many times longer computing takes at this moment than it should."""
-    return _spin(_ONCE_SECONDS) / _ONCE_SECONDS
+    took, computed = _compute(_ONCE_SECONDS)
+    return max(1.0, took / computed)
 
 
-def _spin(seconds: float) -> float:
-    """Compute for so much of a processor's time; the seconds that it took."""
+def _compute(seconds: float) -> tuple[float, float]:
+    """Compute for that much of a processor's time at least: the seconds that it took, and that it used."""
     begun, used = time.perf_counter(), time.thread_time()
     while time.thread_time() - used < seconds:
-        hashlib.sha256(_WORK).digest()  # without the interpreter's lock: other threads here are no starvation
-    return time.perf_counter() - begun
+        hashlib.sha256(_WORK).digest()  # without the interpreter's lock
+    return time.perf_counter() - begun, time.thread_time() - used
 
 
 @dataclass
@@ -52,8 +54,9 @@ def starvation_measured() -> Iterator[Starvation]:
 
     def sample() -> None:
         while not ended.wait(_PAUSE_SECONDS):
-            measured.took += _spin(_SAMPLE_SECONDS)
-            measured.computed += _SAMPLE_SECONDS
+            took, computed = _compute(_SAMPLE_SECONDS)
+            measured.took += took
+            measured.computed += computed
 
     thread = threading.Thread(target=sample, name="starvation", daemon=True)
     thread.start()

@@ -36,8 +36,8 @@ def processes() -> Iterator[dict[str, int]]:
 
 def test_those_that_heed_the_signal_end_and_are_not_named(processes: dict[str, int]) -> None:
     begun = time.monotonic()
-    assert farewell.terminate([processes["polite"], processes["deaf"]], 10.0) == []
-    assert time.monotonic() - begun < 5
+    assert farewell.terminate([processes["polite"], processes["deaf"]], 60.0) == []
+    assert time.monotonic() - begun < 30
     assert os.waitid(os.P_PID, processes["polite"], os.WEXITED | os.WNOWAIT) is not None
 
 

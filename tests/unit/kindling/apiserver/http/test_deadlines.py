@@ -41,21 +41,28 @@ def test_what_is_no_duration_is_explained(text: str, problem: str) -> None:
 
 
 class _Slow(AdmitAll):
-    """Takes its time with writes."""
+    """Lets writes wait until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.go_on = asyncio.Event()
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        await asyncio.sleep(0.5)
+        await self.go_on.wait()
 
 
 async def test_a_request_fails_after_the_time_it_asks_for_and_what_it_began_is_done(tmp_path: Path) -> None:
     async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
-        running.server.registry.chain = _Slow()
+        slow = running.server.registry.chain = _Slow()
         body = {"metadata": {"name": "late"}}
         with pytest.raises(errors.StatusError, match="request did not complete within") as refused:
             await client.request("POST", MAPS, query={"timeout": "100ms"}, body=body)
         assert (refused.value.code, refused.value.reason) == (504, "Timeout")
-        await asyncio.sleep(1)
-        assert len((await client.list(CONFIG_MAPS, "default"))["items"]) == 1
+        assert (await client.list(CONFIG_MAPS, "default"))["items"] == []
+        slow.go_on.set()
+        async with asyncio.timeout(30):
+            async for event in client.watch(CONFIG_MAPS, "default"):
+                assert event.object["metadata"]["name"] == "late"
+                break
         await client.request("POST", MAPS, query={"timeout": "30s"}, body={"metadata": {"name": "soon"}})
 
 

@@ -113,9 +113,9 @@ def test_merge_keys_and_list_types_of_real_kinds_are_there() -> None:
 
 def test_the_file_is_read_in_a_moment() -> None:
     builtin_schemas()
-    started = time.perf_counter()
+    started = time.process_time()
     BuiltinSchemas(DataFile.open()).kind("apps", "v1", "Deployment")
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @pytest.mark.parametrize("node", [None, 3, "text", [1, {"type": ["string", "null"]}]])

@@ -18,7 +18,7 @@ from kindling.apiserver.storage.compaction import Compactor
 from kindling.apiserver.storage.journal import Row, StorageError
 from kindling.apiserver.storage.memory import MemoryJournal
 from kindling.apiserver.storage.sqlite import SqliteJournal
-from kindling.apiserver.storage.store import Compacted, Item, Store, Window
+from kindling.apiserver.storage.store import Compacted, Event, Item, Store, Window
 from kubecore import errors
 from kubecore.resources import CONFIG_MAPS
 
@@ -334,9 +334,18 @@ async def test_old_and_future_revisions_are_refused_in_kubernetes_words(tmp_path
             assert (caught.value.code, caught.value.message) == (code, message)
 
 
-async def test_watches_from_a_future_revision_see_nothing_before_it(tmp_path: Path) -> None:
+async def test_watches_from_a_future_revision_see_nothing_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_server(tmp_path, sample_definitions()) as running, running.client() as client:
-        future = running.server.store.revision + 3
+        store, watched = running.server.store, asyncio.Event()
+        future, subscribe = store.revision + 3, store.subscribe
+
+        def subscribe_and_tell(bucket: str, callback: Callable[[Event], None]) -> Callable[[], None]:
+            watched.set()
+            return subscribe(bucket, callback)
+
+        monkeypatch.setattr(store, "subscribe", subscribe_and_tell)
         async with asyncio.timeout(10), asyncio.TaskGroup() as group:
 
             async def first_seen() -> str:
@@ -345,7 +354,7 @@ async def test_watches_from_a_future_revision_see_nothing_before_it(tmp_path: Pa
                 return "nothing"
 
             watching = group.create_task(first_seen())
-            await asyncio.sleep(0.2)
+            await watched.wait()
             made = [
                 await client.create(CONFIG_MAPS, {"metadata": {"name": f"m{number}"}}, "default")
                 for number in range(5)
