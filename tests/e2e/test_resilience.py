@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 from tests.e2e.support import (
@@ -22,9 +23,13 @@ from tests.e2e.support import (
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 
+from virtplane.compute.handler.kvm import PROBE_SECONDS
+
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 
 _RECOVERY_SECONDS = 10.0
+_PROBE_SECONDS = PROBE_SECONDS if Path("/dev/kvm").exists() else 0.0
+"""A new virt-handler serves nobody before it has tried KVM, which takes this where KVM hangs."""
 _COMPONENTS = (
     "apiserver",
     "controllers",
@@ -74,7 +79,8 @@ def test_guests_run_on_and_everything_is_true_again_soon(
     record_property("starvation", round(starvation.factor, 1))
     # Consoles answer, and it is the same boot of the same guest.
     assert {machine: identity(machine) for machine in guests} == guests
-    assert seconds < _RECOVERY_SECONDS * starvation.factor
+    probe = _PROBE_SECONDS if "virt-handler" in victims else 0.0
+    assert seconds < _RECOVERY_SECONDS * starvation.factor + probe
 
 
 def forget_crashes(cluster: Cluster) -> None:

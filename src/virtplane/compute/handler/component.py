@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -43,6 +44,12 @@ class VirtHandler:
         """Serve this node until cancelled; guests are left alone at the end."""
         client = context.client(self.name)
         settings = HandlerSettings(node_name=context.node_name)
+        manager, serving = Manager(client), asyncio.Event()
+        # Before anything that takes time: who has no checks yet would be called ready.
+        context.health.add_ready(
+            "informers", lambda: "" if manager.has_started else "caches are not complete"
+        )
+        context.health.add_ready("consoles", lambda: "" if serving.is_set() else "not serving yet")
         own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
         kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
         libvirtcalls.start_events()
@@ -56,7 +63,6 @@ class VirtHandler:
             DevicePlugin(device, settings.kubelet_root / "device-plugins")
             for device in devices(kvm=verdict.usable)
         ]
-        manager = Manager(client)
         instances = manager.informer(
             VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={context.node_name}"
         )
@@ -86,13 +92,11 @@ class VirtHandler:
                     and all(plugin.ready.is_set() for plugin in plugins)
                 ),
             )
-            context.health.add_ready(
-                "informers", lambda: "" if manager.has_started else "caches are not complete"
-            )
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
-            manager.add_runnable("console-server", lambda: _serve(client, context, settings, controller))
+            consoles = partial(_serve, client, context, settings, controller, serving)
+            manager.add_runnable("console-server", consoles)
             for plugin in plugins:
                 manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
             try:
@@ -115,9 +119,13 @@ def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:
 
 
 async def _serve(
-    client: Client, context: Context, settings: HandlerSettings, controller: InstanceController
+    client: Client,
+    context: Context,
+    settings: HandlerSettings,
+    controller: InstanceController,
+    serving: asyncio.Event,
 ) -> None:
-    """Serve the console server; restarted when the certificates were renewed."""
+    """Serve the console server, restarted when the certificates were renewed. `serving`: it listens."""
     application = ConsoleServer(controller).application()
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -140,7 +148,9 @@ async def _serve(
                 )
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            serving.set()
             await _until_renewed(client, context.namespace, settings, authorities)
+            serving.clear()
             await site.stop()
     finally:
         await runner.cleanup()

@@ -20,7 +20,8 @@ _VALUE = 42
 _EXIT_CODE = (_VALUE << 1) | 1
 """QEMU's isa-debug-exit turns a written value into this exit code."""
 
-_SECONDS = 10.0
+PROBE_SECONDS = 10.0
+"""KVM that has not executed a few instructions by then never will."""
 
 # cli; ds = 0xf000; lgdt; cr0.PE; far jump to 32-bit code, which loads flat segments, maps the first 2 MiB at
 # 0x1000..0x3fff, sets cr4.PAE, cr3, EFER.LME and cr0.PG, and jumps to 64-bit code: read cr0, write 42 to port
@@ -72,10 +73,12 @@ async def _run(image: Path, accelerator: str) -> KvmVerdict:
     except OSError as error:
         return KvmVerdict(False, f"QEMU cannot be started: {error.strerror}")
     try:
-        async with asyncio.timeout(_SECONDS):
+        async with asyncio.timeout(PROBE_SECONDS):
             _, complaint = await process.communicate()
     except TimeoutError:
-        return KvmVerdict(False, f"KVM exists but did not execute a guest's code within {_SECONDS:.0f} s")
+        return KvmVerdict(
+            False, f"KVM exists but did not execute a guest's code within {PROBE_SECONDS:.0f} s"
+        )
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):

@@ -1,0 +1,101 @@
+"""When virt-handler calls itself ready: once it serves consoles, and not while it still probes its node."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+import trustme
+
+from kubecore.resources import CONFIG_MAPS
+from kubecore.runtime import Context
+from kubecore.testing import MemoryApi
+from virtplane.compute.handler import component, kubeletroot, kvm, libvirtcalls
+from virtplane.compute.handler.kvm import KvmVerdict
+from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage import heldimages
+
+
+@pytest.fixture
+def nothing_below(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node without libvirt and guests."""
+    monkeypatch.setattr(kubeletroot, "require", Mock())
+    monkeypatch.setattr(libvirtcalls, "start_events", Mock())
+    monkeypatch.setattr(heldimages, "unmount_orphans", Mock(return_value=[]))
+
+
+async def test_virt_handler_is_not_ready_while_it_probes_the_node(
+    nothing_below: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probing = asyncio.Event()
+
+    async def probe() -> KvmVerdict:
+        probing.set()
+        await asyncio.Event().wait()
+        raise AssertionError("nobody ends this")
+
+    monkeypatch.setattr(kvm, "probe", probe)
+    api = MemoryApi()
+    context = Context(lambda _: api.client(), "kubevirt", node_name="n")
+    task = asyncio.create_task(component.VirtHandler().run(context))
+    async with asyncio.timeout(30):
+        await probing.wait()
+    is_ready, told = context.health.ready()
+    assert not is_ready
+    assert "consoles failed: not serving yet" in told
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await context.close()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def write_certificate(tmp_path: Path) -> Callable[[trustme.CA], None]:
+    """Puts a serving certificate where the kubelet does."""
+    folder = tmp_path / "servercertificates"
+    folder.mkdir()
+
+    def write(authority: trustme.CA) -> None:
+        leaf = authority.issue_cert("node.test")
+        (folder / "tls.key").write_bytes(leaf.private_key_pem.bytes())
+        (folder / "tls.crt").write_bytes(leaf.cert_chain_pems[0].bytes())
+
+    return write
+
+
+async def test_consoles_are_served_only_once_the_port_listens(
+    tmp_path: Path, write_certificate: Callable[[trustme.CA], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(component, "_RETRY_SECONDS", 0.01)
+    api, authority, serving = MemoryApi(), trustme.CA(), asyncio.Event()
+    metadata = {"name": "kubevirt-ca", "namespace": "kubevirt"}
+    bundle = {"ca-bundle": authority.cert_pem.bytes().decode()}
+    api.put(CONFIG_MAPS, {"metadata": metadata, "data": bundle})
+    write_certificate(authority)
+    settings = HandlerSettings("n", certificate_directory=tmp_path, console_port=free_port())
+    context = Context(lambda _: api.client(), "kubevirt", node_name="n")
+    with socket.create_server(("0.0.0.0", settings.console_port)) as somebody:
+        task = asyncio.create_task(
+            component._serve(context.client("virt-handler"), context, settings, Mock(), serving)
+        )
+        refused = asyncio.Event()
+        monkeypatch.setattr(component.logger, "error", lambda *_, **__: refused.set())
+        async with asyncio.timeout(30):
+            await refused.wait()
+        assert not serving.is_set()
+        somebody.close()
+    async with asyncio.timeout(30):
+        await serving.wait()
+    _, writer = await asyncio.open_connection("127.0.0.1", settings.console_port)
+    writer.close()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await context.close()
