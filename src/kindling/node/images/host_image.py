@@ -136,7 +136,8 @@ class HostFiles:
         with self._lock:
             stamps = [path.stat().st_mtime_ns for path in (_PACKAGES, _BIN, own) if path.exists()]
             folder = _OVERLAYS / str(max(stamps))
-            if not node_mounts.is_mounted(folder):
+            # By device: the list of mounts also has those of a /run that the node's own hides.
+            if not folder.is_mount():
                 for former in node_mounts.mount_points_below(_OVERLAYS):
                     node_mounts.unmount(former)  # containers that have it keep it
                 folder.mkdir(parents=True, exist_ok=True)
