@@ -35,8 +35,8 @@ async def running_controllers(
 
 
 async def until(check: Callable[[], Any]) -> Any:
-    """What `check` returns once it is true. Raises TimeoutError after five seconds."""
-    async with asyncio.timeout(5):
+    """What `check` returns once it is true. Raises TimeoutError after half a minute."""
+    async with asyncio.timeout(30):
         while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
             await asyncio.sleep(0.01)
     return found

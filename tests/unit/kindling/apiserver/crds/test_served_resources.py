@@ -51,7 +51,7 @@ def widget(name: str, spec: JsonObject, version: str = "v1", **more: Any) -> Jso
 
 async def eventually(ask: Callable[[], Awaitable[Any]], done: Callable[[Any], bool]) -> Any:
     """Ask until the answer is right; errors of the API count as None."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 answer = await ask()
