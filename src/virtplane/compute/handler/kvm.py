@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,11 @@ _EXIT_CODE = (_VALUE << 1) | 1
 
 PROBE_SECONDS = 10.0
 """KVM that has not executed a few instructions by then never will."""
+
+_PROCESSOR_SECONDS = 1.5
+"""Nor will one that spent so much of a processor on them: QEMU starts in a tenth of it."""
+
+_LOOK_SECONDS = 0.1
 
 # cli; ds = 0xf000; lgdt; cr0.PE; far jump to 32-bit code, which loads flat segments, maps the first 2 MiB at
 # 0x1000..0x3fff, sets cr4.PAE, cr3, EFER.LME and cr0.PG, and jumps to 64-bit code: read cr0, write 42 to port
@@ -62,6 +68,27 @@ async def probe(device: Path = Path("/dev/kvm"), accelerator: str = "kvm") -> Kv
         return await _run(image, accelerator)
 
 
+async def _complaint(process: asyncio.subprocess.Process) -> bytes | None:
+    """What QEMU has printed when it ends; None when it goes on working without an end."""
+    ending = asyncio.create_task(process.communicate(), name="kvm-probe")
+    try:
+        while not (await asyncio.wait((ending,), timeout=_LOOK_SECONDS))[0]:
+            if processor_seconds(process.pid) > _PROCESSOR_SECONDS:
+                return None
+        return ending.result()[1]
+    finally:
+        ending.cancel()
+
+
+def processor_seconds(pid: int) -> float:
+    """How much of processors a process has used; 0 for one that has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 async def _run(image: Path, accelerator: str) -> KvmVerdict:
     model = "host" if accelerator == "kvm" else "max"
     command = ["qemu-system-x86_64", "-machine", f"q35,accel={accelerator}", "-cpu", model, "-m", "16"]
@@ -74,16 +101,16 @@ async def _run(image: Path, accelerator: str) -> KvmVerdict:
         return KvmVerdict(False, f"QEMU cannot be started: {error.strerror}")
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            _, complaint = await process.communicate()
+            complaint = await _complaint(process)
     except TimeoutError:
-        return KvmVerdict(
-            False, f"KVM exists but did not execute a guest's code within {PROBE_SECONDS:.0f} s"
-        )
+        complaint = None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+    if complaint is None:
+        return KvmVerdict(False, "KVM exists but does not execute a guest's code")
     if process.returncode == _EXIT_CODE:
         return KvmVerdict(True)
     lines = complaint.decode(errors="replace").strip().splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -29,3 +30,15 @@ async def test_unknown_accelerator_is_reported_with_qemus_words() -> None:
     verdict = await kvm.probe(accelerator="nonsense")
     assert not verdict.usable
     assert "nonsense" in verdict.why
+
+
+async def test_a_guest_that_only_burns_its_processor_is_given_up_long_before_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "qemu-system-x86_64"
+    program.write_text("#!/bin/sh\nwhile :; do :; done\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kvm, "PROBE_SECONDS", 3600.0)
+    verdict = await kvm.probe(tmp_path)
+    assert verdict == kvm.KvmVerdict(False, "KVM exists but does not execute a guest's code")
