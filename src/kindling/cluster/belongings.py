@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.node import files
+from kubecore import mountinfo
 
 LAYOUT = "instance.json"
 _RESTORED = ("apiserver.db", "pki", "token")
@@ -63,7 +64,7 @@ def remove(state: Path) -> list[str]:
     Returns the names that stay, which are not the cluster's. Raises SetupError where something is mounted.
     """
     own = [path for path in state.iterdir() if _is_of(path.name, _NAMES)]
-    mounted = [point for point in _mount_points() if any(point.is_relative_to(path) for path in own)]
+    mounted = [point for point in mountinfo.mount_points() if any(point.is_relative_to(path) for path in own)]
     if mounted:
         raise SetupError(
             f"removing {state}", f"{mounted[0]} is a mount point", f"unmount it first: umount {mounted[0]}"
@@ -95,11 +96,6 @@ def _is_of(name: str, names: tuple[str, ...]) -> bool:
 def _listed(names: list[str]) -> str:
     shown = sorted(names)[:3]
     return ", ".join(shown) + (f" and {len(names) - 3} more" if len(names) > len(shown) else "")
-
-
-def _mount_points() -> list[Path]:
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [Path(line.split()[4].encode().decode("unicode_escape")) for line in lines]
 
 
 def _unusable(state: Path, why: str, error: OSError) -> SetupError:

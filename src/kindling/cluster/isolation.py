@@ -16,6 +16,7 @@ from pathlib import Path
 from kindling.cluster import machine
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import REGISTRY, Instance, NodeLayout, write_atomically
+from kubecore.mountinfo import mount_points_below
 
 MOUNT_POINTS = ("/var/lib/kubelet", "/var/log/pods", "/var/log/containers", "/var/lib/cni")
 _KINDS = ("mnt", "net", "uts")
@@ -140,8 +141,8 @@ def destroy(node: NodeLayout) -> None:
             )
     while node.namespaces.is_dir() and os.path.ismount(node.namespaces):
         machine.run(["umount", "-l", str(node.namespaces)], what=f"unmounting {node.namespaces}")
-    for mount in _mounts_below(node.namespaces):
-        machine.run(["umount", "-l", mount], what=f"unmounting {mount}")
+    for mount in mount_points_below(node.namespaces):
+        machine.run(["umount", "-l", str(mount)], what=f"unmounting {mount}")
 
 
 def remove_mount_points(created: list[str]) -> None:
@@ -173,12 +174,6 @@ def created_mount_points(instance: Instance) -> list[str]:
     """The directories that this or another instance of the machine made."""
     lines = [record.read_text().split() for record in mount_point_records(instance) if record.exists()]
     return list(dict.fromkeys(point for points in lines for point in points))
-
-
-def _mounts_below(directory: Path) -> list[str]:
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    prefix = str(directory)
-    return [point for point in reversed(points) if point == prefix or point.startswith(prefix + "/")]
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

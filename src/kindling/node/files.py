@@ -7,7 +7,6 @@ nested without end, and it may change them while they are looked at. The kernel 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import secrets
@@ -16,41 +15,14 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from kindling.node.volumes import mounts
+from kubecore import mountinfo
+from kubecore.openat2 import NO_LINKS, NO_MOUNTS, open_below
 
-NO_MOUNTS = 0x01
-"""Refuse to cross a mount point (EXDEV)."""
-NO_MAGIC_LINKS = 0x02
-"""Refuse links such as /proc/PID/root (ELOOP)."""
-NO_LINKS = 0x04
-"""Refuse any symbolic link on the way (ELOOP)."""
-BENEATH = 0x08
-"""Refuse what leads out of the directory (EXDEV)."""
-
-_OPENAT2 = 437
-"""The number of this system call is the same on every architecture."""
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BATCH = 1000
 
 Check = Callable[[], None]
 """Called between two steps of long work; raises to end it."""
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-def open_below(directory: int, name: str, flags: int, resolve: int) -> int:
-    """A descriptor of `name` below the open `directory`. `resolve` combines the constants. Raises OSError."""
-    how = _How(flags | os.O_CLOEXEC, 0, resolve)
-    path = os.fsencode(name)
-    descriptor = _libc.syscall(_OPENAT2, directory, path, ctypes.byref(how), ctypes.sizeof(how))
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), name)
-    return int(descriptor)
 
 
 def through(descriptor: int) -> Path:
@@ -74,7 +46,7 @@ def remove_tree(directory: Path, check: Check = lambda: None) -> None:
     mount that appears meanwhile ends the removal (EBUSY or EXDEV). Takes two descriptors whatever the depth:
     a directory that holds others hands them up to `directory` first.
     """
-    inside = [point for point in mounts.mount_points_below(directory) if point != directory]
+    inside = [point for point in mountinfo.mount_points_below(directory) if point != directory]
     if inside:
         raise OSError(errno.EBUSY, "something is mounted here", str(inside[0]))
     try:

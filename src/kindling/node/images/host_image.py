@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from kindling.node.volumes import mounts as node_mounts
+from kubecore import mountinfo
 
 REPOSITORY = "kindling.local/host"
 
@@ -138,7 +139,7 @@ class HostFiles:
             folder = _OVERLAYS / str(max(stamps))
             # By device: the list of mounts also has those of a /run that the node's own hides.
             if not folder.is_mount():
-                for former in node_mounts.mount_points_below(_OVERLAYS):
+                for former in mountinfo.mount_points_below(_OVERLAYS):
                     node_mounts.unmount(former)  # containers that have it keep it
                 folder.mkdir(parents=True, exist_ok=True)
                 lower = ":".join(str(path).replace("\\", "\\\\").replace(":", "\\:") for path in (_BIN, own))

@@ -19,6 +19,7 @@ from kindling.node.threads import in_thread
 from kindling.node.volumes import content, host_path, loops, mounts, ownership, subpath
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.writer import write_payload
+from kubecore import mountinfo
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 
@@ -128,9 +129,9 @@ class VolumeManager:
             for target in images.iterdir():
                 await self._backend.unmount_image(target)
         await self._detach_loops(uid)
-        for point in mounts.mount_points_below(base):
+        for point in mountinfo.mount_points_below(base):
             mounts.unmount(point)
-        left = mounts.mount_points_below(base)
+        left = mountinfo.mount_points_below(base)
         if left:
             raise OSError(f"{left[0]} is still mounted")
         await in_thread("remove-pod", lambda check: files.remove_tree(base, check))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
 from pathlib import Path
+
+from kubecore.mountinfo import mount_points
 
 MS_RDONLY = 1
 MS_NOSUID = 2
@@ -16,7 +17,6 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
-_OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -50,23 +50,9 @@ def is_mounted(target: Path) -> bool:
     Unlike `Path.is_mount` this also sees bind mounts of the same file system; not seeing one and mounting
     again would double the mounts of all peers each time.
     """
-    return target in mount_points_below(target)
+    return target in mount_points()
 
 
 def make_private(target: Path) -> None:
     """Keep mounts at `target` from spreading and others from coming in. Raises OSError."""
     mount("none", target, flags=MS_PRIVATE)
-
-
-def mount_points_below(directory: Path) -> list[Path]:
-    """Mount points at or below `directory`, deepest first."""
-    prefix = str(directory)
-    points = (_point(line) for line in Path("/proc/self/mountinfo").read_bytes().splitlines())
-    found = [Path(point) for point in points if point == prefix or point.startswith(prefix + "/")]
-    return sorted(found, key=lambda item: len(item.parts), reverse=True)
-
-
-def _point(line: bytes) -> str:
-    """The mount point in a line of mountinfo, where blanks and backslashes are octal numbers."""
-    raw = _OCTAL.sub(lambda match: bytes([int(match.group(1), 8)]), line.split(b" ")[4])
-    return os.fsdecode(raw)

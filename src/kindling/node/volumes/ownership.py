@@ -9,11 +9,12 @@ from pathlib import Path
 
 from kindling.node import files
 from kindling.node.threads import in_thread
+from kubecore import openat2
 from kubecore.json import JsonObject, get_object, get_str
 
 _DIRECTORY_BITS = 0o2770
 _FILE_BITS = 0o660
-_RESOLVE = files.NO_MOUNTS | files.NO_LINKS | files.BENEATH
+_RESOLVE = openat2.NO_MOUNTS | openat2.NO_LINKS | openat2.BENEATH
 _PASSED_OVER = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EXDEV)
 """Taken away or replaced by a link meanwhile, or the root of another mount: not the volume's."""
 
@@ -58,7 +59,7 @@ def hand_over(directory: Path, group: int, check: files.Check = lambda: None) ->
 def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> list[str]:
     """Give `group` the entries of one directory; those that are directories."""
     try:
-        opened = files.open_below(root, path, os.O_RDONLY | os.O_DIRECTORY, _RESOLVE)
+        opened = openat2.open_below(root, path, os.O_RDONLY | os.O_DIRECTORY, _RESOLVE)
     except OSError as error:
         if error.errno in _PASSED_OVER:
             return []
@@ -78,7 +79,7 @@ def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> 
 def _hand_over_entry(parent: int, name: str, group: int) -> bool:
     """Give `group` one entry; whether it is a directory."""
     try:
-        entry = files.open_below(parent, name, os.O_PATH | os.O_NOFOLLOW, files.NO_MOUNTS)
+        entry = openat2.open_below(parent, name, os.O_PATH | os.O_NOFOLLOW, openat2.NO_MOUNTS)
     except OSError as error:
         if error.errno in _PASSED_OVER:
             return False

@@ -11,8 +11,9 @@ from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem
+from kubecore import openat2
 
-_RESOLVE = files.BENEATH | files.NO_MAGIC_LINKS
+_RESOLVE = openat2.BENEATH | openat2.NO_MAGIC_LINKS
 _PATH = os.O_PATH | os.O_CLOEXEC
 
 
@@ -48,7 +49,7 @@ def open_inside(base: Path, relative: str) -> int:
     root = os.open(base, _PATH)
     try:
         try:
-            return files.open_below(root, "/".join(parts) or ".", _PATH, _RESOLVE)
+            return openat2.open_below(root, "/".join(parts) or ".", _PATH, _RESOLVE)
         except FileNotFoundError:
             return _make(root, parts)
     except OSError as error:
@@ -75,13 +76,13 @@ def _make(root: int, parts: list[str]) -> int:
 def _open_or_make(root: int, path: str, parent: int, name: str, mode: int) -> int:
     """A descriptor of the directory `path`, made in `parent` if there is none."""
     try:
-        return files.open_below(root, path, _PATH | os.O_DIRECTORY, _RESOLVE)
+        return openat2.open_below(root, path, _PATH | os.O_DIRECTORY, _RESOLVE)
     except FileNotFoundError:
         # A link that leads nowhere is in the way here, and so refused.
         os.mkdir(name, 0o700, dir_fd=parent)
-    made = files.open_below(parent, name, os.O_RDONLY | os.O_DIRECTORY, files.NO_LINKS)
+    made = openat2.open_below(parent, name, os.O_RDONLY | os.O_DIRECTORY, openat2.NO_LINKS)
     try:
         os.fchmod(made, mode)
-        return files.open_below(made, ".", _PATH, files.NO_LINKS)
+        return openat2.open_below(made, ".", _PATH, openat2.NO_LINKS)
     finally:
         os.close(made)

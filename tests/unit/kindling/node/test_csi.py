@@ -19,6 +19,7 @@ from kindling.node.volumes.csi import CsiVolumes, capability
 from kindling.node.volumes.csi_records import publish_path, staging_path
 from kindling.node.volumes.csi_registry import CsiRegistry, Driver
 from kindling.node.volumes.manager import VolumeManager
+from kubecore import mountinfo
 from kubecore.errors import StatusError
 from kubecore.wire import load_interface
 
@@ -176,7 +177,7 @@ async def test_data_below_a_place_that_the_driver_left_mounted_is_never_removed(
         assert not identity.pod_directory("u1").exists()
         assert (data / "inner/file").read_text() == "x"
     finally:
-        for point in mounts.mount_points_below(tmp_path):
+        for point in mountinfo.mount_points_below(tmp_path):
             mounts.unmount(point)
 
 

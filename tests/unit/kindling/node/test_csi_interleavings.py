@@ -22,6 +22,7 @@ from kindling.node.volumes import csi_records, manager, mounts
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.csi import CsiVolumes
 from kindling.node.volumes.manager import VolumeManager
+from kubecore import mountinfo
 from kubecore.errors import StatusError
 
 DRIVER = "d.example.com"
@@ -222,7 +223,7 @@ def a_node(directory: Path) -> Iterator[Callable[[], Node]]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(identity, "ROOT", directory)
-        patch.setattr(mounts, "mount_points_below", below)
+        patch.setattr(mountinfo, "mount_points_below", below)
         patch.setattr(mounts, "unmount", lambda target: None)
         patch.setattr(manager, "in_thread", inline)
         yield make

@@ -15,6 +15,7 @@ import pytest
 from kindling.node import files
 from kindling.node.threads import Abandoned, in_thread
 from kindling.node.volumes import mounts
+from kubecore import mountinfo
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -107,12 +108,12 @@ def test_a_mount_that_appears_during_the_removal_keeps_its_data(
     (data / "inner/file").write_text("x")
     (tree / "a/b").mkdir(parents=True)
     with mounted(data, tree / place), monkeypatch.context() as late:
-        late.setattr(mounts, "mount_points_below", lambda _directory: [])
+        late.setattr(mountinfo, "mount_points_below", lambda _directory: [])
         with pytest.raises(OSError):
             files.remove_tree(tree)
         assert (data / "inner/file").read_text() == "x"
         late.undo()
-        for point in mounts.mount_points_below(tree):
+        for point in mountinfo.mount_points_below(tree):
             mounts.unmount(point)
     files.remove_tree(tree)
     assert (data / "inner/file").read_text() == "x"
@@ -143,11 +144,11 @@ def test_mount_points_of_any_name_are_found(tmp_path: Path) -> None:
         (tmp_path / "t" / name).mkdir(parents=True)
         mounts.bind(str(tmp_path / "source"), tmp_path / "t" / name)
     try:
-        assert {point.name for point in mounts.mount_points_below(tmp_path / "t")} == set(names)
+        assert {point.name for point in mountinfo.mount_points_below(tmp_path / "t")} == set(names)
     finally:
         for name in names:
             mounts.unmount(tmp_path / "t" / name)
-    assert mounts.mount_points_below(tmp_path / "t") == []
+    assert mountinfo.mount_points_below(tmp_path / "t") == []
 
 
 async def test_cancelled_work_has_ended_when_the_cancellation_goes_on() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import re
 import stat
 import threading
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubecore.mountinfo import mount_points, mount_points_below
 from virtplane.api.launcherpods import image_holder
 from virtplane.compute.handler.process import pods_of
 from virtplane.compute.handler.storage.images import BadImage, only_disk
@@ -78,17 +78,10 @@ def mount_disk(held: HeldImage, folder: Path, name: str, proc: Path = Path("/pro
             os.close(tree)
 
 
-def mounts_below(folder: Path) -> list[Path]:
-    """The mount points in `folder`, the last one mounted first."""
-    prefix = f"{folder}/"
-    points = [Path(point) for point in _mount_points() if point.startswith(prefix)]
-    return list(reversed(points))
-
-
 def unmount_all(folder: Path) -> None:
     """Take away every mount in `folder`, so that the pod's folder can be removed."""
     libc = ctypes.CDLL(None, use_errno=True)
-    for point in mounts_below(folder):
+    for point in mount_points_below(folder):
         if libc.umount2(os.fsencode(point), _DETACH | _NO_FOLLOW) != 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code), str(point))
@@ -99,7 +92,9 @@ def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
 
     For the start of virt-handler: a pod that ended before could not be cleaned up after.
     """
-    mounted = {point.relative_to(pods).parts[0] for point in mounts_below(pods) if _FOLDER in point.parts}
+    mounted = {
+        point.relative_to(pods).parts[0] for point in mount_points_below(pods) if _FOLDER in point.parts
+    }
     orphans = sorted(mounted - _pods_with_processes(proc)) if mounted else []
     for uid in orphans:
         unmount_all(pods / uid / "volumes" / "kubernetes.io~empty-dir" / _FOLDER)
@@ -203,14 +198,4 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def _is_mounted(point: Path) -> bool:
-    return str(point) in _mount_points()
-
-
-def _mount_points() -> list[str]:
-    lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    return [_unescaped(line.split(" ", 5)[4]) for line in lines]
-
-
-def _unescaped(text: str) -> str:
-    """mountinfo writes space, tab, newline and backslash as octal numbers."""
-    return re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), text)
+    return point in mount_points()

@@ -8,7 +8,6 @@ lead where the container itself would go (``/var/run -> /run``), and none leads 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import itertools
 import os
@@ -17,22 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 
+from kubecore import openat2
 from virtplane.compute.handler.settings import QEMU_USER
 
-_OPENAT2 = 437
-"""The number of this system call is the same on every architecture."""
-
-_NO_MAGIC_LINKS, _BENEATH, _IN_ROOT = 0x02, 0x08, 0x10
 READ_LIMIT = 4 << 20
 """Bytes of one file that are read: Kubernetes' own objects, which pods have mounted, end at 1 MiB."""
 
 NAMES_LIMIT = 10_000
 _PATH = os.O_PATH | os.O_CLOEXEC
 _FOLDER = _PATH | os.O_DIRECTORY
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 class Root:
@@ -46,7 +38,7 @@ class Root:
 
     def __init__(self, path: Path | str | int, *, beneath: bool = False) -> None:
         self._descriptor = os.dup(path) if isinstance(path, int) else os.open(path, _FOLDER)
-        self._resolve = _NO_MAGIC_LINKS | (_BENEATH if beneath else _IN_ROOT)
+        self._resolve = openat2.NO_MAGIC_LINKS | (openat2.BENEATH if beneath else openat2.IN_ROOT)
 
     def __enter__(self) -> Root:
         return self
@@ -70,16 +62,7 @@ class Root:
             os.close(descriptor)
 
     def _open(self, path: str, flags: int, mode: int = 0) -> int:
-        how = _How(flags | os.O_CLOEXEC, mode, self._resolve)
-        name = path.strip("/") or "."
-        libc = ctypes.CDLL(None, use_errno=True)
-        descriptor = libc.syscall(
-            _OPENAT2, self._descriptor, os.fsencode(name), ctypes.byref(how), ctypes.sizeof(how)
-        )
-        if descriptor < 0:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), path)
-        return int(descriptor)
+        return openat2.open_below(self._descriptor, path.strip("/") or ".", flags, self._resolve, mode)
 
     def mode(self, path: str) -> int:
         """The file's type and permissions, 0 where there is none."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kubecore.mountinfo import mount_points_below
 from virtplane.api.launcherpods import image_holder
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.storage.heldimages import HeldImage, NotHeld, mount_disk
@@ -89,14 +90,14 @@ def test_a_cluster_inside_a_pod_knows_its_own_pods(node: _Node) -> None:
 def test_mounting_again_changes_nothing(node: _Node) -> None:
     for _ in range(2):
         mount_disk(_HELD, node.folder, "disk_0.img", node.proc)
-    assert heldimages.mounts_below(node.folder) == [node.folder / "disk_0.img"]
+    assert mount_points_below(node.folder) == [node.folder / "disk_0.img"]
 
 
 @pytest.mark.host
 def test_nothing_is_left_mounted_after_the_pod(node: _Node) -> None:
     mount_disk(_HELD, node.folder, "disk_0.img", node.proc)
     heldimages.unmount_all(node.folder)
-    assert heldimages.mounts_below(node.folder) == []
+    assert mount_points_below(node.folder) == []
     assert (node.folder / "disk_0.img").read_bytes() == b""
 
 
@@ -114,7 +115,7 @@ def test_disks_of_pods_without_processes_are_unmounted_at_start(
     (node.proc / "8/cgroup").write_bytes(b"0::/user.slice/\xff\n")
     try:
         assert heldimages.unmount_orphans(tmp_path / "pods", node.proc) == ([] if runs else [_POD])
-        assert (heldimages.mounts_below(folder) == []) is not runs
+        assert (mount_points_below(folder) == []) is not runs
     finally:
         heldimages.unmount_all(folder)
 
@@ -134,7 +135,7 @@ def test_a_link_out_of_the_image_is_refused(node: _Node, tmp_path: Path) -> None
     (node.image / "way-out.img").symlink_to("../secret")
     with pytest.raises((BadImage, OSError)):
         mount_disk(HeldImage(_POD, "root", "/way-out.img"), node.folder, "disk_0.img", node.proc)
-    assert heldimages.mounts_below(node.folder) == []
+    assert mount_points_below(node.folder) == []
 
 
 @pytest.mark.host
@@ -142,4 +143,4 @@ def test_a_device_in_the_disk_s_place_is_refused(node: _Node) -> None:
     os.mknod(node.image / "null.img", 0o600 | 0o020000, os.makedev(1, 3))
     with pytest.raises(BadImage):
         mount_disk(HeldImage(_POD, "root", "/null.img"), node.folder, "disk_0.img", node.proc)
-    assert heldimages.mounts_below(node.folder) == []
+    assert mount_points_below(node.folder) == []

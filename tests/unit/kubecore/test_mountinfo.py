@@ -1,0 +1,42 @@
+"""Reading the kernel's table of mounts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kubecore import mountinfo
+from kubecore.mountinfo import mount_points, mount_points_below
+
+_ROOT = b"22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw"
+
+
+def _table(*points: bytes) -> bytes:
+    lines = [b"30 22 0:25 /a %b rw master:1 - tmpfs none rw" % point for point in points]
+    return b"\n".join([_ROOT, *lines, b""])
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        (rb"/a\040b", "/a b"),
+        (rb"/a\134040b", r"/a\040b"),
+        ("/Gäste".encode(), "/Gäste"),
+        (b"/\xff", os.fsdecode(b"/\xff")),
+    ],
+    ids=["blank", "backslash", "UTF-8", "no UTF-8"],
+)
+def test_mount_points_are_read_as_they_are_called(written: bytes, name: str) -> None:
+    assert mount_points(_table(written)) == [Path("/"), Path(name)]
+
+
+def test_only_what_is_below_a_directory_is_found_the_deepest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = [Path(point) for point in ("/", "/v", "/v/a", "/v/a/b", "/very", "/v/c")]
+    monkeypatch.setattr(mountinfo, "mount_points", lambda: points)
+    assert mount_points_below(Path("/v")) == [Path(p) for p in ("/v/a/b", "/v/a", "/v/c", "/v")]
+
+
+def test_the_table_of_this_process_is_read() -> None:
+    assert Path("/proc") in mount_points()
