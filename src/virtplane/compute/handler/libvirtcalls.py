@@ -124,6 +124,8 @@ async def call_daemon(
             return await in_thread(f"libvirt-{operation}", function, *arguments)
     except TimeoutError as error:
         raise DaemonSilent(operation, f"libvirt's daemon did not answer within {seconds:g} s") from error
+    except UnicodeDecodeError as error:
+        raise HypervisorError(operation, f"the answer is no text: {error}") from error
     except libvirt.libvirtError as error:
         why = error.get_error_message() or str(error)
         raise HypervisorError(operation, why, error.get_error_code() or 0) from error

@@ -253,6 +253,11 @@ class SlowAgent:
         return {"os.id": "slow"}
 
 
+async def test_answer_that_is_no_text_is_an_error() -> None:
+    with pytest.raises(HypervisorError, match="the answer is no text"):
+        await libvirtcalls.call_daemon("describe", b"<domain>\xff".decode)
+
+
 async def test_slow_agent_is_no_silent_daemon(impatient: None) -> None:
     connection = Hypervisor(SlowAgent(), Mock(), lambda: None)
     assert await connection.guest_info("ns_vm") == {"os.id": "slow"}
