@@ -179,7 +179,7 @@ def denial(webhook: str, response: JsonObject) -> StatusError:
     code = result.get("code")
     details = result.get("details")
     return StatusError(
-        code if isinstance(code, int) and code >= 400 else 400,
+        code if isinstance(code, int) and 400 <= code < 600 else 400,
         str(result.get("reason") or ""),
         f"{denied}: {message}" if message else f"{denied} without explanation",
         details if isinstance(details, dict) else None,

@@ -125,6 +125,9 @@ async def test_the_review_tells_who_does_what() -> None:
             418,
             'admission webhook "v.example.com" denied the request: not today',
         ),
+        ({"allowed": False, "status": {"code": 200}}, 400, "admission webhook"),
+        ({"allowed": False, "status": {"code": 99999}}, 400, "admission webhook"),
+        ({"allowed": False, "status": {"code": 10**30}}, 400, "admission webhook"),
         (
             {**ALLOW, "uid": "wrong"},
             500,
