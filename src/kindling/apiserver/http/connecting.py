@@ -5,10 +5,12 @@ What admission sees of them is an object of options, made of the query. Logs are
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote
 
 from multidict import MultiDict, MultiMapping
 
+from kubecore import errors
 from kubecore.json import JsonObject
 
 from ..registry.admission import AdmissionAttributes
@@ -17,6 +19,7 @@ from ..registry.registry import Registry
 from .call import Call
 from .contexts import Contexts
 
+_PORT = re.compile(r"[0-9]{1,5}")
 _FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
@@ -48,16 +51,14 @@ class Connecting:
 
 
 def connect_options(call: Call, kind: str) -> JsonObject:
-    """The object of options (``PodExecOptions``, ...) that a request amounts to."""
+    """The object of options (``PodExecOptions``, ...) that a request amounts to. Raises StatusError (400)."""
     options: JsonObject = {"kind": kind, "apiVersion": "v1"}
     query = call.query
     if kind.endswith("ProxyOptions"):
         path = unquote(call.info.at_subresource()[1])
         return {**options, "path": path} if path else options
     if kind == "PodPortForwardOptions":
-        ports = [
-            int(text) for value in query.getall("ports", []) for text in value.split(",") if text.isdigit()
-        ]
+        ports = [_port(text) for value in query.getall("ports", []) for text in value.split(",")]
         return {**options, "ports": ports} if ports else options
     options |= {name: True for name in _FLAGS if call.flag(name)}
     if query.get("container"):
@@ -66,6 +67,13 @@ def connect_options(call: Call, kind: str) -> JsonObject:
     if kind == "PodExecOptions" and command:
         options["command"] = list(command)
     return options
+
+
+def _port(text: str) -> int:
+    """What admission did not see as a port, the node must not read as one. Raises StatusError (400)."""
+    if _PORT.fullmatch(text) is None:
+        raise errors.bad_request(f"invalid port {text[:20]!r}")
+    return int(text)
 
 
 def query_of(options: JsonObject) -> MultiMapping[str]:

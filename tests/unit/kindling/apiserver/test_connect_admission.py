@@ -84,6 +84,18 @@ async def test_admission_sees_the_options_of_a_connection_and_may_refuse_it(
     assert (request["options"], request["dryRun"]) == (None, False)
 
 
+@pytest.mark.parametrize("port", ["%2080", "%2B80", "8_0", "%C2%B2", "%D9%A1", "9" * 5000, ""])
+async def test_no_port_is_forwarded_that_admission_did_not_see(
+    server: tuple[RunningServer, Watchful], port: str
+) -> None:
+    running, chain = server
+    chain.changes = {}
+    assert (await ask(running, f"namespaces/default/pods/p/portforward?ports=443,{port}")).startswith(
+        "invalid port"
+    )
+    assert chain.seen == []
+
+
 async def test_a_stream_is_opened_as_admission_changed_it(server: tuple[RunningServer, Watchful]) -> None:
     running, chain = server
     chain.changes = {"container": "other"}
