@@ -8,6 +8,7 @@ kubelet.
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,7 +48,7 @@ class Record:
 
 
 def write(record: Record, node_name: str) -> None:
-    """Write a record down, whole or not at all. Raises OSError."""
+    """Write a record down, whole or not at all, also where a power cut comes next. Raises OSError."""
     document = {
         "driverName": record.driver,
         "volumeHandle": record.handle,
@@ -58,7 +59,10 @@ def write(record: Record, node_name: str) -> None:
     }
     record.file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
     fresh = record.file.with_suffix(".new")
-    fresh.write_bytes(orjson.dumps(document))
+    with fresh.open("wb") as stream:
+        stream.write(orjson.dumps(document))
+        stream.flush()
+        os.fsync(stream.fileno())
     fresh.replace(record.file)
 
 

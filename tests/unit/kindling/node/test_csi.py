@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.volumes import mounts
+from kindling.node.volumes import csi_records, mounts
 from kindling.node.volumes.content import ContentProblem
 from kindling.node.volumes.csi import CsiVolumes, capability
 from kindling.node.volumes.csi_records import publish_path, staging_path
@@ -123,6 +123,24 @@ async def test_a_registered_driver_stages_publishes_and_undoes(
         assert not prepared.path.parent.exists()
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
+
+
+def test_a_record_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "ROOT", tmp_path)
+    record = csi_records.Record("u", "pv", "d.example.com", "h", block=False, staged=True)
+    synced: list[tuple[int, int, bool]] = []
+    sync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        sync(descriptor)
+        status = os.fstat(descriptor)
+        synced.append((status.st_ino, status.st_size, record.file.exists()))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    csi_records.write(record, "node01")
+    status = record.file.stat()
+    assert synced == [(status.st_ino, status.st_size, False)]
+    assert csi_records.of_pod("u") == [record]
 
 
 def test_capabilities_follow_modes() -> None:
