@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +32,6 @@ from kindling.cluster import (
 )
 from kindling.cluster.errors import ExitCode, SetupError
 from kindling.cluster.instance import Instance, NodeLayout
-from kindling.cluster.processes import ProcessSpec
 from kindling.cluster.readiness import missing_parts, refusal
 
 Progress = Callable[[str], None]
@@ -266,8 +265,7 @@ def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
     """
     deadline = time.monotonic() + READY_SECONDS
     last = ""
-    specs = processes.specs(instance)
-    while missing := _outdated(instance, specs) or missing_parts(instance):
+    while missing := missing_parts(instance):
         if missing != last:
             progress(f"waiting for {missing}")
             last = missing
@@ -284,14 +282,3 @@ def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
                 f"see the logs in {instance.logs}",
             )
         time.sleep(0.1)
-
-
-def _outdated(instance: Instance, specs: Sequence[ProcessSpec]) -> str:
-    """Which processes still run with other settings than they are to, in words; empty when none does."""
-    running = supervisor.find_children(instance.id, specs)
-    old = [
-        spec.name
-        for spec in specs
-        if spec.name in running and not supervisor.has_settings(running[spec.name], spec)
-    ]
-    return f"{', '.join(old)} to be replaced" if old else ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 VARIABLE = "KINDLING_SETTINGS"
@@ -16,9 +17,15 @@ _PACKAGES = ("kindling", "kubecore")
 _SOURCE = Path(__file__).resolve().parents[2]
 
 
-def of_code(source: Path = _SOURCE) -> str:
-    """Stands for the code of this program as it is on disk."""
-    modules = (path for package in _PACKAGES for path in sorted((source / package).rglob("*.py")))
+@cache
+def of_code() -> str:
+    """Stands for the code of this program as this process found it."""
+    return of_source(_SOURCE)
+
+
+def of_source(directory: Path) -> str:
+    """Stands for the code of the packages in a directory."""
+    modules = (path for package in _PACKAGES for path in sorted((directory / package).rglob("*.py")))
     return of(files=modules)
 
 

@@ -166,10 +166,10 @@ def test_the_fingerprint_of_code_is_that_of_its_files(tmp_path: Path) -> None:
     module = tmp_path / "kindling" / "cluster" / "cli.py"
     module.parent.mkdir(parents=True)
     module.write_text("one = 1")
-    first = fingerprints.of_code(tmp_path)
-    assert fingerprints.of_code(tmp_path) == first
+    first = fingerprints.of_source(tmp_path)
+    assert fingerprints.of_source(tmp_path) == first
     module.write_text("one = 2")
-    assert fingerprints.of_code(tmp_path) != first
+    assert fingerprints.of_source(tmp_path) != first
 
 
 _STAND_IN = "import signal, sys\nsignal.sigwait({signal.SIGHUP, signal.SIGTERM})\nsys.exit(7)"
