@@ -170,7 +170,8 @@ async def _is_done(client: Client, options: InstallOptions) -> bool:
         if error.code in (404, 429) or error.code >= 500:
             return False
         raise
-    return is_rolled_out(operator) and is_available(kubevirt, options.image, options.layout)
+    wanted = {"image": options.image, "layout": options.layout, "kubeletRoot": options.kubelet_root}
+    return is_rolled_out(operator) and is_available(kubevirt, wanted)
 
 
 def _name(obj: JsonObject) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
@@ -34,8 +34,8 @@ def is_rolled_out(deployment: JsonObject) -> bool:
     return seen and counts == {wanted}
 
 
-def is_available(kubevirt: JsonObject, image: str, layout: str) -> bool:
-    """Whether everything runs from `image` in `layout` and is available.
+def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
+    """Whether everything runs as `wanted` (keys of the operator's deployment configuration) and is available.
 
     While an upgrade runs, the conditions are those of the former version for a moment: only what the operator
     wrote down as observed says which one they are about.
@@ -45,7 +45,7 @@ def is_available(kubevirt: JsonObject, image: str, layout: str) -> bool:
         observed = json.loads(get_str(status, "observedDeploymentConfig") or "{}")
     except ValueError:
         return False
-    is_observed = observed.get("image") == image and observed.get("layout") == layout
+    is_observed = all(observed.get(key) == value for key, value in wanted.items())
     is_settled = get_str(status, "observedDeploymentID") == get_str(status, "targetDeploymentID")
     is_current = get_int(status, "observedGeneration") >= get_int(kubevirt, "metadata", "generation")
     conditions = {item.get("type"): item.get("status") for item in get_list(status, "conditions")}

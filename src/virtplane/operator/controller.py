@@ -276,6 +276,7 @@ class KubeVirtController:
             "registry": status.registry_of(self._settings.image),
             "layout": self._settings.layout,
             "image": self._settings.image,
+            "kubeletRoot": self._settings.kubelet_root,
         }
         config["id"] = hashlib.sha1(
             orjson.dumps(config, option=orjson.OPT_SORT_KEYS), usedforsecurity=False

@@ -17,6 +17,7 @@ from virtplane.cli import install
 from virtplane.cli.installation import KVM_RESOURCE, kvm_notice, stuck_containers
 from virtplane.cli.terminal import CommandError
 from virtplane.operator.manifests import InstallOptions
+from virtplane.operator.strategy.parameters import KUBELET_ROOT
 
 _PROGRESSING = {"type": "Progressing", "status": "True"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}
@@ -31,11 +32,11 @@ def _kubevirt(**status: Any) -> JsonObject:
     }
 
 
-def _deployed(image: str = "i") -> JsonObject:
+def _deployed(image: str = "i", root: str = KUBELET_ROOT) -> JsonObject:
     return {
         "phase": "Deployed",
         "conditions": [{"type": "Available", "status": "True"}, {"type": "Progressing", "status": "False"}],
-        "observedDeploymentConfig": json.dumps({"image": image, "layout": "compact"}),
+        "observedDeploymentConfig": json.dumps({"image": image, "layout": "compact", "kubeletRoot": root}),
         "observedDeploymentID": image,
         "targetDeploymentID": image,
     }
@@ -146,6 +147,7 @@ async def test_an_installation_that_does_not_become_available_shows_its_conditio
     "status",
     [
         _deployed("former-image"),
+        _deployed(root="/former/root"),
         {**_deployed(), "targetDeploymentID": "new"},
         {**_deployed(), "conditions": [{"type": "Available", "status": "True"}, _PROGRESSING]},
     ],
