@@ -17,16 +17,17 @@ _SOCKET_VOLUME = "hook-sidecar-sockets"
 def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
     """The sidecars of this instance, the user's first.
 
-    Raises ValueError for an unreadable annotation, and for the launcher's own image in it: users run their
-    own commands in these containers, and that image may be reserved for the product.
+    Raises ValueError for an unreadable annotation, and for the launcher's own image with a user's command:
+    that image may be reserved for the product. One without image and command runs what that image says.
     """
     asked: list[JsonObject] = []
     annotation = inputs.annotations.get(ANNOTATION)
     if annotation and inputs.settings.gate("Sidecar"):
         asked += _of_annotation(annotation)
         for item in asked:
-            image = get_str(item, "image") or inputs.images.sidecar
-            refuse_own_image(inputs, f"annotation {ANNOTATION}", image)
+            named = get_str(item, "image")
+            if named or item.get("command") or item.get("args"):
+                refuse_own_image(inputs, f"annotation {ANNOTATION}", named or inputs.images.sidecar)
     seen: set[str] = set()
     for interface in get_list(inputs.devices, "interfaces"):
         plugin = get_str(interface, "binding", "name")

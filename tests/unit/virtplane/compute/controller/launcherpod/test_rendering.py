@@ -344,6 +344,16 @@ def test_users_run_no_commands_in_the_launchers_own_image(image: str) -> None:
         render_launcher_pod(RenderInputs(vmi, config, images))
 
 
+def test_a_sidecar_that_names_neither_image_nor_command_gets_the_installations_image() -> None:
+    vmi, config = with_sidecars(
+        '[{"configMap": {"name": "s", "key": "a.sh", "hookPath": "/usr/bin/onDefineDomain"}}]'
+    )
+    images = Images(launcher="launcher:1", sidecar="launcher:1")
+    pod = render_launcher_pod(RenderInputs(vmi, config, images))
+    hook = next(item for item in pod["spec"]["containers"] if item["name"] == "hook-sidecar-0")
+    assert (hook["image"], "command" in hook, "args" in hook) == ("launcher:1", False, False)
+
+
 def test_a_sidecar_of_another_image_is_part_of_the_pod() -> None:
     pod = rendered(*with_sidecars('[{"image": "hook:1"}]'))
     assert [item["image"] for item in pod["spec"]["containers"] if "hook" in item["name"]] == ["hook:1"]
