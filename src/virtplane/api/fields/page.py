@@ -21,9 +21,9 @@ What each field of the accepted API does today. This page is made of the table t
   warned.
 - **refused**: admission refuses objects that set it.
 
-`[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Volumes that are
-added to or removed from a running guest (`addvolume`, `removevolume`) and memory dumps are accepted with a
-warning, too: nothing is plugged into a running guest yet.
+`[]` stands behind lists of objects. A row that ends in `…` stands for everything inside. Nothing is plugged
+into a running guest yet: whoever adds a volume (`addvolume`) finds the event `HotplugNotSupported` on the
+instance, and memory dumps are answered with a warning.
 """
 _NESTED = {
     "VirtualMachine": ("template.spec", "template.spec.", "VirtualMachineInstance"),
