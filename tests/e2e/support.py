@@ -406,20 +406,40 @@ class Console:
         os.write(self._descriptor, text.encode())
 
     def expect(self, pattern: str, seconds: float) -> re.Match[str]:
-        """Wait for output that matches; what stands up to its end is consumed."""
+        """Wait for output that matches; what stands up to its end is consumed.
+
+        `seconds` hold on a machine that is not busy otherwise, as in `wait_for`. Raises NotInTime.
+        """
+        match = re.search(pattern, self.seen)
+        if match is None:
+            begun = time.monotonic()
+            with starvation_measured() as starvation:
+                while (match := re.search(pattern, self.seen)) is None:
+                    limit = seconds * starvation.factor
+                    if time.monotonic() - begun > limit:
+                        raise NotInTime(
+                            f"console: no {pattern!r} in {limit:.1f} s, but {self.seen[-2000:]!r}"
+                        )
+                    self._read(repr(pattern))
+        self.seen = self.seen[match.end() :]
+        return match
+
+    def watch(self, seconds: float) -> str:
+        """What was not consumed yet after so many seconds of looking on."""
         deadline = time.monotonic() + seconds
-        while True:
-            match = re.search(pattern, self.seen)
-            if match:
-                self.seen = self.seen[match.end() :]
-                return match
-            ready, _, _ = select.select([self._descriptor], [], [], max(0.0, deadline - time.monotonic()))
-            if not ready:
-                raise NotInTime(f"console: no {pattern!r} in {seconds} s, but {self.seen[-2000:]!r}")
-            try:
-                self.seen += os.read(self._descriptor, 65536).decode(errors="replace")
-            except OSError as error:
-                raise NotInTime(f"console ended before {pattern!r}: {self.seen[-2000:]!r}") from error
+        while time.monotonic() < deadline:
+            self._read("the end of looking on")
+        return self.seen
+
+    def _read(self, awaited: str) -> None:
+        """Add what comes within a moment to what was seen."""
+        ready, _, _ = select.select([self._descriptor], [], [], _POLL_SECONDS)
+        if not ready:
+            return
+        try:
+            self.seen += os.read(self._descriptor, 65536).decode(errors="replace")
+        except OSError as error:
+            raise NotInTime(f"console ended before {awaited}: {self.seen[-2000:]!r}") from error
 
     def log_in(self, seconds: float = 60) -> None:
         """Log in as root, or find the shell that an earlier console left open."""
@@ -447,7 +467,6 @@ class Console:
         mark = f"end-{self._count}-{os.getpid()}"
         # The quotes keep an echo of the command line from looking like its end.
         self.send(f"{command}; echo \"{mark}\"''=\n")
-        self.expect(r"", 0)
         output = self.expect(rf"(?s)(.*?){mark}=\r?\n?", seconds)[1]
         self.expect("~ # ", seconds)
         return output.replace("\r", "").strip()

@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +21,7 @@ from tests.e2e.support import (
     wait_for,
 )
 from tests.support.clusters import clean_up
+from tests.support.web import fetch_page
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 
@@ -54,9 +54,7 @@ def background(*command: object, env: dict[str, str]) -> Iterator[subprocess.Pop
 
 def get(url: str) -> str:
     """The body behind a URL."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=5) as answer:
-        return str(answer.read().decode())
+    return fetch_page(url, 5).decode()
 
 
 @pytest.mark.feature("ACC-14", "CTL-30")

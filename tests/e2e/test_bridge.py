@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from tests.e2e.support import (
     wait_for,
 )
 from tests.support.clusters import clean_up
+from tests.support.web import fetch_page
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(180)]
 
@@ -79,9 +79,7 @@ def pod_succeeds(cluster: Cluster) -> Iterator[Callable[[str], bool]]:
 
 
 def _page(address: str) -> bytes:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://{address}/", timeout=3) as answer:
-        return bytes(answer.read())
+    return fetch_page(f"http://{address}/")
 
 
 def _card(machine: Machine) -> dict[str, Any]:

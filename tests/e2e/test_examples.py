@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 import yaml
 from tests.e2e.support import CORE, KUBEVIRT, NAMESPACE, ROOT, Cluster, Document, Machine, wait_for
 from tests.support.clusters import clean_up
+from tests.support.web import fetch_page
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
@@ -155,14 +155,11 @@ def test_a_service_leads_to_the_web_server_of_a_guest(
     found = cluster.request("GET", f"{_PATHS['Service']}/website")["spec"]
     nodes = cluster.items(f"{CORE}/nodes")
     node = next(item["address"] for item in nodes[0]["status"]["addresses"] if item["type"] == "InternalIP")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def page(address: str) -> bytes:
-        with opener.open(f"http://{address}/", timeout=3) as answer:
-            return bytes(answer.read())
-
     for address in (found["clusterIP"], f"{node}:{found['ports'][0]['nodePort']}"):
-        assert wait_for("the service answers", partial(page, address), 20) == b"website is up\n"
+        assert (
+            wait_for("the service answers", partial(fetch_page, f"http://{address}/"), 20)
+            == b"website is up\n"
+        )
 
 
 @pytest.mark.guest

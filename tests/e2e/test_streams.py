@@ -7,7 +7,6 @@ import json
 import shutil
 import ssl
 import subprocess
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import aiohttp
 import pytest
 from tests.e2e.support import Cluster, Document, Machine, attempt, manifest, program, run, wait_for
 from tests.support.clusters import clean_up
+from tests.support.web import fetch_page
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 
@@ -198,9 +198,7 @@ def test_virtctl_forwards_a_local_port(guest: Machine, target: str) -> None:
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().split("127.0.0.1:")[1].split()[0])
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            with opener.open(f"http://127.0.0.1:{port}/", timeout=20) as page:
-                assert page.read() == b"streams is up\n"
+            assert fetch_page(f"http://127.0.0.1:{port}/", 20) == b"streams is up\n"
         finally:
             process.kill()
 

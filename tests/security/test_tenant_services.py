@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import ssl
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 from tests.e2e.support import CORE, ApiError, Cluster, Document, wait_for
 from tests.support.shellpods import ShellPod, shell_pod
+from tests.support.web import fetch_page
 
 pytestmark = pytest.mark.host
 
@@ -172,8 +172,7 @@ def test_node_ports_answer_on_the_machines_own_addresses(
     url = f"http://{address}:{made['spec']['ports'][0]['nodePort']}/"
 
     def answers() -> bool:
-        with urllib.request.urlopen(url, timeout=3) as answer:
-            return bool(answer.read().strip() == b"stolen")
+        return fetch_page(url).strip() == b"stolen"
 
     wait_for(f"{url} answers", answers, 20)
 
