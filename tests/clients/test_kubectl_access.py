@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import signal
 import subprocess
 import urllib.request
 from pathlib import Path
@@ -148,7 +147,7 @@ def test_proxy_passes_requests_on(kubectl: Kubectl) -> None:
             with urllib.request.urlopen(url, timeout=20) as answer:
                 assert json.load(answer)["metadata"]["name"] == kubectl.namespace
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
 
 
 def test_drain_cordons_the_node_and_evicts_its_pods(kubectl: Kubectl) -> None:
