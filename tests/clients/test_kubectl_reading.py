@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 
 import yaml
@@ -98,7 +97,7 @@ def test_a_watch_prints_what_happens(kubectl: Kubectl) -> None:
             kubectl("label", "configmap", "a", "seen-")
             assert process.stdout.readline().split() == ["DELETED", "a"]
         finally:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
 
 
 def test_events_are_listed_in_order_of_time(kubectl: Kubectl) -> None:
