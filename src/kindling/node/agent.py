@@ -29,6 +29,7 @@ from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
 from kindling.node.runtime.containerd import Containerd
+from kindling.node.runtime.shims import LostShims
 from kindling.node.server import http, stats
 from kindling.node.server.access import Access
 from kindling.node.server.routes import Routes, RouteServices
@@ -170,7 +171,9 @@ class NodeAgent:
                 routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
             )
             stack.callback(server.close)
-            housekeeping = Housekeeping(runtime, observer, confinement.sweep)
+            housekeeping = Housekeeping(
+                runtime, observer, confinement.sweep, LostShims(settings.runtime_socket)
+            )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._registration.run(), name="node-registration")
                 group.create_task(services.run(), name="services")

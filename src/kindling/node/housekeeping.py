@@ -11,6 +11,7 @@ from pathlib import Path
 from kindling.node.images.references import normalize
 from kindling.node.pods.observer import Observer
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
+from kindling.node.runtime.shims import LostShims
 from kindling.node.server.logs import rotate
 
 _log = logging.getLogger(__name__)
@@ -18,6 +19,7 @@ _log = logging.getLogger(__name__)
 PERIOD_SECONDS = 10.0
 LOG_MAX_BYTES = 10 * 1024 * 1024
 LOG_MAX_FILES = 5
+SHIM_PERIOD_ROUNDS = 3
 IMAGE_PERIOD_ROUNDS = 30
 DISK_HIGH_PERCENT = 85
 """Use of the disk above which unused images go."""
@@ -26,10 +28,17 @@ DISK_HIGH_PERCENT = 85
 class Housekeeping:
     """Regular chores of one node."""
 
-    def __init__(self, runtime: Runtime, observer: Observer, sweep: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        observer: Observer,
+        sweep: Callable[[], Awaitable[None]],
+        lost_shims: LostShims,
+    ) -> None:
         self._runtime = runtime
         self._observer = observer
         self._sweep = sweep
+        self._lost_shims = lost_shims
 
     async def run(self) -> None:
         """Work until cancelled; a chore that fails is logged and done again later."""
@@ -40,6 +49,8 @@ class Housekeeping:
             try:
                 await self._rotate_logs()
                 await self._sweep()
+                if rounds % SHIM_PERIOD_ROUNDS == 0:
+                    await self._end_lost_shims()
                 if rounds % IMAGE_PERIOD_ROUNDS == 0:
                     await self._collect_images()
             except (RuntimeFailure, OSError) as error:
@@ -59,6 +70,14 @@ class Housekeeping:
         # Without a file, the runtime still writes to the one that was moved away before.
         if rotate(path, LOG_MAX_BYTES, LOG_MAX_FILES) or not path.exists():
             await self._runtime.reopen_log(container.id)
+
+    async def _end_lost_shims(self) -> None:
+        shims = await asyncio.to_thread(self._lost_shims.find)
+        if not shims:
+            return
+        sandboxes, containers = await self._runtime.list_sandboxes(), await self._runtime.list_containers()
+        known = {item.id for item in sandboxes} | {item.id for item in containers}
+        await asyncio.to_thread(self._lost_shims.end, shims, known)
 
     async def _collect_images(self) -> None:
         usage = shutil.disk_usage("/var/lib/kubelet")

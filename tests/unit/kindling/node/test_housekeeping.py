@@ -46,7 +46,7 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
     runtime: Any = Mock(reopen_log=reopen)
     sweep = AsyncMock()
     observer: Any = Mock(uids=lambda: {"u"}, observation=lambda _uid: Observation((), seen))
-    running = asyncio.create_task(Housekeeping(runtime, observer, sweep).run())
+    running = asyncio.create_task(Housekeeping(runtime, observer, sweep, Mock()).run())
     await asyncio.sleep(housekeeping.PERIOD_SECONDS + 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ended", "large.1", "small"]
     await asyncio.sleep(housekeeping.PERIOD_SECONDS)
@@ -86,3 +86,20 @@ def test_delays_double_up_to_a_limit_and_are_forgotten_after_a_quiet_time() -> N
     backoff.failed("k2", now)
     backoff.forget_prefix("k")
     assert (backoff.delay("k"), backoff.delay("k2")) == (0, 0)
+
+
+@pytest.mark.looptime
+async def test_shims_that_the_runtime_does_not_list_are_ended() -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    shims = Mock(find=lambda: ["some"])
+    shims.end.side_effect = lambda _shims, _known: loop.call_soon_threadsafe(ended.set)
+    sandbox, made = Mock(id="sandbox"), Mock(id="made")
+    runtime: Any = Mock(
+        list_sandboxes=AsyncMock(return_value=[sandbox]), list_containers=AsyncMock(return_value=[made])
+    )
+    observer: Any = Mock(uids=set)
+    running = asyncio.create_task(Housekeeping(runtime, observer, AsyncMock(), shims).run())
+    await ended.wait()
+    shims.end.assert_called_once_with(["some"], {"sandbox", "made"})
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
