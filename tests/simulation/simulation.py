@@ -36,7 +36,7 @@ from kubecore.runtime import EventRecorder, Manager
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.component import add_controllers
-from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.launcherpod.inputs import Images
 
 REST_SECONDS = 330.0
 """Nobody may ask for a change for so long; it is more than any expectation or back-off may wait."""

@@ -12,7 +12,7 @@ from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.component import add_controllers
-from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.launcherpod.inputs import Images
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs, claim_name
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs, claim_name
 
 OBSERVED_VERSION = "v1"
 _QEMU_TIMEOUT_SECONDS = (240, 359)

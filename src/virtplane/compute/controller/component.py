@@ -14,7 +14,6 @@ from virtplane.api import resources as kinds
 from virtplane.compute.controller.clone.reconciler import CloneController
 from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
-from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
 from virtplane.compute.controller.migration.updates import UpdateController
@@ -25,6 +24,7 @@ from virtplane.compute.controller.snapshot.restores import RestoreController
 from virtplane.compute.controller.snapshot.snapshots import SnapshotController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
+from virtplane.compute.launcherpod.inputs import Images
 
 logger = logging.getLogger(__name__)
 

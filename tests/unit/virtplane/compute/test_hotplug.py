@@ -10,13 +10,13 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _DISKS = "var/run/kubevirt-private/vmi-disks"
 _LATER: list[JsonObject] = [

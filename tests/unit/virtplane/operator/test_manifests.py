@@ -9,8 +9,8 @@ import pytest
 from kindling.apiserver.admission.pod_security.levels import Policy, describe
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 from virtplane.operator import manifests
 from virtplane.operator.manifests import InstallOptions
 

@@ -12,12 +12,12 @@ from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, 
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
 from virtplane.compute.controller.migration import phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.vmi import backend
 from virtplane.compute.controller.vmi.phases import TARGET_NODE_LABEL
 from virtplane.compute.controller.vmi.storage import needs_state_claim
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _VMI_LABEL = "kubevirt.io/vmi-name"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
-from virtplane.compute.controller.launcherpod.metadata import CREATED_BY_LABEL, unique_name
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.launcherpod.inputs import RenderInputs
+from virtplane.compute.launcherpod.metadata import CREATED_BY_LABEL, unique_name
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _HOST_MODEL = "host-model-cpu.node.kubevirt.io/"
 _HOST_FEATURE = "host-model-required-features.node.kubevirt.io/"

@@ -12,7 +12,7 @@ from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.patch import apply_json_patch
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.launcherpod.inputs import claim_name
+from virtplane.compute.launcherpod.inputs import claim_name
 
 FINALIZER = "snapshot.kubevirt.io/vmrestore-protection"
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_str
-from virtplane.compute.controller.launcherpod.inputs import claim_name
+from virtplane.compute.launcherpod.inputs import claim_name
 
 
 def volume_snapshot_statuses(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller import conditions
-from virtplane.compute.controller.launcherpod.inputs import claim_name
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vmi.phases import is_final, phase_of
+from virtplane.compute.launcherpod.inputs import claim_name
 
 _OWN_CONDITIONS = ("Failure", "RestartRequired", "Ready", "Initialized", "ManualRecoveryRequired")
 """Conditions that are the VM's own, not copies of its instance's."""

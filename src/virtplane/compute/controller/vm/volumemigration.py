@@ -10,10 +10,10 @@ from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import conditions
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.launcherpod.inputs import claim_name
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.controller.vmi.volumes import claim_info
 from virtplane.compute.hotplug import is_hotpluggable
+from virtplane.compute.launcherpod.inputs import claim_name
 
 
 def changed_volumes(vm: JsonObject, vmi: JsonObject) -> list[tuple[str, str, str]]:

@@ -7,9 +7,9 @@ from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.launcherpod.metadata import unique_name
-from virtplane.compute.controller.launcherpod.render import owner_reference
 from virtplane.compute.controller.vmi.errors import SyncError
+from virtplane.compute.launcherpod.metadata import unique_name
+from virtplane.compute.launcherpod.render import owner_reference
 
 STATE_LABEL = "persistent-state-for"
 _VIRT_DEFAULT = "storageclass.kubevirt.io/is-default-virt-class"

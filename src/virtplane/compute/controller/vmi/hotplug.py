@@ -10,10 +10,10 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.launcherpod.attachment import render_attachment_pod
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs, claim_name
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
+from virtplane.compute.launcherpod.attachment import render_attachment_pod
+from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
 
 NOT_PLUGGED = "HotplugNotSupported"
 """Reason of the event that tells of a volume which is accepted but never plugged into the guest."""

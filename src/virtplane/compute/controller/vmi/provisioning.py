@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.launcherpod.metadata import unique_name
+from virtplane.compute.launcherpod.metadata import unique_name
 
 
 def consumer_pod(launcher: JsonObject) -> JsonObject:

@@ -13,12 +13,12 @@ from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, 
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import conditions, pods
 from virtplane.compute.controller.cluster import Cluster, owner_key
-from virtplane.compute.controller.launcherpod.metadata import APP_LABEL
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
+from virtplane.compute.launcherpod.metadata import APP_LABEL
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod.inputs import claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
+from virtplane.compute.launcherpod.inputs import claim_name
 
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 """Phases of a DataVolume in which its claim can be used, or waits for a consumer."""

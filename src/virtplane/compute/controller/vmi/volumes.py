@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod.inputs import claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
+from virtplane.compute.launcherpod.inputs import claim_name
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""

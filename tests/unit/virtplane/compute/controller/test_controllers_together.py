@@ -14,9 +14,9 @@ from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DomainContext
+from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 

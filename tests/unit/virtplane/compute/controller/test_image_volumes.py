@@ -16,8 +16,8 @@ from virtplane.compute.controller.imagevolumes import (
     node_mounts_images,
     nodes_mount_images,
 )
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 
 def _node(runtime: str, *, features: tuple[str, ...] = (), schedulable: bool = True) -> JsonObject:

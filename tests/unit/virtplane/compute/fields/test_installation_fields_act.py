@@ -14,8 +14,8 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
 from virtplane.compute.apiserver.admission.rules import general
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 from virtplane.operator.controller import lifetimes
 from virtplane.operator.strategy.customize import customizer
 from virtplane.operator.strategy.installation import installation

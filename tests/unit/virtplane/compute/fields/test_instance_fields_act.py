@@ -14,8 +14,6 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
@@ -28,6 +26,8 @@ from virtplane.compute.handler.storage.cloudinit import (
     read_data,
 )
 from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _POD = plan.PodInterface("02:00:00:00:00:01", 1500, (ipaddress.IPv4Interface("10.1.0.5/24"),))
 _RESOLVER = lease.Resolver(("10.0.0.53",), ("ns.svc.cluster.local",))

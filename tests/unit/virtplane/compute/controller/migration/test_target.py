@@ -6,9 +6,9 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.migration.target import image_digests, render_target
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _DIGEST = "sha256:" + "a" * 64
 

@@ -10,8 +10,8 @@ from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
-from virtplane.compute.controller.launcherpod.inputs import Images
 from virtplane.compute.controller.vmi import hotplug
+from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 _DISK: JsonObject = {"name": "more", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}

@@ -16,8 +16,8 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.launcherpod.inputs import Images
-from virtplane.compute.controller.launcherpod.metadata import launcher_prefix, unique_name
+from virtplane.compute.launcherpod.inputs import Images
+from virtplane.compute.launcherpod.metadata import launcher_prefix, unique_name
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 _IMAGES = Images("launcher:1", "sidecar:1")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod import resources, volumes
-from virtplane.compute.controller.launcherpod.containers import refuse_own_image, restricted
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
-from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+from virtplane.compute.launcherpod import resources, volumes
+from virtplane.compute.launcherpod.containers import refuse_own_image, restricted
+from virtplane.compute.launcherpod.inputs import RenderInputs
+from virtplane.compute.launcherpod.volumes import VolumeSet
 
 ANNOTATION = "hooks.kubevirt.io/hookSidecars"
 _SOCKET_VOLUME = "hook-sidecar-sockets"

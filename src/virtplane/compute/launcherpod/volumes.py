@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod import network
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs, claim_name
+from virtplane.compute.launcherpod import network
+from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
 
 PRIVATE_DIR = "/var/run/kubevirt-private"
 SHARE_DIR = "/var/run/kubevirt"

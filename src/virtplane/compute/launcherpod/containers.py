@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.api.launcherpods import image_holder
-from virtplane.compute.controller.launcherpod import network, probes, resources, volumes
-from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs
-from virtplane.compute.controller.launcherpod.volumes import VolumeSet
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcher import seriallog
+from virtplane.compute.launcherpod import network, probes, resources, volumes
+from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
+from virtplane.compute.launcherpod.volumes import VolumeSet
 
 BINARY_VOLUME = "virt-bin-share-dir"
 _TOOLS_DIR = "/virtplane-tools"

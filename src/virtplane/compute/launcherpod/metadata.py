@@ -6,8 +6,8 @@ import hashlib
 import json
 
 from kubecore.json import get_object
-from virtplane.compute.controller.launcherpod import network, resources
-from virtplane.compute.controller.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
+from virtplane.compute.launcherpod import network, resources
+from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
 
 CREATED_BY_LABEL = "kubevirt.io/created-by"
 APP_LABEL = "kubevirt.io"

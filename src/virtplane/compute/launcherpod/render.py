@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod import containers, metadata, placement, sidecars, volumes
-from virtplane.compute.controller.launcherpod.inputs import QEMU_USER, RenderInputs
-from virtplane.compute.controller.launcherpod.volumes import VolumeSet
+from virtplane.compute.launcherpod import containers, metadata, placement, sidecars, volumes
+from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
+from virtplane.compute.launcherpod.volumes import VolumeSet
 
 UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 NETWORKS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK_ANNOTATION = "v1.multus-cni.io/default-network"

@@ -7,7 +7,7 @@ them.
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 OBSOLETE_HOST_MODEL = "node-labeller.kubevirt.io/obsolete-host-model"
 _HYPERV_LABEL = "hyperv.node.kubevirt.io/"

@@ -14,8 +14,8 @@ import pytest
 
 from kubecore.json import JsonObject, get_str
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 _FOLDER = os.environ.get("VIRTPLANE_REFERENCE", "")
 _CASES = sorted(Path(_FOLDER, "conformance/cases-kubevirt/launcher-pod").glob("*.json")) if _FOLDER else []

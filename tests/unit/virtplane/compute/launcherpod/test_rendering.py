@@ -9,10 +9,10 @@ import pytest
 from kindling.apiserver.admission.pod_security.levels import Policy, describe
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.launcherpod.attachment import render_attachment_pod
-from virtplane.compute.controller.launcherpod.inputs import Images, RenderInputs
-from virtplane.compute.controller.launcherpod.render import render_launcher_pod
 from virtplane.compute.controller.migration.target import host_model_selector
+from virtplane.compute.launcherpod.attachment import render_attachment_pod
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
+from virtplane.compute.launcherpod.render import render_launcher_pod
 
 IMAGES = Images(launcher="launcher:1", sidecar="sidecar:1")
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
-from virtplane.compute.controller.launcherpod import resources
-from virtplane.compute.controller.launcherpod.inputs import PROGRAMS, QEMU_USER, RenderInputs, claim_name
-from virtplane.compute.controller.launcherpod.volumes import is_block
+from virtplane.compute.launcherpod import resources
+from virtplane.compute.launcherpod.inputs import PROGRAMS, QEMU_USER, RenderInputs, claim_name
+from virtplane.compute.launcherpod.volumes import is_block
 
 _TOLERATED = ("disk-pressure", "memory-pressure", "network-unavailable", "pid-pressure", "unschedulable")
 

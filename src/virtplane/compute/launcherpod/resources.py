@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects.selectors import from_label_selector_object
-from virtplane.compute.controller import amounts
-from virtplane.compute.controller.amounts import GI, MI
-from virtplane.compute.controller.launcherpod.inputs import RenderInputs
+from virtplane.compute import amounts
+from virtplane.compute.amounts import GI, MI
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 PARITY_ANNOTATION = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 LIMITS_RATIO_LABEL = "alpha.kubevirt.io/auto-memory-limits-ratio"
