@@ -10,10 +10,10 @@ from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
-from virtplane.compute.instancetypes import apply as application
-from virtplane.compute.instancetypes import references
-from virtplane.compute.instancetypes.defaults import set_defaults
-from virtplane.compute.instancetypes.topology import TopologyError
+from virtplane.instancetypes import apply as application
+from virtplane.instancetypes import references
+from virtplane.instancetypes.defaults import set_defaults
+from virtplane.instancetypes.topology import TopologyError
 
 
 class Expander:

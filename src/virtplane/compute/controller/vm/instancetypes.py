@@ -12,10 +12,10 @@ from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.vm.status import SyncError
-from virtplane.compute.instancetypes import apply as application
-from virtplane.compute.instancetypes import references
-from virtplane.compute.instancetypes.defaults import set_defaults
-from virtplane.compute.instancetypes.topology import TopologyError
+from virtplane.instancetypes import apply as application
+from virtplane.instancetypes import references
+from virtplane.instancetypes.defaults import set_defaults
+from virtplane.instancetypes.topology import TopologyError
 
 _REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindPreference"}
 

@@ -16,8 +16,8 @@ from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.state import Field, State, Table
 from virtplane.compute.controller.clone import decisions as cloning
 from virtplane.compute.controller.pool import decisions as pooling
-from virtplane.compute.instancetypes.apply import apply
-from virtplane.compute.instancetypes.requirements import unmet_requirement
+from virtplane.instancetypes.apply import apply
+from virtplane.instancetypes.requirements import unmet_requirement
 
 _TYPE: JsonObject = {
     "annotations": {"a": "b"},
@@ -123,9 +123,9 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
                     "compute/apiserver/admission/kinds/inference.py",
                     '"inferFromVolumeFailurePolicy"',
                 ),
-                "kind": ("compute/instancetypes/references.py", '"kind"'),
-                "name": ("compute/instancetypes/references.py", '"name"'),
-                "revisionName": ("compute/instancetypes/references.py", '"revisionName"'),
+                "kind": ("instancetypes/references.py", '"kind"'),
+                "name": ("instancetypes/references.py", '"name"'),
+                "revisionName": ("instancetypes/references.py", '"revisionName"'),
             }.items()
         },
     },

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kubecore.json import JsonObject, get_int, get_object, get_str
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.response import Cause, Response
-from virtplane.compute.instancetypes import topology
+from virtplane.instancetypes import topology
 
 _TOPOLOGIES = (topology.SOCKETS, topology.CORES, topology.THREADS, topology.SPREAD, topology.ANY)
 _LAUNCH_SECURITY = (

@@ -18,9 +18,9 @@ from virtplane.compute.apiserver.admission.response import (
     Cause,
     Response,
 )
-from virtplane.compute.instancetypes import apply as application
-from virtplane.compute.instancetypes.requirements import unmet_requirement
-from virtplane.compute.instancetypes.topology import TopologyError
+from virtplane.instancetypes import apply as application
+from virtplane.instancetypes.requirements import unmet_requirement
+from virtplane.instancetypes.topology import TopologyError
 
 _MATCHERS = (("instancetype", "InstancetypeMatcher"), ("preference", "PreferenceMatcher"))
 FAILURE_POLICIES = ("Ignore", "Reject")

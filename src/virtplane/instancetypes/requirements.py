@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_int, get_object, get_str
 from kubecore.objects.quantity import Quantity
-from virtplane.compute.instancetypes.topology import (
+from virtplane.instancetypes.topology import (
     ANY,
     CORES,
     SPREAD,

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
-from virtplane.compute.instancetypes.apply import Conflicts, apply
-from virtplane.compute.instancetypes.conflicts import conflicts
-from virtplane.compute.instancetypes.requirements import unmet_requirement
-from virtplane.compute.instancetypes.topology import TopologyError, topology
+from virtplane.instancetypes.apply import Conflicts, apply
+from virtplane.instancetypes.conflicts import conflicts
+from virtplane.instancetypes.requirements import unmet_requirement
+from virtplane.instancetypes.topology import TopologyError, topology
 
 SMALL: JsonObject = {"cpu": {"guest": 4}, "memory": {"guest": "2Gi"}}
 

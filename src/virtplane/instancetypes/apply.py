@@ -7,8 +7,8 @@ from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
-from virtplane.compute.instancetypes.conflicts import conflicts
-from virtplane.compute.instancetypes.topology import topology
+from virtplane.instancetypes.conflicts import conflicts
+from virtplane.instancetypes.topology import topology
 
 
 class Conflicts(Exception):
