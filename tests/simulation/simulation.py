@@ -34,7 +34,7 @@ from kubecore import resources
 from kubecore.client import Client
 from kubecore.runtime import EventRecorder, Manager
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.launcherpod.inputs import Images
 

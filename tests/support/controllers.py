@@ -10,7 +10,7 @@ from typing import Any
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.launcherpod.inputs import Images
 

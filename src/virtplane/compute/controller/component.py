@@ -11,9 +11,9 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.api import resources as kinds
+from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
+from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.clone.reconciler import CloneController
-from virtplane.compute.controller.cluster import OPTIONAL_KINDS, Cluster, served_optional_kinds
-from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
 from virtplane.compute.controller.migration.updates import UpdateController

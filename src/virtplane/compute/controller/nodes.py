@@ -14,8 +14,8 @@ from kubecore.objects import meta, times
 from kubecore.patch.guarded import same_object
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
 from virtplane.compute.controller.vmi.phases import is_final
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_object
-from virtplane.compute.controller import conditions
+from virtplane.cluster import conditions
 
 
 def next_status(

@@ -10,7 +10,7 @@ import orjson
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
+from virtplane.cluster import conditions
 
 PHASES = ("SnapshotInProgress", "RestoreInProgress", "CreatingTargetVM", "Succeeded", "Failed")
 _KIND = kinds.VIRTUAL_MACHINE_CLONES

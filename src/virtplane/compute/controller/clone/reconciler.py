@@ -8,9 +8,9 @@ from kubecore.objects import meta, times
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller.clone import decisions
-from virtplane.compute.controller.cluster import Cluster, owner_key
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
-from virtplane.compute.controller import conditions, pods
+from virtplane.cluster import conditions
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.phases import is_final
 
 FINALIZER = "kubevirt.io/migrationJobFinalize"

@@ -10,8 +10,8 @@ from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.migration import phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.vmi import backend

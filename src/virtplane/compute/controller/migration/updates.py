@@ -7,8 +7,8 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS

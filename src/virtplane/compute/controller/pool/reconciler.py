@@ -11,7 +11,7 @@ from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller.pool import decisions
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
 

@@ -9,7 +9,7 @@ from kubecore.objects.selectors import from_label_selector_object
 from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller.replicaset import decisions
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS

@@ -10,7 +10,7 @@ from datetime import datetime
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
+from virtplane.cluster import conditions
 from virtplane.compute.launcherpod.inputs import claim_name
 
 SNAPSHOT_FINALIZER = "snapshot.kubevirt.io/vmsnapshot-protection"

@@ -9,8 +9,8 @@ from kubecore.objects import meta, times
 from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.snapshot import decisions, restoring
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES

@@ -10,8 +10,8 @@ from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller.snapshot import decisions
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS

@@ -10,7 +10,7 @@ from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import replacing
+from virtplane.cluster import conditions
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
-from virtplane.compute.controller import conditions
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.hotplug import is_hotpluggable
 

@@ -7,7 +7,7 @@ from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm import datavolumes
 from virtplane.compute.controller.vm.status import SyncError
 

@@ -11,8 +11,8 @@ from kubecore.objects import meta, times
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller.vm import (
     datavolumes,
     failures,

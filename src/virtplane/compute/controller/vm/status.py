@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
-from virtplane.compute.controller import conditions
+from virtplane.cluster import conditions
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vmi.phases import is_final, phase_of
 from virtplane.compute.launcherpod.inputs import claim_name

@@ -8,8 +8,8 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.controller.vmi.volumes import claim_info
 from virtplane.compute.hotplug import is_hotpluggable

@@ -6,7 +6,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.launcherpod.metadata import unique_name
 from virtplane.compute.launcherpod.render import owner_reference

@@ -8,8 +8,8 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.cluster import Cluster
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.attachment import render_attachment_pod

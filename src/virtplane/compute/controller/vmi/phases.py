@@ -10,8 +10,9 @@ import orjson
 from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
+from virtplane.cluster import conditions
 from virtplane.compute import amounts
-from virtplane.compute.controller import conditions, pods
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import hotplug, volumes
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.storage import StorageState

@@ -11,8 +11,9 @@ from kubecore.objects import meta
 from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.compute.controller import conditions, pods
-from virtplane.compute.controller.cluster import Cluster, owner_key
+from virtplane.cluster import conditions
+from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings

@@ -9,7 +9,7 @@ from kubecore.json import JsonObject
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi import hotplug
 from virtplane.compute.launcherpod.inputs import Images
 

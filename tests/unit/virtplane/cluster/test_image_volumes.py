@@ -11,7 +11,7 @@ from kubecore.json import JsonObject
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
 from virtplane.api.labels import SCHEDULABLE
-from virtplane.compute.controller.imagevolumes import (
+from virtplane.cluster.imagevolumes import (
     ImageVolumeSupport,
     node_mounts_images,
     nodes_mount_images,

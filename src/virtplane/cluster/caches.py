@@ -15,7 +15,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.imagevolumes import ImageVolumeSupport
+from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs, claim_name
 
 OBSERVED_VERSION = "v1"

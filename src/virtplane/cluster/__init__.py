@@ -1,0 +1,1 @@
+"""The cluster as all controllers see it: caches, settings, and how conditions are written."""
