@@ -13,18 +13,18 @@ from kubecore.runtime import Context, EventRecorder, LeaderElector, Manager
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import OPTIONAL_KINDS, Cluster, served_optional_kinds
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
-from virtplane.compute.controller.clone.reconciler import CloneController
 from virtplane.compute.controller.migration.evacuation import EvacuationController
 from virtplane.compute.controller.migration.reconciler import MigrationController
 from virtplane.compute.controller.migration.updates import UpdateController
 from virtplane.compute.controller.nodes import NodeController
 from virtplane.compute.controller.pool.reconciler import PoolController
 from virtplane.compute.controller.replicaset.reconciler import ReplicaSetController
-from virtplane.compute.controller.snapshot.restores import RestoreController
-from virtplane.compute.controller.snapshot.snapshots import SnapshotController
 from virtplane.compute.controller.vm.reconciler import VmController
 from virtplane.compute.controller.vmi.reconciler import VmiController
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.clone.reconciler import CloneController
+from virtplane.storage.restore.reconciler import RestoreController
+from virtplane.storage.snapshot.reconciler import SnapshotController
 
 logger = logging.getLogger(__name__)
 

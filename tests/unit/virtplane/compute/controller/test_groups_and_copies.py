@@ -10,11 +10,11 @@ import pytest
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.controller.clone import decisions as cloning
 from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.replicaset import decisions as replicas
+from virtplane.storage.clone import decisions as cloning
 
 
 def _vmi(name: str, phase: str = "Running", **metadata: Any) -> JsonObject:

@@ -18,8 +18,9 @@ from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.migration import phases, target
-from virtplane.compute.controller.snapshot import decisions, restoring
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.restore import decisions as restoring
+from virtplane.storage.snapshot import decisions
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
 _VMS, _VMIS = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES

@@ -14,10 +14,10 @@ from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
 from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.state import Field, State, Table
-from virtplane.compute.controller.clone import decisions as cloning
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.instancetypes.apply import apply
 from virtplane.instancetypes.requirements import unmet_requirement
+from virtplane.storage.clone import decisions as cloning
 
 _TYPE: JsonObject = {
     "annotations": {"a": "b"},
@@ -148,24 +148,24 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "vmiName": ("compute/controller/migration/reconciler.py", '"vmiName"'),
     },
     "VirtualMachineSnapshot": {
-        "deletionPolicy": ("compute/controller/snapshot/snapshots.py", '"deletionPolicy"'),
-        "failureDeadline": ("compute/controller/snapshot/decisions.py", '"failureDeadline"'),
-        "source": ("compute/controller/snapshot/snapshots.py", '"source"'),
+        "deletionPolicy": ("storage/snapshot/reconciler.py", '"deletionPolicy"'),
+        "failureDeadline": ("storage/snapshot/decisions.py", '"failureDeadline"'),
+        "source": ("storage/snapshot/reconciler.py", '"source"'),
     },
     "VirtualMachineRestore": {
-        "patches": ("compute/controller/snapshot/restoring.py", '"patches"'),
-        "target": ("compute/controller/snapshot/restoring.py", '"target"'),
-        "targetReadinessPolicy": ("compute/controller/snapshot/restores.py", '"targetReadinessPolicy"'),
+        "patches": ("storage/restore/decisions.py", '"patches"'),
+        "target": ("storage/restore/decisions.py", '"target"'),
+        "targetReadinessPolicy": ("storage/restore/reconciler.py", '"targetReadinessPolicy"'),
         "virtualMachineSnapshotName": (
-            "compute/controller/snapshot/restores.py",
+            "storage/restore/reconciler.py",
             '"virtualMachineSnapshotName"',
         ),
         "volumeRestoreOverrides[].restoreName": (
-            "compute/controller/snapshot/restoring.py",
+            "storage/restore/decisions.py",
             '"restoreName"',
         ),
-        "volumeRestoreOverrides[].volumeName": ("compute/controller/snapshot/restoring.py", '"volumeName"'),
-        "volumeRestorePolicy": ("compute/controller/snapshot/restoring.py", '"volumeRestorePolicy"'),
+        "volumeRestoreOverrides[].volumeName": ("storage/restore/decisions.py", '"volumeName"'),
+        "volumeRestorePolicy": ("storage/restore/decisions.py", '"volumeRestorePolicy"'),
     },
 }
 """Fields whose effect no pure function shows, and the code that reads them."""

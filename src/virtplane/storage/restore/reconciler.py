@@ -11,7 +11,8 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.snapshot import decisions, restoring
+from virtplane.storage.restore import decisions
+from virtplane.storage.snapshot.decisions import set_progress
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0
@@ -49,13 +50,13 @@ class RestoreController:
 
     def _machine_keys(self, vm: JsonObject) -> list[Key]:
         found = self._restores.list(meta.namespace(vm))
-        return [meta.key(item) for item in found if restoring.target_name(item) == meta.name(vm)]
+        return [meta.key(item) for item in found if decisions.target_name(item) == meta.name(vm)]
 
     async def _reconcile(self, key: Key) -> Result:
         restore = self._restores.get(*key)
         if restore is None:
             return DONE
-        vm = self._cluster.vms.get(key[0], restoring.target_name(restore))
+        vm = self._cluster.vms.get(key[0], decisions.target_name(restore))
         known = meta.conditions(restore)
         is_over = get_object(restore, "status").get("complete") is True or conditions.has_status(
             known, "Failure", "True"
@@ -67,7 +68,7 @@ class RestoreController:
             return DONE
         if self._volumes is None:
             return DONE
-        if not meta.has_finalizer(restore, restoring.FINALIZER):
+        if not meta.has_finalizer(restore, decisions.FINALIZER):
             await self._set_finalizer(restore, present=True)
             return DONE
         new = deep_copy(restore)
@@ -76,10 +77,10 @@ class RestoreController:
         try:
             await self._advance(new, vm)
         except _Waits as waiting:
-            decisions.set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
+            set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
         except _Fails as failed:
             text = str(failed)
-            decisions.set_progress(status, ("False", text), ("False", text))
+            set_progress(status, ("False", text), ("False", text))
             conditions.put(status["conditions"], conditions.new_condition("Failure", "True", text))
             self._cluster.recorder.event(restore, "Warning", "VirtualMachineRestoreError", text)
         await self._store(restore, new)
@@ -89,27 +90,27 @@ class RestoreController:
         """One step: lock, claims, target, done. Raises _Waits or _Fails."""
         content = self._content(restore)
         try:
-            items = restoring.volumes(restore, content)
-        except restoring.UnsupportedPolicy as error:
+            items = decisions.volumes(restore, content)
+        except decisions.UnsupportedPolicy as error:
             raise _Fails(str(error)) from error
         source = get_str(content, "spec", "source", "virtualMachine", "metadata", "uid")
-        mark = restoring.restore_uid(restore)
-        is_marked = vm is not None and meta.annotations(vm).get(restoring.LAST_RESTORE) == mark
+        mark = decisions.restore_uid(restore)
+        is_marked = vm is not None and meta.annotations(vm).get(decisions.LAST_RESTORE) == mark
         if vm is not None and not is_marked:
             if meta.uid(vm) != source and get_str(restore, "status", "restoreTime") == "":
                 text = "restore source and restore target are different but restore target already exists"
                 raise _Fails(text)
             await self._hold(restore, vm)
         if items:
-            restore["status"]["restores"] = restoring.restores_of(items)
+            restore["status"]["restores"] = decisions.restores_of(items)
         await self._create_claims(restore, items)
-        spec = restoring.restored_spec(content, items)
+        spec = decisions.restored_spec(content, items)
         if vm is None:
             await self._create_target(restore, content, spec)
             raise _Waits("Updating target spec")
         if not is_marked:
             await self._cluster.client.update(
-                kinds.VIRTUAL_MACHINES, restoring.updated_target(restore, vm, spec)
+                kinds.VIRTUAL_MACHINES, decisions.updated_target(restore, vm, spec)
             )
             raise _Waits("Updating target spec")
         _set_owner(restore, vm)
@@ -117,7 +118,7 @@ class RestoreController:
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
         text = "Operation complete"
-        decisions.set_progress(status, ("False", text), ("True", text))
+        set_progress(status, ("False", text), ("True", text))
         event = f"Successfully completed VirtualMachineRestore {meta.name(restore)}"
         self._cluster.recorder.event(restore, "Normal", "VirtualMachineRestoreComplete", event)
 
@@ -158,7 +159,7 @@ class RestoreController:
         text = "Waiting for target to be ready"
         if policy == "FailImmediate":
             raise _Fails("Restore target failed to be ready")
-        if policy == "WaitGracePeriod" and age > restoring.GRACE_SECONDS:
+        if policy == "WaitGracePeriod" and age > decisions.GRACE_SECONDS:
             raise _Fails("Restore target failed to be ready within 5m0s")
         if policy == "StopTarget":
             path = f"/apis/subresources.kubevirt.io/v1/namespaces/{meta.namespace(vm)}/virtualmachines"
@@ -170,14 +171,14 @@ class RestoreController:
         self._cluster.recorder.event(restore, "Normal", "RestoreTargetNotReady", text)
         raise _Waits(text)
 
-    async def _create_claims(self, restore: JsonObject, items: list[restoring.RestoredVolume]) -> None:
+    async def _create_claims(self, restore: JsonObject, items: list[decisions.RestoredVolume]) -> None:
         claims, volumes = self._cluster.claims_of(meta.namespace(restore)), self._volumes
         missing = [item for item in items if item.claim not in claims]
         for item in missing:
             source = volumes.get(meta.namespace(restore), item.volume_snapshot) if volumes else None
             try:
                 await self._cluster.client.create(
-                    resources.PERSISTENT_VOLUME_CLAIMS, restoring.new_claim(restore, item, source)
+                    resources.PERSISTENT_VOLUME_CLAIMS, decisions.new_claim(restore, item, source)
                 )
             except StatusError as error:
                 if not is_already_exists(error):
@@ -189,12 +190,12 @@ class RestoreController:
             for item in self._cluster.informer(resources.STORAGE_CLASSES).list()
             if get_str(item, "volumeBindingMode") == "WaitForFirstConsumer"
         )
-        if not restoring.are_bound(items, claims, late):
+        if not decisions.are_bound(items, claims, late):
             raise _Waits("Waiting for new PVCs")
 
     async def _create_target(self, restore: JsonObject, content: JsonObject, spec: JsonObject) -> None:
         try:
-            target = restoring.new_target(restore, content, spec)
+            target = decisions.new_target(restore, content, spec)
         except (ValueError, StatusError) as error:
             raise _Fails(f"cannot apply patches: {error}") from error
         try:
@@ -229,8 +230,8 @@ class RestoreController:
     async def _set_finalizer(self, restore: JsonObject, *, present: bool) -> None:
         new = deep_copy(restore)
         if present:
-            meta.add_finalizer(new, restoring.FINALIZER)
-        elif not meta.remove_finalizer(new, restoring.FINALIZER):
+            meta.add_finalizer(new, decisions.FINALIZER)
+        elif not meta.remove_finalizer(new, decisions.FINALIZER):
             return
         operations = guarded_patch(restore, new, ("metadata",))
         await self._cluster.client.patch(
@@ -259,5 +260,5 @@ def _set_owner(restore: JsonObject, vm: JsonObject) -> None:
 
 
 def _claim_keys(claim: JsonObject) -> list[Key]:
-    name = meta.annotations(claim).get(restoring.RESTORE_ANNOTATION)
+    name = meta.annotations(claim).get(decisions.RESTORE_ANNOTATION)
     return [(meta.namespace(claim), name)] if name else []

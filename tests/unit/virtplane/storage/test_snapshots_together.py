@@ -14,8 +14,8 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.snapshot import decisions
 from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.snapshot import decisions
 
 pytestmark = pytest.mark.looptime
 

@@ -12,7 +12,7 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.compute.controller.snapshot import decisions
+from virtplane.storage.snapshot import decisions
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS

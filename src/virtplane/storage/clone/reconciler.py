@@ -10,7 +10,7 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.compute.controller.clone import decisions
+from virtplane.storage.clone import decisions
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS

@@ -1,0 +1,1 @@
+"""Disks of machines: snapshots, restores and clones, as controllers that virt-controller runs."""
