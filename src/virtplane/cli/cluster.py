@@ -48,7 +48,7 @@ def kindling(*arguments: str, state: Path) -> int:
 
 def _host_image_accounts() -> list[str]:
     """kindling's options by which nobody but the product's own accounts runs containers of the host image."""
-    from virtplane.operator.components import COMPONENTS
+    from virtplane.operators.kubevirt.components import COMPONENTS
 
     accounts = sorted({component.service_account for component in COMPONENTS.values()})
     return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]
@@ -78,7 +78,7 @@ async def _install(state: Path) -> None:
     from kubecore.client.kubeconfig import load_kubeconfig
     from virtplane.cli.install import install
     from virtplane.compute.handler import kvm
-    from virtplane.operator.manifests import InstallOptions
+    from virtplane.operators.kubevirt.manifests import InstallOptions
 
     verdict = await kvm.probe()
     async with Client(load_kubeconfig(str(state / "kubeconfig"))) as client:

@@ -23,8 +23,13 @@ from virtplane.cli.installation import (
     stuck_containers,
 )
 from virtplane.cli.terminal import CommandError, report, say, step
-from virtplane.operator.manifests import KUBEVIRT_NAME, InstallOptions, install_objects, kubevirt_object
-from virtplane.operator.strategy.parameters import KUBELET_ROOT
+from virtplane.operators.kubevirt.manifests import (
+    KUBEVIRT_NAME,
+    InstallOptions,
+    install_objects,
+    kubevirt_object,
+)
+from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 DEFAULT_NAMESPACE = "openshift-cnv"
 DEFAULT_IMAGE = "localhost/virtplane:latest"

@@ -9,7 +9,7 @@ from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli.terminal import CommandError
-from virtplane.operator.manifests import KUBEVIRT_NAME
+from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
 KVM_RESOURCE = "devices.kubevirt.io/kvm"
 _STUCK_REASONS = (

@@ -10,7 +10,7 @@ from kubecore.client import Client, ConnectionFailed, load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from virtplane.api.resources import KUBEVIRTS, SUBRESOURCES_GROUP, VIRTUAL_MACHINES
-from virtplane.operator.manifests import KUBEVIRT_NAME
+from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
 _SECONDS = 10.0
 """For all questions together; an API that takes longer is not ready."""

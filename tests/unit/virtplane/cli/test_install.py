@@ -16,8 +16,8 @@ from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli import install
 from virtplane.cli.installation import KVM_RESOURCE, kvm_notice, stuck_containers
 from virtplane.cli.terminal import CommandError
-from virtplane.operator.manifests import InstallOptions
-from virtplane.operator.strategy.parameters import KUBELET_ROOT
+from virtplane.operators.kubevirt.manifests import InstallOptions
+from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 _PROGRESSING = {"type": "Progressing", "status": "True"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}

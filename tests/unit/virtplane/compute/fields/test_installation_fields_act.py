@@ -16,11 +16,11 @@ from virtplane.compute.apiserver.admission.mutation.instance import DefaultingEr
 from virtplane.compute.apiserver.admission.rules import general
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
-from virtplane.operator.controller import lifetimes
-from virtplane.operator.strategy.customize import customizer
-from virtplane.operator.strategy.installation import installation
-from virtplane.operator.strategy.parameters import Parameters
-from virtplane.operator.validation import blocks_removal
+from virtplane.operators.kubevirt.controller import lifetimes
+from virtplane.operators.kubevirt.strategy.customize import customizer
+from virtplane.operators.kubevirt.strategy.installation import installation
+from virtplane.operators.kubevirt.strategy.parameters import Parameters
+from virtplane.operators.kubevirt.validation import blocks_removal
 
 _PLACEMENT = {"nodeSelector": {"role": "infra"}}
 _ROTATION = {
@@ -161,7 +161,7 @@ def _objects(spec: JsonObject) -> object:
 
 
 def test_every_setting_that_acts_changes_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("virtplane.operator.strategy.installation._definitions", list)
+    monkeypatch.setattr("virtplane.operators.kubevirt.strategy.installation._definitions", list)
     effects = [_pod, _instances, _objects, lifetimes, lambda spec: blocks_removal(_kubevirt(spec))]
     samples = every_field.documents(_SPEC, _ALTERNATIVES)
     assert set(every_field.silent(INSTALLATION, samples, effects)) == set(READ_BY)

@@ -1,0 +1,49 @@
+"""The components that ``virtplane run`` knows: an explicit, sorted table."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import cast
+
+from kubecore.runtime.component import Component
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentEntry:
+    """Where a component's class is found, and the service account that it acts as."""
+
+    path: str
+    service_account: str
+
+
+COMPONENTS: dict[str, ComponentEntry] = {
+    "virt-api": ComponentEntry("virtplane.compute.apiserver.server:VirtApi", "kubevirt-apiserver"),
+    "virt-controller": ComponentEntry(
+        "virtplane.compute.controller.component:VirtController", "kubevirt-controller"
+    ),
+    "virt-handler": ComponentEntry("virtplane.compute.handler.component:VirtHandler", "kubevirt-handler"),
+    "virt-operator": ComponentEntry(
+        "virtplane.operators.kubevirt.operator:VirtOperator", "kubevirt-operator"
+    ),
+}
+
+COMPACT_CONTROL_PLANE = ("virt-operator", "virt-api", "virt-controller")
+"""What the operator's own process runs in the compact layout."""
+
+
+class UnknownComponent(Exception):
+    """No component has that name."""
+
+
+def load_component(name: str) -> Component:
+    """An instance of the component `name`. Only its own module is imported.
+
+    Raises UnknownComponent.
+    """
+    entry = COMPONENTS.get(name)
+    if entry is None:
+        raise UnknownComponent(f"no component is named {name!r}; there are: {', '.join(sorted(COMPONENTS))}")
+    module_name, _, class_name = entry.path.partition(":")
+    component_class = getattr(importlib.import_module(module_name), class_name)
+    return cast(Component, component_class())

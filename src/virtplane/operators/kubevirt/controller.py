@@ -1,0 +1,331 @@
+"""Reconciles the KubeVirt object: one object in, the whole installation out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import platform
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import orjson
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects import meta, times
+from kubecore.resources import ResourceType
+from kubecore.runtime import DONE, Key, RequeueAfter, Result
+from kubecore.runtime.informer import Informer
+from virtplane.api import event_reasons as reasons
+from virtplane.api import labels
+from virtplane.api import resources as api
+from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.durations import parse_duration
+from virtplane.operators.kubevirt import certificates, status
+from virtplane.operators.kubevirt.apply import RESOURCE_OF_KIND, Applier
+from virtplane.operators.kubevirt.removal import Remover
+from virtplane.operators.kubevirt.strategy.customize import BadCustomization, customizer
+from virtplane.operators.kubevirt.strategy.installation import Installation, installation, mark_managed
+from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout, Parameters
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 0.5
+"""How soon to look again while components start: those of this process are in no informer."""
+RESYNC_SECONDS = 300.0
+_CONTENT_AT_ONCE = 8
+"""Hundreds of objects that do not depend on each other wait for the API server together."""
+
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator was started with."""
+
+    namespace: str
+    image: str
+    layout: Layout
+    version: str
+    kubelet_root: str = KUBELET_ROOT
+    require_webhook_certificate: bool = False
+
+
+@dataclass(slots=True)
+class Caches:
+    """What the controller reads."""
+
+    kubevirts: Informer
+    nodes: Informer
+    managed: dict[ResourceType, Informer]
+
+
+class KubeVirtController:
+    """One key in (the KubeVirt object's), the installation brought about."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        settings: Settings,
+        *,
+        now: Callable[[], datetime],
+        is_ready: Callable[[], bool],
+    ) -> None:
+        """`is_ready` says whether the components of this process are."""
+        self._client = client
+        self._caches = caches
+        self._settings = settings
+        self._now = now
+        self._is_ready = is_ready
+        self._applier = Applier(client, caches.managed)
+        self._remover = Remover(client, self._applier)
+        self._config: ClusterConfig | None = None
+
+    async def reconcile(self, key: Key) -> Result:
+        """Bring the installation to what the object says, as far as the world lets us now."""
+        namespace, name = key
+        kubevirt = self._caches.kubevirts.get(namespace, name)
+        if kubevirt is None:
+            return DONE
+        if not self._is_ours(kubevirt):
+            await self._report_existing(kubevirt)
+            return DONE
+        if meta.is_being_deleted(kubevirt):
+            return await self._remove(kubevirt)
+        kubevirt = await self._prepare(kubevirt)
+        try:
+            return await self._install(kubevirt)
+        except BadCustomization as error:
+            await self._report_failure(kubevirt, str(error))
+            return DONE
+        except errors.StatusError as error:
+            await self._report_failure(kubevirt, str(error))
+            raise
+
+    # Steps.
+
+    async def _prepare(self, kubevirt: JsonObject) -> JsonObject:
+        """Finalizer, annotations and first phase."""
+        document = deep_copy(kubevirt)
+        annotations = document["metadata"].setdefault("annotations", {})
+        wanted = {labels.LATEST_API_VERSION: "v1", labels.STORAGE_API_VERSION: "v1"}
+        changed = meta.add_finalizer(document, labels.FINALIZER_KUBEVIRT)
+        if changed or any(annotations.get(key) != value for key, value in wanted.items()):
+            annotations.update(wanted)
+            patch = {"metadata": {"annotations": wanted, "finalizers": meta.finalizers(document)}}
+            document = await self._client.patch(
+                api.KUBEVIRTS, meta.name(document), patch, meta.namespace(document), type="merge"
+            )
+        if not get_str(document, "status", "phase"):
+            started = status.next_status(
+                get_object(document, "status"),
+                "deploying",
+                self._version(document),
+                meta_generation(document),
+                times.now_rfc3339(),
+            )
+            started["defaultArchitecture"] = _ARCHITECTURES.get(platform.machine(), platform.machine())
+            document = await self._write_status(document, started)
+        return document
+
+    async def _install(self, kubevirt: JsonObject) -> Result:
+        self._config = effective(kubevirt, self._config)
+        plan = await self._certificates(kubevirt)
+        wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
+        self._applier.customize = customizer(get_object(kubevirt, "spec"))
+        await self._applier.apply_all(wanted.foundation)
+        written = await self._applier.apply_all(wanted.components)
+        if written or not self._are_components_ready(wanted):
+            await self._report(kubevirt, self._stage(kubevirt))
+            return RequeueAfter(RETRY_SECONDS)
+        await self._applier.apply_all(wanted.entry)
+        await self._applier.apply_all(wanted.content, at_once=_CONTENT_AT_ONCE)
+        await self._report(kubevirt, "ready")
+        until_renewal = (plan.next_renewal - self._now()).total_seconds()
+        return RequeueAfter(max(1.0, min(RESYNC_SECONDS, until_renewal)))
+
+    async def _certificates(self, kubevirt: JsonObject) -> certificates.CertificatePlan:
+        """Issue and renew certificates, publish the authorities."""
+        namespace = self._settings.namespace
+        plan = certificates.plan(
+            await self._by_name(resources.SECRETS, namespace),
+            {
+                name: get_str(document, "data", certificates.BUNDLE_KEY)
+                for name, document in (await self._by_name(resources.CONFIG_MAPS, namespace)).items()
+            },
+            namespace,
+            lifetimes(get_object(kubevirt, "spec")),
+            self._now(),
+        )
+        for document in (*plan.secrets, *plan.bundles):
+            mark_managed(document, get_object(kubevirt, "spec"))
+            await self._applier.apply(document)
+        return plan
+
+    async def _remove(self, kubevirt: JsonObject) -> Result:
+        if labels.FINALIZER_KUBEVIRT not in meta.finalizers(kubevirt):
+            return DONE
+        await self._report(kubevirt, "deleting")
+        bundle = get_str(
+            self._caches.managed[resources.CONFIG_MAPS].get(self._settings.namespace, certificates.CA_BUNDLE),
+            "data",
+            certificates.BUNDLE_KEY,
+        )
+        wanted = installation(self._parameters(kubevirt, bundle))
+        if not await self._remover.remove(wanted, self._settings.namespace):
+            return RequeueAfter(RETRY_SECONDS)
+        gone = deep_copy(kubevirt)
+        meta.remove_finalizer(gone, labels.FINALIZER_KUBEVIRT)
+        patch = {"metadata": {"finalizers": meta.finalizers(gone) or None}}
+        await self._client.patch(api.KUBEVIRTS, meta.name(gone), patch, meta.namespace(gone), type="merge")
+        return DONE
+
+    # Reading and reporting.
+
+    def _is_ours(self, kubevirt: JsonObject) -> bool:
+        """Only the oldest object of the operator's namespace counts."""
+        if meta.namespace(kubevirt) != self._settings.namespace:
+            return False
+        candidates = self._caches.kubevirts.list(self._settings.namespace)
+        oldest = min(
+            candidates, key=lambda one: (get_str(one, "metadata", "creationTimestamp"), meta.uid(one))
+        )
+        return meta.uid(oldest) == meta.uid(kubevirt)
+
+    def _are_components_ready(self, wanted: Installation) -> bool:
+        if not self._is_ready():
+            return False
+        for document in wanted.components:
+            resource = RESOURCE_OF_KIND[document["kind"]]
+            informer = self._caches.managed.get(resource)
+            live = informer.get(*_key(document)) if informer else None
+            if resource is resources.DEPLOYMENTS and not status.is_deployment_ready(live):
+                return False
+            if resource is resources.DAEMON_SETS and not status.is_daemon_set_ready(live):
+                return False
+        return True
+
+    def _stage(self, kubevirt: JsonObject) -> status.Stage:
+        deployed = get_str(kubevirt, "status", "phase") == reasons.PHASE_DEPLOYED
+        return "updating" if deployed else "deploying"
+
+    async def _report(self, kubevirt: JsonObject, stage: status.Stage) -> None:
+        reported = status.next_status(
+            get_object(kubevirt, "status"),
+            stage,
+            self._version(kubevirt),
+            meta_generation(kubevirt),
+            times.now_rfc3339(),
+        )
+        await self._write_status(kubevirt, reported)
+
+    async def _report_failure(self, kubevirt: JsonObject, message: str) -> None:
+        current = get_object(kubevirt, "status")
+        failed = status.failed_status(current, reasons.DEPLOYMENT_FAILED, message, times.now_rfc3339())
+        await self._write_status(kubevirt, failed)
+
+    async def _report_existing(self, kubevirt: JsonObject) -> None:
+        reported = status.failed_status(
+            get_object(kubevirt, "status"),
+            reasons.EXISTING_DEPLOYMENT,
+            "There is an active KubeVirt deployment",
+            times.now_rfc3339(),
+        )
+        await self._write_status(kubevirt, reported)
+
+    async def _write_status(self, kubevirt: JsonObject, reported: JsonObject) -> JsonObject:
+        if reported == get_object(kubevirt, "status"):
+            return kubevirt
+        return await self._client.patch(
+            api.KUBEVIRTS,
+            meta.name(kubevirt),
+            {"status": reported},
+            meta.namespace(kubevirt),
+            type="merge",
+            subresource="status",
+        )
+
+    async def _by_name(self, resource: ResourceType, namespace: str) -> dict[str, JsonObject]:
+        """What the API server has, not the cache: certificates must never be issued twice."""
+        selector = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
+        found = await self._client.list(resource, namespace, label_selector=selector)
+        return {meta.name(document): document for document in found.get("items") or []}
+
+    def _parameters(self, kubevirt: JsonObject, ca_bundle: str) -> Parameters:
+        spec = get_object(kubevirt, "spec")
+        return Parameters(
+            namespace=self._settings.namespace,
+            image=self._settings.image,
+            layout=self._settings.layout,
+            config=self._config or ClusterConfig(kubevirt),
+            ca_bundle=ca_bundle,
+            spec=spec,
+            nodes=sum(1 for node in self._caches.nodes.list() if _is_schedulable(node)),
+            pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
+            kubelet_root=self._settings.kubelet_root,
+            require_webhook_certificate=self._settings.require_webhook_certificate,
+        )
+
+    def _version(self, kubevirt: JsonObject) -> status.Version:
+        config = {
+            "id": "",
+            "namespace": self._settings.namespace,
+            "registry": status.registry_of(self._settings.image),
+            "layout": self._settings.layout,
+            "image": self._settings.image,
+            "kubeletRoot": self._settings.kubelet_root,
+        }
+        config["id"] = hashlib.sha1(
+            orjson.dumps(config, option=orjson.OPT_SORT_KEYS), usedforsecurity=False
+        ).hexdigest()
+        return status.Version(
+            self._settings.version, config["registry"], config["id"], orjson.dumps(config).decode()
+        )
+
+
+def meta_generation(document: JsonObject) -> int:
+    """The object's generation."""
+    generation = get_object(document, "metadata").get("generation")
+    return generation if isinstance(generation, int) else 0
+
+
+def lifetimes(spec: JsonObject) -> certificates.Lifetimes:
+    """How long certificates live: authorities a week, others a day; renewed in the last fifth of it."""
+    rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
+    authority = get_str(rotation, "ca", "duration") or get_str(rotation, "caRotateInterval") or "168h"
+    server = get_str(rotation, "server", "duration") or get_str(rotation, "certRotateInterval") or "24h"
+    return certificates.Lifetimes(
+        _lifetime(
+            authority, get_str(rotation, "ca", "renewBefore") or get_str(rotation, "caOverlapInterval")
+        ),
+        _lifetime(server, get_str(rotation, "server", "renewBefore")),
+    )
+
+
+def _lifetime(duration: str, renew_before: str) -> certificates.Lifetime:
+    length = parse_duration(duration)
+    before = parse_duration(renew_before) if renew_before else length * 0.2
+    return certificates.Lifetime(length, min(before, max(length - timedelta(seconds=1), timedelta())))
+
+
+def kubevirt_keys(informer: Informer) -> Callable[[JsonObject], Iterable[Key]]:
+    """Maps any object to the keys of all KubeVirt objects."""
+
+    def keys(_: JsonObject) -> Iterable[Key]:
+        return [(meta.namespace(kubevirt), meta.name(kubevirt)) for kubevirt in informer.list()]
+
+    return keys
+
+
+def _key(document: JsonObject) -> tuple[str, str]:
+    return meta.namespace(document), meta.name(document)
+
+
+def _is_schedulable(node: JsonObject) -> bool:
+    if get_object(node, "spec").get("unschedulable"):
+        return False
+    taints = get_object(node, "spec").get("taints") or []
+    return not any(taint.get("effect") in ("NoSchedule", "NoExecute") for taint in taints)

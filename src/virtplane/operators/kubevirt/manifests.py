@@ -1,0 +1,86 @@
+"""What ``virtplane install`` applies: the operator, and the object that tells it to install the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubecore.json import JsonObject
+from virtplane.api import crds, resources
+from virtplane.operators.kubevirt.strategy.component_roles import operator_objects
+from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout
+from virtplane.operators.kubevirt.strategy.services import priority_class
+from virtplane.operators.kubevirt.strategy.workloads import operator_deployment
+
+KUBEVIRT_NAME = "kubevirt"
+_DENSE_RATIO = 20
+"""Virtual processors for each one of the node that guests request, where machines are small."""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallOptions:
+    """What the administrator chooses.
+
+    `layout` is `compact` (the operator's process is the whole control plane) or `distributed`. With
+    `use_emulation` guests run without KVM where nodes have none. `dense` is for small machines: a guest
+    requests a twentieth of a processor for each of its own, so that as many fit as the memory holds.
+    `kubelet_root` is the kubelets' ``--root-dir``. `require_webhook_certificate` is for clusters whose API
+    server shows its front proxy's certificate to webhooks: they answer nobody else then.
+    """
+
+    namespace: str
+    image: str
+    layout: Layout = "distributed"
+    use_emulation: bool = False
+    dense: bool = False
+    kubelet_root: str = KUBELET_ROOT
+    require_webhook_certificate: bool = False
+
+
+def install_objects(options: InstallOptions) -> list[JsonObject]:
+    """Everything that must be there before the KubeVirt object, in the order in which it is applied."""
+    namespace = options.namespace
+    definition = next(entry for entry in crds.DEFINITIONS if entry.resource is resources.KUBEVIRTS)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": namespace,
+                "labels": {
+                    "kubevirt.io": "",
+                    "pod-security.kubernetes.io/enforce": "privileged",
+                    "openshift.io/cluster-monitoring": "true",
+                },
+            },
+        },
+        crds.custom_resource_definition(definition),
+        priority_class(),
+        *operator_objects(namespace),
+        operator_deployment(
+            namespace,
+            options.image,
+            options.layout,
+            kubelet_root=options.kubelet_root,
+            require_webhook_certificate=options.require_webhook_certificate,
+        ),
+    ]
+
+
+def kubevirt_object(options: InstallOptions) -> JsonObject:
+    """The KubeVirt object; launchers run under the seccomp profile of the container runtime."""
+    profile = {"customProfile": {"runtimeDefaultProfile": True}}
+    configuration: JsonObject = {"seccompConfiguration": {"virtualMachineInstanceProfile": profile}}
+    developer: JsonObject = {}
+    if options.use_emulation:
+        developer["useEmulation"] = True
+    if options.dense:
+        developer["cpuAllocationRatio"] = _DENSE_RATIO
+        configuration["cpuRequest"] = f"{1000 // _DENSE_RATIO}m"
+    if developer:
+        configuration["developerConfiguration"] = developer
+    return {
+        "apiVersion": resources.KUBEVIRTS.api_version,
+        "kind": resources.KUBEVIRTS.kind,
+        "metadata": {"name": KUBEVIRT_NAME, "namespace": options.namespace},
+        "spec": {"configuration": configuration, "imagePullPolicy": "IfNotPresent"},
+    }

@@ -1,0 +1,123 @@
+"""virt-operator: the component."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import cast
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.runtime import Controller, LeaderElector, Manager
+from kubecore.runtime.component import Context
+from virtplane import __version__
+from virtplane.api import labels
+from virtplane.api import resources as api
+from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
+from virtplane.operators.kubevirt import certificates
+from virtplane.operators.kubevirt.apply import WATCHED
+from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings, kubevirt_keys
+from virtplane.operators.kubevirt.mirror import CertificateMirror
+from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout
+from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
+from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
+
+logger = logging.getLogger(__name__)
+
+LEASE = "virt-operator"
+_MANAGED = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
+_NAMESPACED_KINDS = ("Secret", "ConfigMap", "Service", "ServiceAccount", "Deployment", "DaemonSet")
+
+
+def installed_version() -> str:
+    """The version of this product, as status fields write it."""
+    return f"v{__version__}"
+
+
+class VirtOperator:
+    """Installs KubeVirt's components, keeps them as they should be, and guards the KubeVirt object.
+
+    Every replica serves the webhooks and mirrors certificates for components that share its process; the
+    leader reconciles.
+    """
+
+    name = "virt-operator"
+
+    async def run(self, context: Context) -> None:
+        """Work until cancelled."""
+        client = context.client(self.name)
+        compact = context.settings.get("layout") == "compact"
+        gate = context.settings.get("components_may_start")
+        mirror = CertificateMirror(MIRRORED_CERTIFICATES if compact else {})
+        webhooks = OperatorWebhooks(
+            client,
+            port=int(context.settings.get("operator_webhook_port", 8444)),
+            requires_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+        )
+        context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")
+        watcher = Manager(client)
+        secrets = watcher.informer(resources.SECRETS, namespace=context.namespace, label_selector=_MANAGED)
+
+        def observe(event: str, _: JsonObject | None, secret: JsonObject) -> None:
+            if event == "DELETED":
+                return
+            mirror.observe(secret)
+            if meta.name(secret) == certificates.OPERATOR_SECRET:
+                pair = certificates.pair_of(secret)
+                if pair is not None:
+                    webhooks.use(pair)
+
+        secrets.add_handler(observe)
+        elector = LeaderElector(client, LEASE, context.namespace, context.identity or self.name)
+        watcher.add_runnable("operator-webhooks", webhooks.run)
+        watcher.add_runnable("operator-leader", lambda: elector.run(lambda: self._lead(context)))
+        if isinstance(gate, asyncio.Event):
+            watcher.add_runnable("operator-gate", lambda: _open(mirror, gate))
+        await watcher.run()
+
+    async def _lead(self, context: Context) -> None:
+        client = context.client(self.name)
+        manager = Manager(client)
+        kubevirts = manager.informer(api.KUBEVIRTS)
+        managed = {
+            resource: manager.informer(
+                resource,
+                namespace=context.namespace if resource.kind in _NAMESPACED_KINDS else None,
+                label_selector=_MANAGED,
+            )
+            for resource in WATCHED
+        }
+        nodes = manager.informer(resources.NODES)
+        settings = Settings(
+            namespace=context.namespace,
+            image=str(context.settings.get("image") or ""),
+            layout=cast(Layout, context.settings.get("layout") or "distributed"),
+            version=installed_version(),
+            kubelet_root=str(context.settings.get("kubelet_root") or KUBELET_ROOT),
+            require_webhook_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
+        )
+        # In the compact layout the control plane is this very process: it is ready when its parts say so.
+        compact = settings.layout == "compact"
+        reconciler = KubeVirtController(
+            client,
+            Caches(kubevirts, nodes, managed),
+            settings,
+            now=certificates.utc_now,
+            is_ready=(lambda: context.health.ready()[0]) if compact else (lambda: True),
+        )
+        controller = Controller("virt-operator", reconciler.reconcile, max_delay=30.0)
+        controller.watch(kubevirts)
+        every_object = kubevirt_keys(kubevirts)
+        for informer in managed.values():
+            controller.watch(informer, every_object)
+        controller.depend(nodes)
+        manager.add(controller)
+        await manager.run()
+
+
+async def _open(mirror: CertificateMirror, gate: asyncio.Event) -> None:
+    """Let the other components of this process start once their certificates are there."""
+    await mirror.complete.wait()
+    gate.set()
+    await asyncio.Event().wait()

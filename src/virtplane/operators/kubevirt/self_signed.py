@@ -1,0 +1,28 @@
+"""A certificate that a process makes for itself when it starts."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from datetime import timedelta
+from pathlib import Path
+
+from virtplane.operators.kubevirt.certificates import new_authority, utc_now
+
+_LIFETIME = timedelta(days=3650)
+"""Longer than any process runs: nothing renews it."""
+
+
+def self_signed_tls() -> ssl.SSLContext:
+    """TLS for a port whose clients (the kubelet's probes, Prometheus) look at no certificate.
+
+    It keeps tokens from those who listen; the pair lives in this process alone.
+    """
+    pair = new_authority("virtplane", _LIFETIME, utc_now())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "pair.pem"
+        path.touch(mode=0o600)
+        path.write_bytes(pair.key + pair.certificate)
+        context.load_cert_chain(path)
+    return context

@@ -1,0 +1,41 @@
+"""Who reads the components' metrics: the account of the cluster's Prometheus."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_str
+from virtplane.operators.kubevirt.strategy.parameters import Parameters
+from virtplane.operators.kubevirt.strategy.rbac import (
+    READ,
+    account_subject,
+    bind_cluster_role,
+    bind_role,
+    cluster_role,
+    path_rule,
+    role,
+    rule,
+)
+
+METRICS_PATH = "/metrics"
+_METRICS_READER = "kubevirt-metrics-reader"
+_MONITORING = "kubevirt-monitoring"
+_DEFAULT_ACCOUNT = "prometheus-k8s"
+_DEFAULT_NAMESPACES = ("openshift-monitoring", "monitoring")
+"""Where KubeVirt looks for Prometheus' account when the KubeVirt object names no namespace."""
+
+
+def monitoring(parameters: Parameters) -> list[JsonObject]:
+    """The right to read metrics and to find the pods that have them, for ``spec.monitorAccount``."""
+    account = get_str(parameters.spec, "monitorAccount") or _DEFAULT_ACCOUNT
+    wanted = get_str(parameters.spec, "monitorNamespace")
+    subjects = [account_subject(account, name) for name in ([wanted] if wanted else _DEFAULT_NAMESPACES)]
+    return [
+        cluster_role(_METRICS_READER, [metrics_rule()]),
+        bind_cluster_role(_METRICS_READER, subjects),
+        role(_MONITORING, parameters.namespace, [rule("core", "services endpoints pods", READ)]),
+        bind_role(_MONITORING, parameters.namespace, subjects),
+    ]
+
+
+def metrics_rule() -> JsonObject:
+    """The right to read the metrics of components."""
+    return path_rule(METRICS_PATH, ("get",))

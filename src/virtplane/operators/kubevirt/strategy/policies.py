@@ -1,0 +1,177 @@
+"""Validating admission policies: who may change what of nodes and of launchers."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject
+from virtplane.api import labels
+from virtplane.operators.kubevirt.strategy.component_roles import CONTROLLER, HANDLER
+
+_GROUP = "admissionregistration.k8s.io/v1"
+_POLICY = "kubevirt-node-restriction-policy"
+_BINDING = "kubevirt-node-restriction-binding"
+_NODE_NAME = "authentication.kubernetes.io/node-name"
+
+_OWN_METADATA = (
+    'filter(k, k != "labels" && k != "annotations" && k != "managedFields" && k != "resourceVersion")'
+)
+_FOREIGN_LABELS = 'labels.filter(k, !k.contains("kubevirt.io") && k != "cpumanager")'
+_FOREIGN_ANNOTATIONS = 'annotations.filter(k, !k.contains("kubevirt.io"))'
+
+_VARIABLES: tuple[tuple[str, str], ...] = (
+    ("oldNonKubevirtLabels", f"oldObject.metadata.{_FOREIGN_LABELS}"),
+    ("oldLabels", "oldObject.metadata.labels"),
+    ("newNonKubevirtLabels", f"object.metadata.{_FOREIGN_LABELS}"),
+    ("newLabels", "object.metadata.labels"),
+    ("oldNonKubevirtAnnotations", f"oldObject.metadata.{_FOREIGN_ANNOTATIONS}"),
+    ("newNonKubevirtAnnotations", f"object.metadata.{_FOREIGN_ANNOTATIONS}"),
+    ("oldAnnotations", "oldObject.metadata.annotations"),
+    ("newAnnotations", "object.metadata.annotations"),
+    ("requestMatchNode", f"object.metadata.name == request.userInfo.extra['{_NODE_NAME}'][0]"),
+    ("hasNode", f"('{_NODE_NAME}' in request.userInfo.extra)"),
+)
+
+
+def _same_size(what: str) -> str:
+    return f"size(variables.newNonKubevirt{what}) == size(variables.oldNonKubevirt{what})"
+
+
+def _same_values(what: str) -> str:
+    return (
+        f"variables.newNonKubevirt{what}.all(k, k in variables.oldNonKubevirt{what}"
+        f" && variables.new{what}[k] == variables.old{what}[k])"
+    )
+
+
+_VALIDATIONS: tuple[tuple[str, str], ...] = (
+    ("variables.hasNode && variables.requestMatchNode", "this user cannot modify this node"),
+    ("object.spec == oldObject.spec", "this user cannot modify spec of node"),
+    (
+        f"oldObject.metadata.{_OWN_METADATA}.all(k, k in object.metadata) && object.metadata.{_OWN_METADATA}"
+        ".all(k, k in oldObject.metadata && oldObject.metadata[k] == object.metadata[k])",
+        "this user can only change allowed metadata fields",
+    ),
+    (_same_size("Labels"), "this user cannot add/delete non kubevirt-owned labels"),
+    (_same_values("Labels"), "this user cannot update non kubevirt-owned labels"),
+    (_same_size("Annotations"), "this user cannot add/delete non kubevirt-owned annotations"),
+    (_same_values("Annotations"), "this user cannot update non kubevirt-owned annotations"),
+)
+
+
+def node_restriction(namespace: str) -> list[JsonObject]:
+    """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys."""
+    user = f"system:serviceaccount:{namespace}:{HANDLER}"
+    policy = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": _POLICY},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule("nodes", "UPDATE")]},
+            "matchConditions": [
+                {"name": "virt-handler-user-only", "expression": f'request.userInfo.username == "{user}"'}
+            ],
+            "variables": [{"name": name, "expression": expression} for name, expression in _VARIABLES],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"}
+                for expression, message in _VALIDATIONS
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": _BINDING, "labels": {"kubevirt.io": "kubevirt-node-restriction"}},
+        "spec": {
+            "policyName": _POLICY,
+            "validationActions": ["Deny"],
+            "matchResources": {"resourceRules": [_rule("nodes", "*")]},
+        },
+    }
+    return [policy, binding]
+
+
+_LAUNCHERS_POLICY = "kubevirt-launcher-restriction-policy"
+_LAUNCHERS_BINDING = "kubevirt-launcher-restriction-binding"
+_KINDS = "['virt-launcher', 'hotplug-disk']"
+
+
+def _label(of: str) -> str:
+    """The kind of component that a pod says it is, where only virt-controller may say so."""
+    metadata = f"{of}.metadata"
+    has = f"has({metadata}.labels) && '{labels.APP}' in {metadata}.labels"
+    return f"{has} && {metadata}.labels['{labels.APP}'] in {_KINDS} ? {metadata}.labels['{labels.APP}'] : ''"
+
+
+def _owners(of: str) -> str:
+    """The UIDs of the instances by which a pod says it is controlled."""
+    mine = (
+        "o.kind == 'VirtualMachineInstance' && o.apiVersion.startsWith('kubevirt.io/')"
+        " && has(o.controller) && o.controller"
+    )
+    owners = f"{of}.metadata.ownerReferences"
+    return f"has({owners}) ? {owners}.filter(o, {mine}).map(o, o.uid) : []"
+
+
+_LAUNCHER_VARIABLES: tuple[tuple[str, str], ...] = (
+    ("newLabel", _label("object")),
+    ("oldLabel", f"oldObject == null ? '' : ({_label('oldObject')})"),
+    ("newOwners", _owners("object")),
+    ("oldOwners", f"oldObject == null ? [] : ({_owners('oldObject')})"),
+)
+_LAUNCHER_VALIDATIONS: tuple[tuple[str, str], ...] = (
+    (
+        "variables.newOwners.all(uid, uid in variables.oldOwners)",
+        "only virt-controller makes pods that a VirtualMachineInstance controls",
+    ),
+    (
+        "variables.newLabel == '' || variables.newLabel == variables.oldLabel",
+        f"only virt-controller makes pods with the label {labels.APP} in {_KINDS}",
+    ),
+)
+
+
+def launcher_restriction(namespace: str) -> list[JsonObject]:
+    """The policy and its binding: nobody but virt-controller makes a pod pass for a launcher.
+
+    See docs/decisions/014.
+    """
+    user = f"system:serviceaccount:{namespace}:{CONTROLLER}"
+    policy = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": _LAUNCHERS_POLICY},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_rule("pods", "CREATE", "UPDATE")]},
+            "matchConditions": [
+                {
+                    "name": "not-virt-controller",
+                    "expression": f'request.userInfo.username != "{user}"',
+                }
+            ],
+            "variables": [
+                {"name": name, "expression": expression} for name, expression in _LAUNCHER_VARIABLES
+            ],
+            "validations": [
+                {"expression": expression, "message": message, "reason": "Forbidden"}
+                for expression, message in _LAUNCHER_VALIDATIONS
+            ],
+        },
+    }
+    binding = {
+        "apiVersion": _GROUP,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": _LAUNCHERS_BINDING},
+        "spec": {"policyName": _LAUNCHERS_POLICY, "validationActions": ["Deny"]},
+    }
+    return [policy, binding]
+
+
+def _rule(resource: str, *operations: str) -> JsonObject:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["*"],
+        "operations": list(operations),
+        "resources": [resource],
+        "scope": "*",
+    }

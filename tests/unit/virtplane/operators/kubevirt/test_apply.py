@@ -1,0 +1,101 @@
+"""What is written, and what is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from kubecore.client import Client
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject
+from kubecore.resources import ResourceType
+from virtplane.operators.kubevirt.apply import Applier, contains, marked, needs_write, replacement
+
+SERVICE = {
+    "kind": "Service",
+    "metadata": {"name": "a", "labels": {"x": "1"}},
+    "spec": {"selector": {"a": "b"}, "ports": [{"port": 443}]},
+}
+
+
+def live(document: dict) -> dict:  # type: ignore[type-arg]
+    """What an API server makes of it."""
+    return {
+        **document,
+        "metadata": {**document["metadata"], "uid": "u", "resourceVersion": "7"},
+        "spec": {**document["spec"], "clusterIP": "10.0.0.1", "type": "ClusterIP"},
+    }
+
+
+def test_what_the_server_fills_in_is_no_difference() -> None:
+    assert not needs_write(live(marked(SERVICE)), marked(SERVICE))
+
+
+def test_a_changed_field_is_written_again() -> None:
+    changed = live(marked(SERVICE))
+    changed["spec"]["selector"] = {"a": "c"}
+    assert needs_write(changed, marked(SERVICE))
+
+
+def test_a_field_that_is_wanted_no_longer_is_written_away() -> None:
+    before = {**SERVICE, "spec": {**SERVICE["spec"], "externalName": "x"}}
+    assert needs_write(live(marked(before)), marked(SERVICE))
+    assert "externalName" not in replacement(live(marked(before)), marked(SERVICE))["spec"]
+
+
+def test_addresses_and_foreign_labels_survive_a_write() -> None:
+    found = live(marked(SERVICE))
+    found["metadata"]["labels"] = {"x": "2", "theirs": "y"}
+    written = replacement(found, marked(SERVICE))
+    assert written["spec"]["clusterIP"] == "10.0.0.1"
+    assert written["metadata"]["labels"] == {"x": "1", "theirs": "y"}
+    assert written["metadata"]["resourceVersion"] == "7"
+
+
+def test_lists_differ_by_length_and_objects_by_missing_members() -> None:
+    assert contains({"a": [{"b": 1, "c": 2}]}, {"a": [{"b": 1}]})
+    assert not contains({"a": [1, 2]}, {"a": [1]})
+    assert contains({}, {"a": False, "b": [], "c": ""})
+
+
+class Api:
+    """Creates whatever is not refused; says how many creations were under way together at most."""
+
+    def __init__(self, refused: str = "") -> None:
+        self.refused = refused
+        self.created: list[str] = []
+        self.together = self._now = 0
+
+    async def get(self, *_: object) -> JsonObject:
+        raise StatusError(404, "NotFound", "no such object")
+
+    async def create(self, _resource: ResourceType, obj: JsonObject) -> None:
+        self._now += 1
+        self.together = max(self.together, self._now)
+        await asyncio.sleep(0)
+        self._now -= 1
+        if obj["metadata"]["name"] == self.refused:
+            raise StatusError(403, "Forbidden", "no")
+        self.created.append(obj["metadata"]["name"])
+
+
+def _services(count: int) -> list[JsonObject]:
+    return [{**SERVICE, "metadata": {"name": f"s{number}", "namespace": "ns"}} for number in range(count)]
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+async def test_all_objects_are_written_no_more_than_wanted_at_a_time(at_once: int) -> None:
+    api = Api()
+    written = await Applier(cast("Client", api)).apply_all(_services(7), at_once=at_once)
+    assert written == 7
+    assert api.together == at_once
+    assert sorted(api.created) == [f"s{number}" for number in range(7)]
+
+
+async def test_an_error_in_order_keeps_later_objects_from_being_written() -> None:
+    api = Api(refused="s1")
+    with pytest.raises(StatusError, match="no"):
+        await Applier(cast("Client", api)).apply_all(_services(3))
+    assert api.created == ["s0"]

@@ -1,0 +1,107 @@
+"""The operator against an API server in this process; no node, so DaemonSets are reported by the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.support.apiserver import RunningServer, running_server
+
+from kubecore import errors, resources
+from kubecore.client import Client
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.runtime.component import Context
+from virtplane.api import crds
+from virtplane.api import resources as api
+from virtplane.operators.kubevirt import manifests
+from virtplane.operators.kubevirt.operator import VirtOperator
+
+NAMESPACE = "kubevirt"
+_OPTIONS = manifests.InstallOptions(NAMESPACE, "registry.test/virtplane:1", use_emulation=True)
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
+    async with running_server(tmp_path) as running:
+        yield running
+
+
+async def apply(client: Client, document: JsonObject) -> None:
+    resource = next(resource for resource in INSTALLED if resource.kind == document["kind"])
+    await client.create(resource, document)
+
+
+INSTALLED = (
+    resources.NAMESPACES,
+    resources.CUSTOM_RESOURCE_DEFINITIONS,
+    resources.PRIORITY_CLASSES,
+    resources.SERVICE_ACCOUNTS,
+    resources.CLUSTER_ROLES,
+    resources.CLUSTER_ROLE_BINDINGS,
+    resources.ROLES,
+    resources.ROLE_BINDINGS,
+    resources.DEPLOYMENTS,
+    api.KUBEVIRTS,
+)
+
+
+async def eventually(check, seconds: float = 20.0):  # type: ignore[no-untyped-def]
+    """Repeat `check` until it gives something true; API answers of "not yet" count as false."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while True:
+        try:
+            found = await check()
+        except errors.StatusError as error:
+            if not errors.is_not_found(error):
+                raise
+            found = None
+        if found:
+            return found
+        assert asyncio.get_running_loop().time() < deadline, "it did not come to pass in time"
+        await asyncio.sleep(0.05)
+
+
+async def test_the_installation_comes_about_from_one_object(server: RunningServer) -> None:
+    async with server.client() as client:
+        for document in manifests.install_objects(_OPTIONS):
+            if document["kind"] != "RoleBinding" or document["metadata"]["namespace"] == NAMESPACE:
+                await apply(client, document)
+        context = Context(
+            client_factory=lambda _: server.client(),
+            namespace=NAMESPACE,
+            settings={
+                "layout": "distributed",
+                "image": "registry.test/virtplane:1",
+                "operator_webhook_port": 0,
+            },
+        )
+        operator = asyncio.create_task(VirtOperator().run(context))
+        try:
+
+            async def served() -> bool:
+                await client.list(api.KUBEVIRTS)
+                return True
+
+            await eventually(served)
+            await apply(client, manifests.kubevirt_object(_OPTIONS))
+
+            async def handler() -> JsonObject:
+                return await client.get(resources.DAEMON_SETS, "virt-handler", NAMESPACE)
+
+            await eventually(handler)
+            found = await client.list(resources.CUSTOM_RESOURCE_DEFINITIONS)
+            assert {meta.name(crd) for crd in found["items"]} == {entry.name for entry in crds.DEFINITIONS}
+            kubevirt = await client.get(api.KUBEVIRTS, "kubevirt", NAMESPACE)
+            assert meta.finalizers(kubevirt) == ["kubevirt.io/foregroundDeleteKubeVirt"]
+            assert kubevirt["status"]["phase"] == "Deploying"
+            secret = await client.get(resources.SECRETS, "kubevirt-virt-api-certs", NAMESPACE)
+            assert secret["type"] == "kubernetes.io/tls"
+            roles = await client.list(resources.CLUSTER_ROLES, label_selector="kubevirt.io=")
+            assert "kubevirt.io:admin" in {meta.name(role) for role in roles["items"]}
+        finally:
+            operator.cancel()
+            await asyncio.gather(operator, return_exceptions=True)
+            await context.close()

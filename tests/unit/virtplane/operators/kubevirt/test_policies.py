@@ -1,0 +1,110 @@
+"""The admission policies of an installation, as the API server judges by them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.admission import Cluster
+
+from kindling.apiserver.admission.validating_policies import ValidatingPolicies
+from kindling.apiserver.registry.context import UserInfo
+from kubecore.errors import StatusError
+from kubecore.json import JsonObject, deep_copy
+from kubecore.resources import (
+    NAMESPACES,
+    PODS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
+from virtplane.operators.kubevirt.strategy.policies import launcher_restriction
+
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+OWNER = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm", "uid": "u1"}
+CONTROLLING = {**OWNER, "controller": True}
+LAUNCHER = {"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [CONTROLLING]}
+
+
+class Api:
+    """The admission of a cluster with the policy on it."""
+
+    def __init__(self) -> None:
+        self._cluster = Cluster()
+        self._cluster.objects.put(NAMESPACES, {"metadata": {"name": "ns"}})
+        self._policies = ValidatingPolicies(self._cluster.environment)
+        kinds = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
+        for kind, made in zip(kinds, launcher_restriction("kubevirt"), strict=True):
+            self._cluster.definition(kind).strategy.default(made)
+            self._cluster.objects.put(kind, made)
+
+    async def refusal(self, user: str, new: JsonObject, old: JsonObject | None = None) -> str:
+        """What a user is told who makes or changes a pod; the empty string where it is let pass."""
+        operation = "CREATE" if old is None else "UPDATE"
+        request = self._cluster.request(PODS, new, operation=operation, old=old)
+        request.ctx.user = UserInfo(user)
+        try:
+            await self._policies.validate(request)
+        except StatusError as error:
+            assert error.code == 403
+            return error.message
+        return ""
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+def pod(**metadata: Any) -> JsonObject:
+    spec = {"containers": [{"name": "compute", "image": "x"}]}
+    return deep_copy({"metadata": {"name": "p", "namespace": "ns", **metadata}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        LAUNCHER,
+        {"ownerReferences": [CONTROLLING]},
+        {"ownerReferences": [{**CONTROLLING, "apiVersion": "kubevirt.io/v1alpha3"}]},
+        {"labels": {"kubevirt.io": "virt-launcher"}},
+        {"labels": {"kubevirt.io": "hotplug-disk"}},
+    ],
+    ids=["both", "owner", "old version", "label", "attachment"],
+)
+@pytest.mark.parametrize("user", ["tenant", "system:serviceaccount:ns:kubevirt-controller"])
+async def test_nobody_else_makes_a_pod_that_passes_for_a_launcher(
+    api: Api, user: str, metadata: dict[str, Any]
+) -> None:
+    assert "only virt-controller makes pods" in await api.refusal(user, pod(**metadata))
+    assert "only virt-controller makes pods" in await api.refusal(user, pod(**metadata), pod())
+    assert await api.refusal(CONTROLLER, pod(**metadata)) == ""
+    assert await api.refusal(CONTROLLER, pod(**metadata), pod()) == ""
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"labels": {"kubevirt.io": "virt-api", "app": "a"}},
+        {"labels": {"kubevirt.io/domain": "vm"}},
+        {"ownerReferences": [OWNER]},
+        {"ownerReferences": [{**CONTROLLING, "controller": False}]},
+        {"ownerReferences": [{**CONTROLLING, "apiVersion": "apps/v1", "kind": "ReplicaSet"}]},
+    ],
+)
+async def test_other_pods_are_let_pass(api: Api, metadata: dict[str, Any]) -> None:
+    assert await api.refusal("tenant", pod(**metadata)) == ""
+    assert await api.refusal("tenant", pod(**metadata), pod()) == ""
+
+
+async def test_a_launcher_may_be_changed_in_what_does_not_make_it_one(api: Api) -> None:
+    changed = pod(**LAUNCHER, annotations={"a": "b"}, finalizers=["example.com/x"])
+    assert await api.refusal("tenant", changed, pod(**LAUNCHER)) == ""
+    assert await api.refusal("system:node:n1", pod(), pod(**LAUNCHER)) == ""
+
+
+async def test_a_launcher_of_one_instance_cannot_become_that_of_another(api: Api) -> None:
+    stolen = pod(**{**LAUNCHER, "ownerReferences": [{**CONTROLLING, "name": "other", "uid": "u2"}]})
+    assert "VirtualMachineInstance controls" in await api.refusal("tenant", stolen, pod(**LAUNCHER))
+    attached = pod(**{**LAUNCHER, "labels": {"kubevirt.io": "hotplug-disk"}})
+    assert "with the label" in await api.refusal("tenant", attached, pod(**LAUNCHER))

@@ -1,0 +1,222 @@
+"""The objects of an installation."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kubecore.json import JsonObject
+from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.webhooks import PATHS
+from virtplane.operators.kubevirt import manifests
+from virtplane.operators.kubevirt.components import COMPONENTS
+from virtplane.operators.kubevirt.strategy.component_roles import component_roles, operator_objects
+from virtplane.operators.kubevirt.strategy.installation import Installation, installation
+from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
+from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
+
+ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
+
+
+def rendered(layout: Layout = "distributed", nodes: int = 3, **spec: object) -> Installation:
+    kubevirt = {"spec": dict(spec), "status": {"phase": "Deployed"}}
+    config = ClusterConfig(kubevirt)
+    return installation(
+        Parameters("kubevirt", "registry.test/virtplane:1", layout, config, "PEM", dict(spec), nodes)
+    )
+
+
+def named(documents: tuple[JsonObject, ...], kind: str, name: str) -> JsonObject:
+    return next(d for d in documents if d["kind"] == kind and d["metadata"]["name"] == name)
+
+
+def test_each_component_has_a_workload_of_its_own_when_distributed() -> None:
+    kinds = [(d["kind"], d["metadata"]["name"]) for d in rendered().components]
+    assert ("Deployment", "virt-api") in kinds
+    assert ("Deployment", "virt-controller") in kinds
+    assert ("DaemonSet", "virt-handler") in kinds
+    assert ("PodDisruptionBudget", "virt-api-pdb") in kinds
+
+
+def test_the_control_plane_is_the_operator_in_the_compact_layout() -> None:
+    found = rendered("compact")
+    assert [d["kind"] for d in found.components] == ["DaemonSet"]
+    service = named(found.foundation, "Service", "virt-api")
+    assert service["spec"]["selector"] == {"kubevirt.io": "virt-operator"}
+    operator = manifests.install_objects(manifests.InstallOptions("kubevirt", "image", "compact"))[-1]
+    command = operator["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command == ["virtplane", "run", "virt-operator,virt-api,virt-controller"]
+
+
+def test_virt_handler_mounts_the_kubelet_s_root_where_it_looks_for_it() -> None:
+    parameters = Parameters(
+        "kubevirt", "image", "distributed", ClusterConfig({}), kubelet_root="/var/lib/k0s/kubelet"
+    )
+    handler = named(installation(parameters).components, "DaemonSet", "virt-handler")
+    pod = handler["spec"]["template"]["spec"]
+    volume = next(each for each in pod["volumes"] if each["name"] == "kubelet")
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "kubelet")
+    assert volume["hostPath"]["path"] == "/var/lib/k0s/kubelet"
+    assert (mount["mountPath"], mount["mountPropagation"]) == ("/var/lib/kubelet", "Bidirectional")
+
+
+def test_webhooks_insist_on_a_certificate_only_where_the_api_server_shows_one() -> None:
+    flag = "--require-webhook-certificate"
+
+    def arguments(workload: JsonObject) -> list[str]:
+        found: list[str] = workload["spec"]["template"]["spec"]["containers"][0]["args"]
+        return found
+
+    for is_required in (True, False):
+        operator = manifests.install_objects(
+            manifests.InstallOptions("ns", "i", "compact", require_webhook_certificate=is_required)
+        )
+        assert (flag in arguments(operator[-1])) is is_required
+        parameters = Parameters(
+            "ns", "i", "distributed", ClusterConfig(None), require_webhook_certificate=is_required
+        )
+        api = named(installation(parameters).components, "Deployment", "virt-api")
+        assert (flag in arguments(api)) is is_required
+
+
+@pytest.mark.parametrize(("nodes", "replicas"), [(1, 1), (2, 2), (50, 5)])
+def test_virt_api_grows_with_the_cluster(nodes: int, replicas: int) -> None:
+    assert named(rendered(nodes=nodes).components, "Deployment", "virt-api")["spec"]["replicas"] == replicas
+
+
+def test_replicas_and_placement_follow_the_object() -> None:
+    infra = {
+        "replicas": 3,
+        "nodePlacement": {"nodeSelector": {"role": "infra"}, "tolerations": [{"key": "infra"}]},
+    }
+    deployment = named(rendered(infra=infra).components, "Deployment", "virt-controller")
+    pod = deployment["spec"]["template"]["spec"]
+    assert deployment["spec"]["replicas"] == 3
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "role": "infra"}
+    assert {"key": "infra"} in pod["tolerations"]
+
+
+def test_roles_stay_apart_from_the_clusters_when_asked() -> None:
+    spec = {"configuration": {"roleAggregationStrategy": "Manual"}}
+    role = named(rendered(**spec).foundation, "ClusterRole", "kubevirt.io:admin")
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "false"
+
+
+@pytest.mark.feature("INS-45")
+def test_common_instance_types_can_be_left_out() -> None:
+    assert rendered().content
+    spec = {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}
+    assert not rendered(**spec).content
+
+
+def test_every_installed_webhook_is_answered() -> None:
+    assert {webhook.path for webhook in (*VALIDATORS, *MUTATORS)} == set(PATHS)
+
+
+def test_evicting_the_only_control_plane_is_asked_about_and_never_held_up_by_its_absence() -> None:
+    def webhooks(layout: Layout) -> dict[str, JsonObject]:
+        configuration = named(rendered(layout).entry, "ValidatingWebhookConfiguration", "virt-api-validator")
+        return {webhook["name"]: webhook for webhook in configuration["webhooks"]}
+
+    own = webhooks("compact").keys() - webhooks("distributed").keys()
+    assert own == {"virt-operator-eviction-interceptor.virtplane.io"}
+    webhook = webhooks("compact")[own.pop()]
+    assert webhook["failurePolicy"] == "Ignore"
+    condition = 'object.metadata.name.startsWith("virt-operator-") && request.namespace == "kubevirt"'
+    assert webhook["matchConditions"] == [{"name": "only-operator", "expression": condition}]
+    assert all(each["failurePolicy"] == "Fail" for each in webhooks("distributed").values())
+
+
+def test_everything_carries_the_operators_label() -> None:
+    found = rendered()
+    for document in (*found.foundation, *found.components, *found.entry, *found.content):
+        assert document["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "virt-operator"
+
+
+def granted(rules: list[JsonObject]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        if not rule.get("resourceNames") and "nonResourceURLs" not in rule
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def holds(rights: set[tuple[str, str, str]], wanted: tuple[str, str, str]) -> bool:
+    group, resource, verb = wanted
+    return any(
+        own_group in (group, "*") and own_resource in (resource, "*") and own_verb in (verb, "*")
+        for own_group, own_resource, own_verb in rights
+    )
+
+
+def test_the_operator_holds_every_right_that_it_grants() -> None:
+    own: set[tuple[str, str, str]] = set()
+    for document in operator_objects("kubevirt"):
+        if document["kind"] in ("ClusterRole", "Role"):
+            own |= granted(document["rules"])
+    for document in (*component_roles("kubevirt"), *rendered().foundation):
+        if document["kind"] in ("ClusterRole", "Role"):
+            missing = [right for right in granted(document["rules"]) if not holds(own, right)]
+            assert missing == [], document["metadata"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "subjects"),
+    [
+        ({}, [("openshift-monitoring", "prometheus-k8s"), ("monitoring", "prometheus-k8s")]),
+        ({"monitorNamespace": "mon", "monitorAccount": "prom"}, [("mon", "prom")]),
+    ],
+)
+def test_metrics_are_for_the_account_of_prometheus(
+    spec: dict[str, str], subjects: list[tuple[str, str]]
+) -> None:
+    found = rendered(**spec).foundation
+    role = named(found, "ClusterRole", "kubevirt-metrics-reader")
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    binding = named(found, "ClusterRoleBinding", "kubevirt-metrics-reader")
+    assert [(each["namespace"], each["name"]) for each in binding["subjects"]] == subjects
+    assert (
+        role["rules"][0]
+        in named(tuple(operator_objects("kubevirt")), "ClusterRole", "kubevirt-operator")["rules"]
+    )
+
+
+def test_every_component_may_ask_who_reads_its_metrics() -> None:
+    bindings = [
+        document
+        for document in (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+        if document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] == "system:auth-delegator"
+    ]
+    asking = {subject["name"] for document in bindings for subject in document["subjects"]}
+    assert {entry.service_account for entry in COMPONENTS.values()} <= asking
+
+
+def test_tokens_for_metrics_travel_encrypted() -> None:
+    for workload in rendered().components:
+        if workload["kind"] in ("Deployment", "DaemonSet"):
+            (container,) = workload["spec"]["template"]["spec"]["containers"]
+            for probe in ("livenessProbe", "readinessProbe"):
+                assert container[probe]["httpGet"]["scheme"] == "HTTPS"
+
+
+def test_every_component_acts_under_an_account_that_is_installed() -> None:
+    objects = (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+    accounts = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
+    assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
+
+
+@pytest.mark.feature("INS-49")
+@pytest.mark.skipif(ROOT is None, reason="VIRTPLANE_REFERENCE names no directory with recordings")
+@pytest.mark.parametrize("name", ["admin", "view", "default"])
+def test_roles_equal_the_recorded_ones(name: str) -> None:
+    assert ROOT
+    path = ROOT / f"conformance/cases-kubevirt/rbac/role-kubevirt-io-{name}.json"
+    body = json.loads(path.read_text())["steps"][0]["expect"]["body"]
+    ours = named(rendered().foundation, "ClusterRole", f"kubevirt.io:{name}")
+    assert granted(ours["rules"]) == granted(body["rules"])
