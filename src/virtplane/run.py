@@ -27,8 +27,8 @@ from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
 from kubecore.runtime.logs import set_up_logging
-from virtplane.operators.kubevirt.components import COMPONENTS, UnknownComponent, load_component
-from virtplane.operators.kubevirt.self_signed import self_signed_tls
+from virtplane.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.operators.kit.self_signed import self_signed_tls
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 logger = logging.getLogger(__name__)

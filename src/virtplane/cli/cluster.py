@@ -48,7 +48,7 @@ def kindling(*arguments: str, state: Path) -> int:
 
 def _host_image_accounts() -> list[str]:
     """kindling's options by which nobody but the product's own accounts runs containers of the host image."""
-    from virtplane.operators.kubevirt.components import COMPONENTS
+    from virtplane.components import COMPONENTS
 
     accounts = sorted({component.service_account for component in COMPONENTS.values()})
     return [f"--host-image-account={NAMESPACE}/{account}" for account in accounts]

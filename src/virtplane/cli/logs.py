@@ -14,7 +14,7 @@ from kubecore.json import get_list, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
 from virtplane.cli.terminal import CommandError, say
-from virtplane.operators.kubevirt.components import COMPACT_CONTROL_PLANE
+from virtplane.components import COMPACT_CONTROL_PLANE
 
 COMPONENTS = ("virt-api", "virt-controller", "virt-handler", "virt-operator")
 

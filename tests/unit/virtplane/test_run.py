@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubecore.client import ClientConfig
-from virtplane.operators.kubevirt.components import COMPONENTS, UnknownComponent, load_component
+from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.run import client_factory, parse
 
 

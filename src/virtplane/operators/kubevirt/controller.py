@@ -23,10 +23,10 @@ from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.api.config import ClusterConfig, effective
 from virtplane.api.durations import parse_duration
-from virtplane.operators.kubevirt import certificates, status
-from virtplane.operators.kubevirt.apply import RESOURCE_OF_KIND, Applier
-from virtplane.operators.kubevirt.removal import Remover
-from virtplane.operators.kubevirt.strategy.customize import BadCustomization, customizer
+from virtplane.operators.kit import certificates, status
+from virtplane.operators.kit.apply import RESOURCE_OF_KIND, Applier
+from virtplane.operators.kit.customize import BadCustomization, customizer
+from virtplane.operators.kit.removal import Remover
 from virtplane.operators.kubevirt.strategy.installation import Installation, installation, mark_managed
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout, Parameters
 

@@ -15,10 +15,10 @@ from virtplane import __version__
 from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
-from virtplane.operators.kubevirt import certificates
-from virtplane.operators.kubevirt.apply import WATCHED
+from virtplane.operators.kit import certificates
+from virtplane.operators.kit.apply import WATCHED
+from virtplane.operators.kit.mirror import CertificateMirror
 from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings, kubevirt_keys
-from virtplane.operators.kubevirt.mirror import CertificateMirror
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import OperatorWebhooks

@@ -17,9 +17,9 @@ from kubecore.resources import ResourceType
 from virtplane.api import resources as api
 from virtplane.compute.apiserver.admission.response import Response
 from virtplane.compute.apiserver.authorization import PROXY_CONFIG, ProxySettings, is_front_proxy
+from virtplane.operators.kit.certificates import KeyPair
+from virtplane.operators.kit.mirror import write_pair
 from virtplane.operators.kubevirt import validation
-from virtplane.operators.kubevirt.certificates import KeyPair
-from virtplane.operators.kubevirt.mirror import write_pair
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from kubecore.json import JsonObject
 from virtplane.api.labels import AGGREGATE_TO
-from virtplane.operators.kubevirt.strategy.monitoring import metrics_rule
-from virtplane.operators.kubevirt.strategy.rbac import (
+from virtplane.operators.kit.roles import (
     ALL,
     READ,
     WRITE,
@@ -19,6 +18,7 @@ from virtplane.operators.kubevirt.strategy.rbac import (
     rule,
     service_account,
 )
+from virtplane.operators.kubevirt.strategy.monitoring import metrics_rule
 
 API = "kubevirt-apiserver"
 CONTROLLER = "kubevirt-controller"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, get_str
-from virtplane.operators.kubevirt.strategy.parameters import Parameters
-from virtplane.operators.kubevirt.strategy.rbac import (
+from virtplane.operators.kit.roles import (
     READ,
     account_subject,
     bind_cluster_role,
@@ -14,6 +13,7 @@ from virtplane.operators.kubevirt.strategy.rbac import (
     role,
     rule,
 )
+from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
 METRICS_PATH = "/metrics"
 _METRICS_READER = "kubevirt-metrics-reader"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from virtplane.api.labels import AGGREGATE_TO
-from virtplane.operators.kubevirt.strategy.rbac import (
+from virtplane.operators.kit.roles import (
     ALL,
     READ,
     WRITE,

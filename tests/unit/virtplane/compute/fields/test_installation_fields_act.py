@@ -16,8 +16,8 @@ from virtplane.compute.apiserver.admission.mutation.instance import DefaultingEr
 from virtplane.compute.apiserver.admission.rules import general
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
+from virtplane.operators.kit.customize import customizer
 from virtplane.operators.kubevirt.controller import lifetimes
-from virtplane.operators.kubevirt.strategy.customize import customizer
 from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.validation import blocks_removal

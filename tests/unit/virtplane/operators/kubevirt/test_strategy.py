@@ -10,9 +10,9 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
+from virtplane.components import COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
 from virtplane.operators.kubevirt import manifests
-from virtplane.operators.kubevirt.components import COMPONENTS
 from virtplane.operators.kubevirt.strategy.component_roles import component_roles, operator_objects
 from virtplane.operators.kubevirt.strategy.installation import Installation, installation
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters

@@ -15,7 +15,7 @@ import trustme
 from kubecore import resources
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as api
-from virtplane.operators.kubevirt.certificates import KeyPair
+from virtplane.operators.kit.certificates import KeyPair
 from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
 
 _REVIEW = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "r"}}

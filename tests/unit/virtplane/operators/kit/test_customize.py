@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubecore.json import JsonObject
-from virtplane.operators.kubevirt.strategy.customize import BadCustomization, customizer
+from virtplane.operators.kit.customize import BadCustomization, customizer
 from virtplane.operators.kubevirt.strategy.workloads import operator_deployment
 
 

@@ -11,7 +11,7 @@ from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from virtplane.api import labels
 from virtplane.api import resources as api
-from virtplane.operators.kubevirt.apply import Applier
+from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kubevirt.strategy.installation import Installation
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
-from virtplane.operators.kubevirt.apply import Applier, contains, marked, needs_write, replacement
+from virtplane.operators.kit.apply import Applier, contains, marked, needs_write, replacement
 
 SERVICE = {
     "kind": "Service",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from virtplane.operators.kubevirt.certificates import CERTIFICATE_KEY, PRIVATE_KEY, KeyPair, pair_of
+from virtplane.operators.kit.certificates import CERTIFICATE_KEY, PRIVATE_KEY, KeyPair, pair_of
 
 logger = logging.getLogger(__name__)
 

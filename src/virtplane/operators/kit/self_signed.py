@@ -7,7 +7,7 @@ import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from virtplane.operators.kubevirt.certificates import new_authority, utc_now
+from virtplane.operators.kit.certificates import new_authority, utc_now
 
 _LIFETIME = timedelta(days=3650)
 """Longer than any process runs: nothing renews it."""

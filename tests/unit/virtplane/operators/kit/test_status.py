@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virtplane.operators.kubevirt.status import (
+from virtplane.operators.kit.status import (
     Version,
     failed_status,
     is_daemon_set_ready,

@@ -8,8 +8,8 @@ import pytest
 from cryptography import x509
 
 from kubecore.json import JsonObject
-from virtplane.operators.kubevirt import certificates
-from virtplane.operators.kubevirt.certificates import Lifetime, Lifetimes, pair_of, plan
+from virtplane.operators.kit import certificates
+from virtplane.operators.kit.certificates import Lifetime, Lifetimes, pair_of, plan
 from virtplane.operators.kubevirt.controller import lifetimes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
