@@ -177,7 +177,7 @@ async def run(options: Options) -> None:
         loop.add_signal_handler(number, task.cancel)
     access = TokenAccess(context.client(options.components[0]))
     async with serve_health(
-        context.health, options.health_port, tls=self_signed_tls(), metrics_access=access.status
+        context.health, options.health_port, tls=self_signed_tls("virtplane"), metrics_access=access.status
     ) as port:
         logger.info("running %s; health and metrics on port %d", ", ".join(options.components), port)
         with contextlib.suppress(asyncio.CancelledError):

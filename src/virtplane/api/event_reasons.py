@@ -1,11 +1,8 @@
-"""Conditions, reasons and phases of the KubeVirt object. Controllers keep theirs beside their code."""
+"""Conditions and reasons of the KubeVirt object. Controllers keep theirs beside their code."""
 
 from __future__ import annotations
 
 # Conditions of the KubeVirt object.
-AVAILABLE = "Available"
-PROGRESSING = "Progressing"
-DEGRADED = "Degraded"
 CREATED = "Created"
 SYNCHRONIZED = "Synchronized"
 
@@ -17,9 +14,3 @@ DELETION_IN_PROGRESS = "DeletionInProgress"
 DELETION_FAILED = "DeletionFailedMessage"
 UPDATE_IN_PROGRESS = "UpdateInProgress"
 EXISTING_DEPLOYMENT = "ExistingDeployment"
-
-# Phases of the KubeVirt object.
-PHASE_DEPLOYING = "Deploying"
-PHASE_DEPLOYED = "Deployed"
-PHASE_DELETING = "Deleting"
-PHASE_DELETED = "Deleted"

@@ -126,14 +126,7 @@ INSTALL_STRATEGY_IDENTIFIER = "kubevirt.io/install-strategy-identifier"
 CUSTOMIZER_IDENTIFIER = "kubevirt.io/customizer-identifier"
 KUBEVIRT_GENERATION = "kubevirt.io/generation"
 
-# Labels that the operator puts on what it installs.
-MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGED_BY_OPERATOR = "virt-operator"
-MANAGED_VERSION = "app.kubernetes.io/version"
-MANAGED_PART_OF = "app.kubernetes.io/part-of"
-MANAGED_COMPONENT = "app.kubernetes.io/component"
-"""`kubevirt` unless the KubeVirt object names another product component."""
-
-AGGREGATE_TO = "rbac.authorization.k8s.io/aggregate-to-"
+CERTIFICATE_SECRET = "certificates.kubevirt.io/secret"
+"""On webhooks and aggregated services: the secret of the certificate that they are verified by."""
 CONDITION_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 """Condition of launcher pods, their readiness gate."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,11 @@ from kubecore.client import Client
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.resources import ResourceType
 from kubecore.runtime.informer import Informer
-from virtplane.api import labels
-from virtplane.api import resources as api
+from virtplane.operators.kit.product import Product
 
 logger = logging.getLogger(__name__)
 
-_KINDS: tuple[ResourceType, ...] = (
+BUILT_IN: tuple[ResourceType, ...] = (
     resources.SERVICE_ACCOUNTS,
     resources.SERVICES,
     resources.SECRETS,
@@ -44,16 +43,8 @@ _KINDS: tuple[ResourceType, ...] = (
     resources.VALIDATING_WEBHOOK_CONFIGURATIONS,
     resources.VALIDATING_ADMISSION_POLICIES,
     resources.VALIDATING_ADMISSION_POLICY_BINDINGS,
-    api.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES,
-    api.VIRTUAL_MACHINE_CLUSTER_PREFERENCES,
 )
-RESOURCE_OF_KIND: dict[str, ResourceType] = {resource.kind: resource for resource in _KINDS}
-"""The resource of every kind that the operator writes."""
-
-WATCHED: tuple[ResourceType, ...] = tuple(
-    resource for resource in _KINDS if resource.group != "instancetype.kubevirt.io"
-)
-"""What is watched for changes by others. Instance types exist only once the operator defined them."""
+"""The kinds of every cluster that operators write."""
 
 _KEPT_SPEC_FIELDS = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
 
@@ -81,11 +72,10 @@ def contains(live: Any, desired: Any) -> bool:
     return bool(live == desired)
 
 
-def marked(desired: JsonObject) -> JsonObject:
-    """A copy of `desired` that carries its own digest."""
+def marked(desired: JsonObject, annotation: str) -> JsonObject:
+    """A copy of `desired` that carries its own digest in `annotation`."""
     document = deep_copy(desired)
-    annotations = document["metadata"].setdefault("annotations", {})
-    annotations[labels.INSTALL_STRATEGY_IDENTIFIER] = digest(desired)
+    document["metadata"].setdefault("annotations", {})[annotation] = digest(desired)
     return document
 
 
@@ -113,11 +103,25 @@ def replacement(live: JsonObject, wanted: JsonObject) -> JsonObject:
 
 @dataclass(slots=True)
 class Applier:
-    """Writes objects; `informers` spare it from asking for what is watched anyway."""
+    """Writes the objects of one product.
+
+    `informers` spare it from asking for what is watched anyway; `kinds` are those that the product defines
+    itself, beside the built-in ones.
+    """
 
     client: Client
+    product: Product
     informers: dict[ResourceType, Informer] = field(default_factory=dict)
+    kinds: Sequence[ResourceType] = ()
     customize: Callable[[JsonObject], JsonObject] = lambda document: document
+
+    def resource_of(self, document: JsonObject) -> ResourceType:
+        """The resource under which an object is written. Raises KeyError for unknown kinds."""
+        kind = document["kind"]
+        for resource in (*BUILT_IN, *self.kinds):
+            if resource.kind == kind:
+                return resource
+        raise KeyError(kind)
 
     async def apply_all(self, objects: Iterable[JsonObject], *, at_once: int = 1) -> int:
         """Bring all objects to their wanted state; gives how many had to be written.
@@ -138,8 +142,8 @@ class Applier:
 
     async def apply(self, desired: JsonObject) -> bool:
         """Bring one object to its wanted state; gives whether it had to be written."""
-        wanted = marked(self.customize(desired))
-        resource = RESOURCE_OF_KIND[wanted["kind"]]
+        wanted = marked(self.customize(desired), self.product.digest_annotation)
+        resource = self.resource_of(wanted)
         live = await self._live(resource, wanted)
         if live is None:
             try:
@@ -158,7 +162,7 @@ class Applier:
 
     async def delete(self, document: JsonObject) -> bool:
         """Delete an object where it exists; gives whether it did."""
-        resource = RESOURCE_OF_KIND[document["kind"]]
+        resource = self.resource_of(document)
         metadata = document["metadata"]
         try:
             await self.client.delete(resource, metadata["name"], metadata.get("namespace"))

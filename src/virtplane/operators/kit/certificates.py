@@ -1,4 +1,4 @@
-"""The installation's own certificate authority and the certificates that it issues.
+"""A product's own certificate authorities and the certificates that they issue.
 
 Everything here is pure apart from the random numbers in keys: given the secrets there are, the moment and
 the lifetimes wanted, `plan` says which secrets there should be. Renewal keeps the old authority in the
@@ -19,23 +19,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.operators.kit.product import Product
 
-CA_SECRET = "kubevirt-ca"
-CA_BUNDLE = "kubevirt-ca"
-"""The ConfigMap with the authorities to trust, under the key `ca-bundle`."""
 BUNDLE_KEY = "ca-bundle"
+"""Under this key ConfigMaps hold the authorities to trust."""
 CERTIFICATE_KEY = "tls.crt"
 PRIVATE_KEY = "tls.key"
-
-API_SECRET = "kubevirt-virt-api-certs"
-OPERATOR_SECRET = "kubevirt-operator-certs"
-CONTROLLER_SECRET = "kubevirt-controller-certs"
-HANDLER_SERVER_SECRET = "kubevirt-virt-handler-server-certs"
-HANDLER_CLIENT_SECRET = "kubevirt-virt-handler-certs"
-HANDLER_MIGRATION_SECRET = "kubevirt-virt-handler-migration-client-certs"
-HANDLER_VSOCK_SECRET = "kubevirt-virt-handler-vsock-client-certs"
-HANDLER_MONITORING_SECRET = "kubevirt-virt-handler-monitoring-client-certs"
-EXPORT_PROXY_SECRET = "kubevirt-exportproxy-certs"
 
 _SERVICE_SUFFIXES = ("svc", "svc.cluster.local", "pod.cluster.local")
 _BACKDATE = timedelta(minutes=5)
@@ -64,9 +53,23 @@ class CertificateSpec:
 
     secret: str
     common_name: str
+    authority: str
+    """The authority's secret."""
     service: str = ""
     client: bool = False
-    authority: str = CA_SECRET
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSet:
+    """All authorities and certificates of a product.
+
+    An authority's secret and the ConfigMap that publishes its bundle have the same name. The first authority
+    is the one that the cluster verifies webhooks and aggregated services by.
+    """
+
+    product: Product
+    authorities: Sequence[str]
+    certificates: Sequence[CertificateSpec]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,24 +83,6 @@ class KeyPair:
     def parsed(self) -> x509.Certificate:
         """The certificate. Raises ValueError when it is none."""
         return x509.load_pem_x509_certificate(self.certificate)
-
-
-EXPORT_CA_SECRET = "kubevirt-export-ca"
-BACKUP_CA_SECRET = "kubevirt-backup-ca"
-AUTHORITIES = (CA_SECRET, EXPORT_CA_SECRET, BACKUP_CA_SECRET)
-
-CERTIFICATES: tuple[CertificateSpec, ...] = (
-    CertificateSpec(API_SECRET, "virt-api", service="virt-api"),
-    CertificateSpec(CONTROLLER_SECRET, "virt-controller", service="virt-controller"),
-    CertificateSpec(EXPORT_PROXY_SECRET, "virt-exportproxy", service="virt-exportproxy"),
-    CertificateSpec(OPERATOR_SECRET, "kubevirt-operator-webhook", service="kubevirt-operator-webhook"),
-    CertificateSpec(HANDLER_CLIENT_SECRET, "kubevirt.io:system:client:virt-handler", client=True),
-    CertificateSpec(HANDLER_MIGRATION_SECRET, "kubevirt.io:system:client:migration", client=True),
-    CertificateSpec(HANDLER_MONITORING_SECRET, "kubevirt.io:system:client:monitoring", client=True),
-    CertificateSpec(HANDLER_SERVER_SECRET, "kubevirt.io:system:node:virt-handler", service="virt-handler"),
-    CertificateSpec(HANDLER_VSOCK_SECRET, "kubevirt.io:system:client:vsock", client=True),
-)
-"""Every certificate that components use."""
 
 
 def new_authority(name: str, lifetime: timedelta, now: datetime) -> KeyPair:
@@ -193,12 +178,12 @@ def pair_of(secret: JsonObject | None) -> KeyPair | None:
     return KeyPair(base64.b64decode(certificate), base64.b64decode(key))
 
 
-def secret_of(name: str, namespace: str, pair: KeyPair) -> JsonObject:
+def secret_of(name: str, namespace: str, pair: KeyPair, labels: Mapping[str, str]) -> JsonObject:
     """The TLS secret that holds a pair."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kubevirt.io": ""}},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "type": "kubernetes.io/tls",
         "data": {
             CERTIFICATE_KEY: base64.b64encode(pair.certificate).decode(),
@@ -214,34 +199,37 @@ class CertificatePlan:
     secrets: tuple[JsonObject, ...]
     bundles: tuple[JsonObject, ...]
     ca_bundle: str
+    """The bundle of the first authority, PEM."""
     next_renewal: datetime
 
 
 def plan(
+    wanted: CertificateSet,
     existing: Mapping[str, JsonObject],
     published: Mapping[str, str],
     namespace: str,
     lifetimes: Lifetimes,
     now: datetime,
 ) -> CertificatePlan:
-    """What the certificates should be.
+    """What the certificates of a product should be.
 
     `existing` are the secrets by name and `published` the bundles by their ConfigMaps' names. What is still
     good is kept as it is.
     """
+    labels = wanted.product.labels()
     pairs: dict[str, KeyPair] = {}
     secrets: list[JsonObject] = []
     bundles: list[JsonObject] = []
     texts: dict[str, str] = {}
-    for name in AUTHORITIES:
+    for name in wanted.authorities:
         pair = pair_of(existing.get(name))
         if pair is None or needs_renewal(pair, lifetimes.authority.renew_before, now):
             pair = new_authority(name, lifetimes.authority.duration, now)
         pairs[name] = pair
-        secrets.append(secret_of(name, namespace, pair))
+        secrets.append(secret_of(name, namespace, pair, labels))
         texts[name] = bundle(pair.certificate, published.get(name, ""), now)
-        bundles.append(_bundle_object(name, namespace, texts[name]))
-    for spec in CERTIFICATES:
+        bundles.append(_bundle_object(name, namespace, texts[name], labels))
+    for spec in wanted.certificates:
         pair = pair_of(existing.get(spec.secret))
         authority = pairs[spec.authority]
         if (
@@ -251,24 +239,26 @@ def plan(
         ):
             pair = issue(spec, authority, namespace, lifetimes.server.duration, now)
         pairs[spec.secret] = pair
-        secrets.append(secret_of(spec.secret, namespace, pair))
-    return CertificatePlan(tuple(secrets), tuple(bundles), texts[CA_SECRET], _next_renewal(pairs, lifetimes))
+        secrets.append(secret_of(spec.secret, namespace, pair, labels))
+    return CertificatePlan(
+        tuple(secrets), tuple(bundles), texts[wanted.authorities[0]], _next_renewal(wanted, pairs, lifetimes)
+    )
 
 
-def _next_renewal(pairs: Mapping[str, KeyPair], lifetimes: Lifetimes) -> datetime:
+def _next_renewal(wanted: CertificateSet, pairs: Mapping[str, KeyPair], lifetimes: Lifetimes) -> datetime:
     moments: Sequence[datetime] = [
         pair.parsed.not_valid_after_utc
-        - (lifetimes.authority if name in AUTHORITIES else lifetimes.server).renew_before
+        - (lifetimes.authority if name in wanted.authorities else lifetimes.server).renew_before
         for name, pair in pairs.items()
     ]
     return min(moments)
 
 
-def _bundle_object(name: str, namespace: str, text: str) -> JsonObject:
+def _bundle_object(name: str, namespace: str, text: str, labels: Mapping[str, str]) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kubevirt.io": ""}},
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels)},
         "data": {BUNDLE_KEY: text},
     }
 

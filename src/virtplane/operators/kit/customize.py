@@ -1,4 +1,4 @@
-"""The user's own changes to installed objects (``spec.customizeComponents.patches``)."""
+"""The user's own patches of installed objects."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.patch import apply_json_patch, apply_merge_patch, strategic_merge
 from kubecore.schema.model import Schema
-from virtplane.api.labels import CUSTOMIZER_IDENTIFIER
 
 
 class BadCustomization(Exception):
@@ -56,12 +55,11 @@ _WORKLOAD = Schema(_objects(spec=_objects(template=_objects(spec=_POD), ports=_k
 """How lists merge in the kinds that the operator installs."""
 
 
-def customizer(spec: JsonObject) -> Callable[[JsonObject], JsonObject]:
-    """A function that applies the patches of an installation to each object that they name.
+def customizer(patches: Sequence[JsonObject], annotation: str) -> Callable[[JsonObject], JsonObject]:
+    """A function that applies the patches to each object that they name, and says so in `annotation`.
 
     It raises BadCustomization.
     """
-    patches = get_list(spec, "customizeComponents", "patches")
     if not patches:
         return lambda document: document
     identifier = hashlib.sha1(
@@ -73,7 +71,7 @@ def customizer(spec: JsonObject) -> Callable[[JsonObject], JsonObject]:
         if not wanted:
             return document
         changed = _patched(document, wanted)
-        changed["metadata"].setdefault("annotations", {})[CUSTOMIZER_IDENTIFIER] = identifier
+        changed["metadata"].setdefault("annotations", {})[annotation] = identifier
         return changed
 
     return customize

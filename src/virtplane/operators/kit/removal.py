@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
-from virtplane.api import labels
-from virtplane.api import resources as api
 from virtplane.operators.kit.apply import Applier
-from virtplane.operators.kubevirt.strategy.installation import Installation
+from virtplane.operators.kit.installation import Installation
 
 logger = logging.getLogger(__name__)
 
-_WORKLOADS: tuple[ResourceType, ...] = (
-    api.VIRTUAL_MACHINE_POOLS,
-    api.VIRTUAL_MACHINES,
-    api.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS,
-    api.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS,
-    api.VIRTUAL_MACHINE_INSTANCES,
-)
-"""What must be gone before the components that end it."""
 
-
+@dataclass(frozen=True, slots=True)
 class Remover:
     """Removes step by step; each call goes as far as it can."""
 
-    def __init__(self, client: Client, applier: Applier) -> None:
-        self._client = client
-        self._applier = applier
+    client: Client
+    applier: Applier
+    workloads: Sequence[ResourceType]
+    """What must be gone before the components that end it, in the order in which it is deleted."""
+    kept: Collection[ResourceType] = ()
+    """Kinds of the foundation that stay, because the operator's own pods need them."""
 
     async def remove(self, installed: Installation, namespace: str) -> bool:
         """Remove what is left; True once nothing is."""
         if not await self._workloads_gone():
             return False
         for document in (*installed.entry, *reversed(installed.components)):
-            await self._applier.delete(document)
+            await self.applier.delete(document)
         definitions: list[JsonObject] = []
         others: list[JsonObject] = []
         for document in installed.foundation:
@@ -47,20 +42,20 @@ class Remover:
         if not await self._definitions_gone(definitions):
             return False
         for document in reversed(others):
-            if document["kind"] != resources.PRIORITY_CLASSES.kind:  # the operator's own pods need it
-                await self._applier.delete(document)
-        selector = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
+            if self.applier.resource_of(document) not in self.kept:
+                await self.applier.delete(document)
+        selector = self.applier.product.selector
         for resource in (resources.SECRETS, resources.CONFIG_MAPS):
-            for document in (await self._client.list(resource, namespace, label_selector=selector))["items"]:
-                await self._client.delete(resource, meta.name(document), namespace)
+            for document in (await self.client.list(resource, namespace, label_selector=selector))["items"]:
+                await self.client.delete(resource, meta.name(document), namespace)
         return True
 
     async def _workloads_gone(self) -> bool:
         """Ask workloads to go; they need their controllers for that, so this comes first."""
         left = 0
-        for resource in _WORKLOADS:
+        for resource in self.workloads:
             try:
-                found = (await self._client.list(resource)).get("items") or []
+                found = (await self.client.list(resource)).get("items") or []
             except errors.StatusError as error:
                 if not errors.is_not_found(error):
                     raise
@@ -70,18 +65,19 @@ class Remover:
                 if not meta.is_being_deleted(document):
                     await self._delete(resource, document)
         if left:
-            logger.info("waiting for %d machines and instances to go", left)
+            kinds = ", ".join(resource.kind for resource in self.workloads)
+            logger.info("removal waits until %d objects of the kinds %s are gone", left, kinds)
         return left == 0
 
     async def _definitions_gone(self, definitions: list[JsonObject]) -> bool:
         present = 0
         for document in definitions:
-            present += await self._applier.delete(document)
+            present += await self.applier.delete(document)
         return present == 0
 
     async def _delete(self, resource: ResourceType, document: JsonObject) -> None:
         try:
-            await self._client.delete(resource, meta.name(document), meta.namespace(document) or None)
+            await self.client.delete(resource, meta.name(document), meta.namespace(document) or None)
         except errors.StatusError as error:
             if not errors.is_not_found(error):
                 raise

@@ -13,12 +13,12 @@ _LIFETIME = timedelta(days=3650)
 """Longer than any process runs: nothing renews it."""
 
 
-def self_signed_tls() -> ssl.SSLContext:
+def self_signed_tls(name: str) -> ssl.SSLContext:
     """TLS for a port whose clients (the kubelet's probes, Prometheus) look at no certificate.
 
-    It keeps tokens from those who listen; the pair lives in this process alone.
+    It keeps tokens from those who listen; the pair lives in this process alone. `name` is what it certifies.
     """
-    pair = new_authority("virtplane", _LIFETIME, utc_now())
+    pair = new_authority(name, _LIFETIME, utc_now())
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "pair.pem"

@@ -1,25 +1,39 @@
-"""The KubeVirt object's status: conditions, phase and versions, from what is observed. Pure."""
+"""The status of an operator's custom resource: phase and conditions, from what is observed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
-from virtplane.api import event_reasons as reasons
+from kubecore.json import JsonObject, get_int, get_object
 
 Stage = Literal["deploying", "updating", "ready", "deleting"]
 
+DEPLOYING = "Deploying"
+DEPLOYED = "Deployed"
+DELETING = "Deleting"
+"""Phases."""
+
+AVAILABLE = "Available"
+PROGRESSING = "Progressing"
+DEGRADED = "Degraded"
+"""Conditions."""
+_STATES: Mapping[Stage, tuple[str, str, str]] = {
+    "deploying": ("False", "True", "False"),
+    "updating": ("True", "True", "True"),
+    "ready": ("True", "False", "False"),
+    "deleting": ("False", "False", "True"),
+}
+"""Available, progressing, degraded."""
+
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """What is installed: version and registry of the images, and a digest of all parameters."""
+class StageText:
+    """How a product words a stage in its conditions."""
 
-    version: str
-    registry: str
-    deployment_id: str
-    deployment_config: str
+    reason: str
+    message: str
 
 
 def is_deployment_ready(deployment: JsonObject | None) -> bool:
@@ -51,44 +65,23 @@ def registry_of(image: str) -> str:
     return image.rpartition("/")[0]
 
 
-def next_status(current: JsonObject, stage: Stage, version: Version, generation: int, now: str) -> JsonObject:
-    """The status that follows from `stage`. `now` is RFC 3339."""
-    status = deep_copy(current)
-    status["operatorVersion"] = version.version
-    status["targetKubeVirtVersion"] = version.version
-    status["targetKubeVirtRegistry"] = version.registry
-    status["targetDeploymentID"] = version.deployment_id
-    status["targetDeploymentConfig"] = version.deployment_config
-    status["phase"] = _phase(get_str(current, "phase"), stage)
-    conditions = [dict(condition) for condition in get_list(current, "conditions")]
-    for type_, state, reason, message in _conditions(stage):
-        conditions = with_condition(conditions, type_, state, reason, message, now)
-    if stage == "ready":
-        conditions = with_condition(
-            conditions,
-            reasons.CREATED,
-            "True",
-            reasons.ALL_RESOURCES_CREATED,
-            "All resources were created.",
-            now,
-            keep_transition=False,
-        )
-        conditions = [condition for condition in conditions if condition.get("type") != reasons.SYNCHRONIZED]
-        status["observedKubeVirtVersion"] = version.version
-        status["observedKubeVirtRegistry"] = version.registry
-        status["observedDeploymentID"] = version.deployment_id
-        status["observedDeploymentConfig"] = version.deployment_config
-        status["observedGeneration"] = generation
-    status["conditions"] = conditions
-    return status
+def next_phase(current: str, stage: Stage) -> str:
+    """``status.phase``; an update leaves a product deployed."""
+    if stage == "deleting":
+        return DELETING
+    if stage == "ready" or (stage == "updating" and current == DEPLOYED):
+        return DEPLOYED
+    return DEPLOYING
 
 
-def failed_status(current: JsonObject, reason: str, message: str, now: str) -> JsonObject:
-    """The status after something could not be brought about."""
-    status = deep_copy(current)
-    conditions = [dict(condition) for condition in get_list(current, "conditions")]
-    status["conditions"] = with_condition(conditions, reasons.SYNCHRONIZED, "False", reason, message, now)
-    return status
+def stage_conditions(
+    conditions: Sequence[JsonObject], stage: Stage, text: StageText, now: str
+) -> list[JsonObject]:
+    """The conditions with the three set that every operator reports. `now` is RFC 3339."""
+    result = list(conditions)
+    for type_, state in zip((AVAILABLE, PROGRESSING, DEGRADED), _STATES[stage], strict=True):
+        result = with_condition(result, type_, state, text.reason, text.message, now)
+    return result
 
 
 def with_condition(
@@ -115,34 +108,3 @@ def with_condition(
         return result
     result.append({**wanted, "lastProbeTime": now, "lastTransitionTime": now if keep_transition else None})
     return result
-
-
-def _phase(current: str, stage: Stage) -> str:
-    if stage == "deleting":
-        return reasons.PHASE_DELETING
-    if stage == "ready" or (stage == "updating" and current == reasons.PHASE_DEPLOYED):
-        return reasons.PHASE_DEPLOYED
-    return reasons.PHASE_DEPLOYING
-
-
-def _conditions(stage: Stage) -> list[tuple[str, str, str, str]]:
-    states, reason, message = {
-        "deploying": (
-            ("False", "True", "False"),
-            reasons.DEPLOYMENT_IN_PROGRESS,
-            "Deploying version and registry",
-        ),
-        "updating": (
-            ("True", "True", "True"),
-            reasons.UPDATE_IN_PROGRESS,
-            "Transitioning from previous version or configuration",
-        ),
-        "ready": (("True", "False", "False"), reasons.ALL_COMPONENTS_READY, "All components are ready."),
-        "deleting": (
-            ("False", "False", "True"),
-            reasons.DELETION_IN_PROGRESS,
-            "Deletion was triggered",
-        ),
-    }[stage]
-    types = (reasons.AVAILABLE, reasons.PROGRESSING, reasons.DEGRADED)
-    return [(type_, state, reason, message) for type_, state in zip(types, states, strict=True)]

@@ -7,7 +7,7 @@ import logging
 import platform
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import orjson
 
@@ -22,12 +22,22 @@ from virtplane.api import event_reasons as reasons
 from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.api.config import ClusterConfig, effective
-from virtplane.api.durations import parse_duration
-from virtplane.operators.kit import certificates, status
-from virtplane.operators.kit.apply import RESOURCE_OF_KIND, Applier
-from virtplane.operators.kit.customize import BadCustomization, customizer
+from virtplane.operators.kit import certificates
+from virtplane.operators.kit.apply import Applier
+from virtplane.operators.kit.customize import BadCustomization
+from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kit.removal import Remover
-from virtplane.operators.kubevirt.strategy.installation import Installation, installation, mark_managed
+from virtplane.operators.kit.status import (
+    DEPLOYED,
+    Stage,
+    is_daemon_set_ready,
+    is_deployment_ready,
+    registry_of,
+)
+from virtplane.operators.kubevirt import status
+from virtplane.operators.kubevirt.certificates import CA, CERTIFICATES, lifetimes
+from virtplane.operators.kubevirt.product import KUBEVIRT
+from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout, Parameters
 
 logger = logging.getLogger(__name__)
@@ -37,6 +47,16 @@ RETRY_SECONDS = 0.5
 RESYNC_SECONDS = 300.0
 _CONTENT_AT_ONCE = 8
 """Hundreds of objects that do not depend on each other wait for the API server together."""
+
+_OWN_KINDS = (api.VIRTUAL_MACHINE_CLUSTER_INSTANCETYPES, api.VIRTUAL_MACHINE_CLUSTER_PREFERENCES)
+"""Not watched: these exist only once the operator defined them."""
+_WORKLOADS: tuple[ResourceType, ...] = (
+    api.VIRTUAL_MACHINE_POOLS,
+    api.VIRTUAL_MACHINES,
+    api.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS,
+    api.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS,
+    api.VIRTUAL_MACHINE_INSTANCES,
+)
 
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
 
@@ -80,8 +100,8 @@ class KubeVirtController:
         self._settings = settings
         self._now = now
         self._is_ready = is_ready
-        self._applier = Applier(client, caches.managed)
-        self._remover = Remover(client, self._applier)
+        self._applier = Applier(client, KUBEVIRT, caches.managed, _OWN_KINDS)
+        self._remover = Remover(client, self._applier, _WORKLOADS, (resources.PRIORITY_CLASSES,))
         self._config: ClusterConfig | None = None
 
     async def reconcile(self, key: Key) -> Result:
@@ -135,7 +155,7 @@ class KubeVirtController:
         self._config = effective(kubevirt, self._config)
         plan = await self._certificates(kubevirt)
         wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
-        self._applier.customize = customizer(get_object(kubevirt, "spec"))
+        self._applier.customize = user_patches(get_object(kubevirt, "spec"))
         await self._applier.apply_all(wanted.foundation)
         written = await self._applier.apply_all(wanted.components)
         if written or not self._are_components_ready(wanted):
@@ -151,6 +171,7 @@ class KubeVirtController:
         """Issue and renew certificates, publish the authorities."""
         namespace = self._settings.namespace
         plan = certificates.plan(
+            CERTIFICATES,
             await self._by_name(resources.SECRETS, namespace),
             {
                 name: get_str(document, "data", certificates.BUNDLE_KEY)
@@ -161,7 +182,7 @@ class KubeVirtController:
             self._now(),
         )
         for document in (*plan.secrets, *plan.bundles):
-            mark_managed(document, get_object(kubevirt, "spec"))
+            KUBEVIRT.mark_managed(document, get_object(kubevirt, "spec"))
             await self._applier.apply(document)
         return plan
 
@@ -170,7 +191,7 @@ class KubeVirtController:
             return DONE
         await self._report(kubevirt, "deleting")
         bundle = get_str(
-            self._caches.managed[resources.CONFIG_MAPS].get(self._settings.namespace, certificates.CA_BUNDLE),
+            self._caches.managed[resources.CONFIG_MAPS].get(self._settings.namespace, CA),
             "data",
             certificates.BUNDLE_KEY,
         )
@@ -199,20 +220,20 @@ class KubeVirtController:
         if not self._is_ready():
             return False
         for document in wanted.components:
-            resource = RESOURCE_OF_KIND[document["kind"]]
+            resource = self._applier.resource_of(document)
             informer = self._caches.managed.get(resource)
             live = informer.get(*_key(document)) if informer else None
-            if resource is resources.DEPLOYMENTS and not status.is_deployment_ready(live):
+            if resource is resources.DEPLOYMENTS and not is_deployment_ready(live):
                 return False
-            if resource is resources.DAEMON_SETS and not status.is_daemon_set_ready(live):
+            if resource is resources.DAEMON_SETS and not is_daemon_set_ready(live):
                 return False
         return True
 
-    def _stage(self, kubevirt: JsonObject) -> status.Stage:
-        deployed = get_str(kubevirt, "status", "phase") == reasons.PHASE_DEPLOYED
+    def _stage(self, kubevirt: JsonObject) -> Stage:
+        deployed = get_str(kubevirt, "status", "phase") == DEPLOYED
         return "updating" if deployed else "deploying"
 
-    async def _report(self, kubevirt: JsonObject, stage: status.Stage) -> None:
+    async def _report(self, kubevirt: JsonObject, stage: Stage) -> None:
         reported = status.next_status(
             get_object(kubevirt, "status"),
             stage,
@@ -250,8 +271,7 @@ class KubeVirtController:
 
     async def _by_name(self, resource: ResourceType, namespace: str) -> dict[str, JsonObject]:
         """What the API server has, not the cache: certificates must never be issued twice."""
-        selector = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
-        found = await self._client.list(resource, namespace, label_selector=selector)
+        found = await self._client.list(resource, namespace, label_selector=KUBEVIRT.selector)
         return {meta.name(document): document for document in found.get("items") or []}
 
     def _parameters(self, kubevirt: JsonObject, ca_bundle: str) -> Parameters:
@@ -273,7 +293,7 @@ class KubeVirtController:
         config = {
             "id": "",
             "namespace": self._settings.namespace,
-            "registry": status.registry_of(self._settings.image),
+            "registry": registry_of(self._settings.image),
             "layout": self._settings.layout,
             "image": self._settings.image,
             "kubeletRoot": self._settings.kubelet_root,
@@ -290,25 +310,6 @@ def meta_generation(document: JsonObject) -> int:
     """The object's generation."""
     generation = get_object(document, "metadata").get("generation")
     return generation if isinstance(generation, int) else 0
-
-
-def lifetimes(spec: JsonObject) -> certificates.Lifetimes:
-    """How long certificates live: authorities a week, others a day; renewed in the last fifth of it."""
-    rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
-    authority = get_str(rotation, "ca", "duration") or get_str(rotation, "caRotateInterval") or "168h"
-    server = get_str(rotation, "server", "duration") or get_str(rotation, "certRotateInterval") or "24h"
-    return certificates.Lifetimes(
-        _lifetime(
-            authority, get_str(rotation, "ca", "renewBefore") or get_str(rotation, "caOverlapInterval")
-        ),
-        _lifetime(server, get_str(rotation, "server", "renewBefore")),
-    )
-
-
-def _lifetime(duration: str, renew_before: str) -> certificates.Lifetime:
-    length = parse_duration(duration)
-    before = parse_duration(renew_before) if renew_before else length * 0.2
-    return certificates.Lifetime(length, min(before, max(length - timedelta(seconds=1), timedelta())))
 
 
 def kubevirt_keys(informer: Informer) -> Callable[[JsonObject], Iterable[Key]]:

@@ -12,13 +12,14 @@ from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
 from kubecore.runtime.component import Context
 from virtplane import __version__
-from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.operators.kit import certificates
-from virtplane.operators.kit.apply import WATCHED
+from virtplane.operators.kit.apply import BUILT_IN
 from virtplane.operators.kit.mirror import CertificateMirror
+from virtplane.operators.kubevirt.certificates import OPERATOR_SECRET
 from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings, kubevirt_keys
+from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
@@ -26,7 +27,6 @@ from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
 logger = logging.getLogger(__name__)
 
 LEASE = "virt-operator"
-_MANAGED = f"{labels.MANAGED_BY}={labels.MANAGED_BY_OPERATOR}"
 _NAMESPACED_KINDS = ("Secret", "ConfigMap", "Service", "ServiceAccount", "Deployment", "DaemonSet")
 
 
@@ -57,13 +57,15 @@ class VirtOperator:
         )
         context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")
         watcher = Manager(client)
-        secrets = watcher.informer(resources.SECRETS, namespace=context.namespace, label_selector=_MANAGED)
+        secrets = watcher.informer(
+            resources.SECRETS, namespace=context.namespace, label_selector=KUBEVIRT.selector
+        )
 
         def observe(event: str, _: JsonObject | None, secret: JsonObject) -> None:
             if event == "DELETED":
                 return
             mirror.observe(secret)
-            if meta.name(secret) == certificates.OPERATOR_SECRET:
+            if meta.name(secret) == OPERATOR_SECRET:
                 pair = certificates.pair_of(secret)
                 if pair is not None:
                     webhooks.use(pair)
@@ -84,9 +86,9 @@ class VirtOperator:
             resource: manager.informer(
                 resource,
                 namespace=context.namespace if resource.kind in _NAMESPACED_KINDS else None,
-                label_selector=_MANAGED,
+                label_selector=KUBEVIRT.selector,
             )
-            for resource in WATCHED
+            for resource in BUILT_IN
         }
         nodes = manager.informer(resources.NODES)
         settings = Settings(

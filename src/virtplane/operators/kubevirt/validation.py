@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.api import event_reasons as reasons
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
 from virtplane.api.durations import parse_duration
@@ -22,6 +21,7 @@ from virtplane.compute.apiserver.admission.response import (
     Cause,
     Response,
 )
+from virtplane.operators.kit.status import DEPLOYED
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 _ROTATION = "spec.certificateRotationStrategy.selfSigned"
@@ -70,7 +70,7 @@ def blocks_removal(kubevirt: JsonObject) -> bool:
     """Whether the object may not go while there are machines."""
     return (
         get_str(kubevirt, "spec", "uninstallStrategy") == BLOCK_UNINSTALL
-        and get_str(kubevirt, "status", "phase") == reasons.PHASE_DEPLOYED
+        and get_str(kubevirt, "status", "phase") == DEPLOYED
     )
 
 

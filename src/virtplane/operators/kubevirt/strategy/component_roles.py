@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubecore.json import JsonObject
-from virtplane.api.labels import AGGREGATE_TO
+from virtplane.components import COMPONENTS
 from virtplane.operators.kit.roles import (
+    AGGREGATE_TO,
     ALL,
     READ,
     WRITE,
     account_subject,
-    bind_cluster_role,
-    bind_role,
-    cluster_role,
-    role,
     rule,
-    service_account,
 )
+from virtplane.operators.kubevirt.product import ACCESS
 from virtplane.operators.kubevirt.strategy.monitoring import metrics_rule
 
-API = "kubevirt-apiserver"
-CONTROLLER = "kubevirt-controller"
-HANDLER = "kubevirt-handler"
+API = COMPONENTS["virt-api"].service_account
+CONTROLLER = COMPONENTS["virt-controller"].service_account
+HANDLER = COMPONENTS["virt-handler"].service_account
 EXPORT_PROXY = "kubevirt-exportproxy"
-OPERATOR = "kubevirt-operator"
+OPERATOR = COMPONENTS["virt-operator"].service_account
 
 _CRDS = rule("apiextensions.k8s.io", "customresourcedefinitions", READ)
 _INSTALLATION = rule("kubevirt.io", "kubevirts", READ)
@@ -186,26 +183,26 @@ def controller_namespace_rules() -> list[JsonObject]:
 def component_roles(namespace: str) -> list[JsonObject]:
     """Accounts, roles and bindings of the components that the operator installs."""
     return [
-        *_account(API, namespace, api_rules(), [_CONFIG_MAPS]),
-        bind_cluster_role(
+        *ACCESS.component(API, namespace, api_rules(), [_CONFIG_MAPS]),
+        ACCESS.bind_cluster_role(
             "kubevirt-apiserver-auth-delegator", [account_subject(API, namespace)], "system:auth-delegator"
         ),
-        bind_role(
+        ACCESS.bind_role(
             "kubevirt-apiserver-auth-reader",
             "kube-system",
             [account_subject(API, namespace)],
             "extension-apiserver-authentication-reader",
         ),
-        *_account(CONTROLLER, namespace, controller_rules(), controller_namespace_rules()),
-        *_account(HANDLER, namespace, handler_rules(), [_CONFIG_MAPS]),
+        *ACCESS.component(CONTROLLER, namespace, controller_rules(), controller_namespace_rules()),
+        *ACCESS.component(HANDLER, namespace, handler_rules(), [_CONFIG_MAPS]),
         # Both ask who reads their metrics.
         *(
-            bind_cluster_role(
+            ACCESS.bind_cluster_role(
                 f"{name}-auth-delegator", [account_subject(name, namespace)], "system:auth-delegator"
             )
             for name in (CONTROLLER, HANDLER)
         ),
-        *_account(EXPORT_PROXY, namespace, export_proxy_rules(), [_CONFIG_MAPS]),
+        *ACCESS.component(EXPORT_PROXY, namespace, export_proxy_rules(), [_CONFIG_MAPS]),
     ]
 
 
@@ -266,33 +263,20 @@ def operator_objects(namespace: str) -> list[JsonObject]:
         rule("route.openshift.io", "routes routes/custom-host", WRITE),
         *controller_namespace_rules(),
     ]
-    administration = cluster_role(
+    administration = ACCESS.cluster_role(
         "kubevirt.io:operator", [rule("kubevirt.io", "kubevirts", ALL)], {AGGREGATE_TO + "admin": "true"}
     )
     return [
         administration,
-        service_account(OPERATOR, namespace),
-        cluster_role(OPERATOR, operator_rules(namespace)),
-        bind_cluster_role(OPERATOR, subjects),
-        bind_cluster_role(OPERATOR + "-auth-delegator", subjects, "system:auth-delegator"),
-        role(OPERATOR, namespace, own_role),
-        bind_role(OPERATOR, namespace, subjects),
-        bind_role(
+        ACCESS.service_account(OPERATOR, namespace),
+        ACCESS.cluster_role(OPERATOR, operator_rules(namespace)),
+        ACCESS.bind_cluster_role(OPERATOR, subjects),
+        ACCESS.bind_cluster_role(OPERATOR + "-auth-delegator", subjects, "system:auth-delegator"),
+        ACCESS.role(OPERATOR, namespace, own_role),
+        ACCESS.bind_role(OPERATOR, namespace, subjects),
+        ACCESS.bind_role(
             OPERATOR + "-auth-reader", "kube-system", subjects, "extension-apiserver-authentication-reader"
         ),
-    ]
-
-
-def _account(
-    name: str, namespace: str, cluster_rules: Sequence[JsonObject], rules: Sequence[JsonObject]
-) -> list[JsonObject]:
-    subjects = [account_subject(name, namespace)]
-    return [
-        service_account(name, namespace),
-        cluster_role(name, cluster_rules),
-        bind_cluster_role(name, subjects),
-        role(name, namespace, rules),
-        bind_role(name, namespace, subjects),
     ]
 
 

@@ -1,11 +1,14 @@
-"""The installation as a whole, in stages; each stage rests on the ones before it."""
+"""KubeVirt's installation as a whole."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from kubecore.json import JsonObject, get_object
-from virtplane.api import crds, labels, resources
+from kubecore.json import JsonObject, get_list
+from virtplane.api import crds, resources
+from virtplane.operators.kit.customize import customizer
+from virtplane.operators.kit.installation import Installation
+from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.component_roles import component_roles
 from virtplane.operators.kubevirt.strategy.instancetypes import common_instancetypes
 from virtplane.operators.kubevirt.strategy.monitoring import monitoring
@@ -15,20 +18,6 @@ from virtplane.operators.kubevirt.strategy.services import priority_class, servi
 from virtplane.operators.kubevirt.strategy.user_roles import user_roles
 from virtplane.operators.kubevirt.strategy.webhooks import api_services, api_webhooks, operator_webhooks
 from virtplane.operators.kubevirt.strategy.workloads import workloads
-
-
-@dataclass(frozen=True, slots=True)
-class Installation:
-    """Objects by stage. Certificates come between `foundation` and `components`."""
-
-    foundation: tuple[JsonObject, ...]
-    """Definitions, accounts, roles, services, policies."""
-    components: tuple[JsonObject, ...]
-    """What runs."""
-    entry: tuple[JsonObject, ...]
-    """Webhooks and aggregated services: they need components that answer."""
-    content: tuple[JsonObject, ...]
-    """Instance types and preferences: they pass through the webhooks."""
 
 
 def installation(parameters: Parameters) -> Installation:
@@ -54,6 +43,11 @@ def installation(parameters: Parameters) -> Installation:
     )
 
 
+def user_patches(spec: JsonObject) -> Callable[[JsonObject], JsonObject]:
+    """Applies ``spec.customizeComponents.patches`` to what they name; it raises BadCustomization."""
+    return customizer(get_list(spec, "customizeComponents", "patches"), KUBEVIRT.customizer_annotation)
+
+
 def _definitions() -> list[JsonObject]:
     own = resources.KUBEVIRTS.group_resource
     return [crd for crd in crds.custom_resource_definitions() if crd["metadata"]["name"] != own]
@@ -61,19 +55,5 @@ def _definitions() -> list[JsonObject]:
 
 def _managed(objects: list[JsonObject], parameters: Parameters) -> tuple[JsonObject, ...]:
     for document in objects:
-        mark_managed(document, parameters.spec)
+        KUBEVIRT.mark_managed(document, parameters.spec)
     return tuple(objects)
-
-
-def mark_managed(document: JsonObject, spec: JsonObject) -> None:
-    """Label an object as the operator's."""
-    own = document["metadata"].setdefault("labels", {})
-    own[labels.MANAGED_BY] = labels.MANAGED_BY_OPERATOR
-    own[labels.MANAGED_COMPONENT] = spec.get("productComponent") or "kubevirt"
-    if spec.get("productVersion"):
-        own[labels.MANAGED_VERSION] = spec["productVersion"]
-    if spec.get("productName"):
-        own[labels.MANAGED_PART_OF] = spec["productName"]
-    template = get_object(document, "spec", "template", "metadata", "labels")
-    if document["kind"] in ("Deployment", "DaemonSet"):
-        template[labels.MANAGED_BY] = labels.MANAGED_BY_OPERATOR

@@ -6,13 +6,10 @@ from kubecore.json import JsonObject, get_str
 from virtplane.operators.kit.roles import (
     READ,
     account_subject,
-    bind_cluster_role,
-    bind_role,
-    cluster_role,
     path_rule,
-    role,
     rule,
 )
+from virtplane.operators.kubevirt.product import ACCESS
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
 METRICS_PATH = "/metrics"
@@ -29,10 +26,10 @@ def monitoring(parameters: Parameters) -> list[JsonObject]:
     wanted = get_str(parameters.spec, "monitorNamespace")
     subjects = [account_subject(account, name) for name in ([wanted] if wanted else _DEFAULT_NAMESPACES)]
     return [
-        cluster_role(_METRICS_READER, [metrics_rule()]),
-        bind_cluster_role(_METRICS_READER, subjects),
-        role(_MONITORING, parameters.namespace, [rule("core", "services endpoints pods", READ)]),
-        bind_role(_MONITORING, parameters.namespace, subjects),
+        ACCESS.cluster_role(_METRICS_READER, [metrics_rule()]),
+        ACCESS.bind_cluster_role(_METRICS_READER, subjects),
+        ACCESS.role(_MONITORING, parameters.namespace, [rule("core", "services endpoints pods", READ)]),
+        ACCESS.bind_role(_MONITORING, parameters.namespace, subjects),
     ]
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject
-from virtplane.api.labels import AGGREGATE_TO
 from virtplane.operators.kit.roles import (
+    AGGREGATE_TO,
     ALL,
     READ,
     WRITE,
-    bind_cluster_role,
-    cluster_role,
     group_subject,
     rule,
 )
+from virtplane.operators.kubevirt.product import ACCESS
 
 _SUB = "subresources.kubevirt.io"
 _BOOTSTRAP = {"kubernetes.io/bootstrapping": "rbac-defaults"}
@@ -64,19 +63,19 @@ def user_roles(*, aggregate: bool) -> list[JsonObject]:
     """Roles and their bindings. With `aggregate` they become part of the cluster's admin, edit and view."""
     return [
         default_role(),
-        bind_cluster_role("kubevirt.io:default", [_AUTHENTICATED], labels=_BOOTSTRAP)
+        ACCESS.bind_cluster_role("kubevirt.io:default", [_AUTHENTICATED], labels=_BOOTSTRAP)
         | {"metadata": _bootstrap_metadata()},
-        cluster_role("kubevirt.io:admin", _admin_rules(), _aggregation("admin", aggregate)),
-        cluster_role("kubevirt.io:edit", _edit_rules(), _aggregation("edit", aggregate)),
-        cluster_role("kubevirt.io:view", _view_rules(), _aggregation("view", aggregate)),
-        cluster_role(
+        ACCESS.cluster_role("kubevirt.io:admin", _admin_rules(), _aggregation("admin", aggregate)),
+        ACCESS.cluster_role("kubevirt.io:edit", _edit_rules(), _aggregation("edit", aggregate)),
+        ACCESS.cluster_role("kubevirt.io:view", _view_rules(), _aggregation("view", aggregate)),
+        ACCESS.cluster_role(
             "kubevirt.io:migrate",
             [
                 rule(_SUB, "virtualmachines/migrate", ("update",)),
                 rule("kubevirt.io", "virtualmachineinstancemigrations", ALL),
             ],
         ),
-        cluster_role(
+        ACCESS.cluster_role(
             "instancetype.kubevirt.io:view",
             [
                 rule(
@@ -86,13 +85,13 @@ def user_roles(*, aggregate: bool) -> list[JsonObject]:
                 )
             ],
         ),
-        bind_cluster_role("instancetype.kubevirt.io:view", [_AUTHENTICATED]),
+        ACCESS.bind_cluster_role("instancetype.kubevirt.io:view", [_AUTHENTICATED]),
     ]
 
 
 def default_role() -> JsonObject:
     """What every authenticated user may do."""
-    document = cluster_role(
+    document = ACCESS.cluster_role(
         "kubevirt.io:default",
         [_READ_INSTALLATION, rule(_SUB, "version guestfs", ("get", "list"))],
     )

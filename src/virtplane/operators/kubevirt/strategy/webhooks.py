@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
-from virtplane.operators.kit.certificates import API_SECRET, OPERATOR_SECRET
+from virtplane.operators.kubevirt.certificates import API_SECRET, OPERATOR_SECRET
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
 TIMEOUT_SECONDS = 10

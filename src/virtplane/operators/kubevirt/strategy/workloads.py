@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object
 from virtplane.api.labels import ALLOW_CLUSTER_SERVICES, APP, PROMETHEUS
 from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS
-from virtplane.operators.kit import certificates
+from virtplane.operators.kubevirt import certificates
 from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Parameters
 from virtplane.operators.kubevirt.strategy.services import (
     API_PORT,

@@ -16,9 +16,8 @@ from virtplane.compute.apiserver.admission.mutation.instance import DefaultingEr
 from virtplane.compute.apiserver.admission.rules import general
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
-from virtplane.operators.kit.customize import customizer
-from virtplane.operators.kubevirt.controller import lifetimes
-from virtplane.operators.kubevirt.strategy.installation import installation
+from virtplane.operators.kubevirt.certificates import lifetimes
+from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.validation import blocks_removal
 
@@ -156,7 +155,7 @@ def _objects(spec: JsonObject) -> object:
         pull_policy=get_str(spec, "imagePullPolicy") or "IfNotPresent",
     )
     made = installation(parameters)
-    customize = customizer(spec)
+    customize = user_patches(spec)
     return [customize(each) for stage in (made.foundation, made.components, made.content) for each in stage]
 
 

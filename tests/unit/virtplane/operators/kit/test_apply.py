@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 import pytest
+from tests.support.bakery import BAKERY
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
@@ -19,6 +20,8 @@ SERVICE = {
     "spec": {"selector": {"a": "b"}, "ports": [{"port": 443}]},
 }
 
+MARKED = marked(SERVICE, BAKERY.digest_annotation)
+
 
 def live(document: dict) -> dict:  # type: ignore[type-arg]
     """What an API server makes of it."""
@@ -30,25 +33,25 @@ def live(document: dict) -> dict:  # type: ignore[type-arg]
 
 
 def test_what_the_server_fills_in_is_no_difference() -> None:
-    assert not needs_write(live(marked(SERVICE)), marked(SERVICE))
+    assert not needs_write(live(MARKED), MARKED)
 
 
 def test_a_changed_field_is_written_again() -> None:
-    changed = live(marked(SERVICE))
+    changed = live(MARKED)
     changed["spec"]["selector"] = {"a": "c"}
-    assert needs_write(changed, marked(SERVICE))
+    assert needs_write(changed, MARKED)
 
 
 def test_a_field_that_is_wanted_no_longer_is_written_away() -> None:
     before = {**SERVICE, "spec": {**SERVICE["spec"], "externalName": "x"}}
-    assert needs_write(live(marked(before)), marked(SERVICE))
-    assert "externalName" not in replacement(live(marked(before)), marked(SERVICE))["spec"]
+    assert needs_write(live(marked(before, BAKERY.digest_annotation)), MARKED)
+    assert "externalName" not in replacement(live(marked(before, BAKERY.digest_annotation)), MARKED)["spec"]
 
 
 def test_addresses_and_foreign_labels_survive_a_write() -> None:
-    found = live(marked(SERVICE))
+    found = live(MARKED)
     found["metadata"]["labels"] = {"x": "2", "theirs": "y"}
-    written = replacement(found, marked(SERVICE))
+    written = replacement(found, MARKED)
     assert written["spec"]["clusterIP"] == "10.0.0.1"
     assert written["metadata"]["labels"] == {"x": "1", "theirs": "y"}
     assert written["metadata"]["resourceVersion"] == "7"
@@ -88,7 +91,7 @@ def _services(count: int) -> list[JsonObject]:
 @pytest.mark.parametrize("at_once", [1, 3])
 async def test_all_objects_are_written_no_more_than_wanted_at_a_time(at_once: int) -> None:
     api = Api()
-    written = await Applier(cast("Client", api)).apply_all(_services(7), at_once=at_once)
+    written = await Applier(cast("Client", api), BAKERY).apply_all(_services(7), at_once=at_once)
     assert written == 7
     assert api.together == at_once
     assert sorted(api.created) == [f"s{number}" for number in range(7)]
@@ -97,5 +100,17 @@ async def test_all_objects_are_written_no_more_than_wanted_at_a_time(at_once: in
 async def test_an_error_in_order_keeps_later_objects_from_being_written() -> None:
     api = Api(refused="s1")
     with pytest.raises(StatusError, match="no"):
-        await Applier(cast("Client", api)).apply_all(_services(3))
+        await Applier(cast("Client", api), BAKERY).apply_all(_services(3))
     assert api.created == ["s0"]
+
+
+LOAVES = ResourceType("bakery.example", "v1", "loaves", "Loaf")
+
+
+async def test_kinds_of_the_product_are_written_beside_the_built_in_ones() -> None:
+    api = Api()
+    loaf = {"kind": "Loaf", "metadata": {"name": "rye", "namespace": "ns"}}
+    assert await Applier(cast("Client", api), BAKERY, kinds=[LOAVES]).apply(loaf)
+    assert api.created == ["rye"]
+    with pytest.raises(KeyError, match="Loaf"):
+        await Applier(cast("Client", api), BAKERY).apply(loaf)

@@ -11,7 +11,7 @@ from virtplane.operators.kit.self_signed import self_signed_tls
 
 
 async def test_the_port_of_health_speaks_tls_only() -> None:
-    async with serve_health(Health(), 0, host="127.0.0.1", tls=self_signed_tls()) as port:
+    async with serve_health(Health(), 0, host="127.0.0.1", tls=self_signed_tls("bakery")) as port:
         anybody = ssl.create_default_context()
         anybody.check_hostname = False
         anybody.verify_mode = ssl.CERT_NONE

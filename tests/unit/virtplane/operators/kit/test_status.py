@@ -1,65 +1,49 @@
-"""Conditions and phase of the KubeVirt object."""
+"""Phase and conditions of an operator's custom resource."""
 
 from __future__ import annotations
 
+import pytest
+
 from virtplane.operators.kit.status import (
-    Version,
-    failed_status,
+    Stage,
+    StageText,
     is_daemon_set_ready,
     is_deployment_ready,
-    next_status,
+    next_phase,
     registry_of,
+    stage_conditions,
     with_condition,
 )
 
-VERSION = Version("v1", "registry.test", "id", "{}")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
-def states(status: dict) -> dict[str, str]:  # type: ignore[type-arg]
-    return {condition["type"]: condition["status"] for condition in status["conditions"]}
+@pytest.mark.parametrize(
+    ("stage", "current", "phase"),
+    [
+        ("deploying", "", "Deploying"),
+        ("ready", "Deploying", "Deployed"),
+        ("updating", "Deployed", "Deployed"),
+        ("updating", "Deploying", "Deploying"),
+        ("deleting", "Deployed", "Deleting"),
+    ],
+)
+def test_an_update_leaves_a_product_deployed(stage: Stage, current: str, phase: str) -> None:
+    assert next_phase(current, stage) == phase
 
 
-def test_a_new_installation_is_deploying() -> None:
-    status = next_status({}, "deploying", VERSION, 1, NOW)
-    assert status["phase"] == "Deploying"
-    assert states(status) == {"Available": "False", "Progressing": "True", "Degraded": "False"}
-
-
-def test_a_ready_installation_tells_what_is_observed() -> None:
-    status = next_status(next_status({}, "deploying", VERSION, 1, NOW), "ready", VERSION, 3, LATER)
-    assert status["phase"] == "Deployed"
-    assert states(status) == {
-        "Available": "True",
-        "Progressing": "False",
-        "Degraded": "False",
-        "Created": "True",
+def test_a_stage_sets_three_conditions_in_the_words_of_the_product() -> None:
+    theirs = {"type": "Tasty", "status": "True"}
+    found = stage_conditions([theirs], "updating", StageText("Kneading", "The dough is kneaded."), NOW)
+    assert found[0] == theirs
+    assert {(item["type"], item["status"]) for item in found[1:]} == {
+        ("Available", "True"),
+        ("Progressing", "True"),
+        ("Degraded", "True"),
     }
-    assert status["observedGeneration"] == 3
-    assert status["observedKubeVirtVersion"] == "v1"
-
-
-def test_an_update_leaves_the_installation_available_and_deployed() -> None:
-    ready = next_status({}, "ready", VERSION, 1, NOW)
-    status = next_status(ready, "updating", VERSION, 2, LATER)
-    assert status["phase"] == "Deployed"
-    assert states(status) | {"Created": "True"} == {
-        "Available": "True",
-        "Progressing": "True",
-        "Degraded": "True",
-        "Created": "True",
+    assert {(item["reason"], item["message"]) for item in found[1:]} == {
+        ("Kneading", "The dough is kneaded.")
     }
-
-
-def test_nothing_changes_when_nothing_changed() -> None:
-    ready = next_status({}, "ready", VERSION, 1, NOW)
-    assert next_status(ready, "ready", VERSION, 1, LATER) == ready
-
-
-def test_a_failure_shows_until_things_are_ready_again() -> None:
-    failed = failed_status({"phase": "Deploying"}, "DeploymentFailed", "no", NOW)
-    assert states(failed) == {"Synchronized": "False"}
-    assert "Synchronized" not in states(next_status(failed, "ready", VERSION, 1, LATER))
 
 
 def test_a_transition_time_changes_with_the_status_only() -> None:

@@ -9,7 +9,8 @@ import pytest
 from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
 from virtplane.api.config import ClusterConfig
-from virtplane.operators.kubevirt.strategy.installation import Installation, installation
+from virtplane.operators.kit.installation import Installation
+from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.instancetypes import common_instancetypes
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 

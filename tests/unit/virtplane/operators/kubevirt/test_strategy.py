@@ -12,9 +12,10 @@ from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
 from virtplane.components import COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
+from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt import manifests
 from virtplane.operators.kubevirt.strategy.component_roles import component_roles, operator_objects
-from virtplane.operators.kubevirt.strategy.installation import Installation, installation
+from virtplane.operators.kubevirt.strategy.installation import installation
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
 from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
 

@@ -1,0 +1,52 @@
+"""What tells the objects of one product from those of another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kubecore.json import JsonObject, get_object
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+COMPONENT = "app.kubernetes.io/component"
+PART_OF = "app.kubernetes.io/part-of"
+VERSION = "app.kubernetes.io/version"
+_WITH_PODS = ("Deployment", "DaemonSet")
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The names by which an operator knows its objects again, and under which users find them."""
+
+    operator: str
+    """The operator's name, which ``app.kubernetes.io/managed-by`` holds."""
+    component: str
+    """``app.kubernetes.io/component``, unless the custom resource names another one."""
+    label: str
+    """A label that every object has: the name of its component, empty where it serves all of them."""
+    digest_annotation: str
+    """Says which wanted state an object was last written for."""
+    customizer_annotation: str
+    """Says which of the user's patches an object was written with."""
+    certificate_annotation: str
+    """On what carries a bundle of authorities: the secret of the certificate that it verifies."""
+
+    @property
+    def selector(self) -> str:
+        """Selects everything that the operator manages."""
+        return f"{MANAGED_BY}={self.operator}"
+
+    def labels(self, component: str = "") -> dict[str, str]:
+        """The labels of an object of `component`."""
+        return {self.label: component}
+
+    def mark_managed(self, document: JsonObject, spec: JsonObject) -> None:
+        """Label an object as the operator's. `spec` is that of the custom resource."""
+        own = document["metadata"].setdefault("labels", {})
+        own[MANAGED_BY] = self.operator
+        own[COMPONENT] = spec.get("productComponent") or self.component
+        if spec.get("productVersion"):
+            own[VERSION] = spec["productVersion"]
+        if spec.get("productName"):
+            own[PART_OF] = spec["productName"]
+        if document["kind"] in _WITH_PODS:
+            get_object(document, "spec", "template", "metadata", "labels")[MANAGED_BY] = self.operator

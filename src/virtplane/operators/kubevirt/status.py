@@ -1,0 +1,65 @@
+"""The KubeVirt object's status: conditions, phase and versions, from what is observed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from virtplane.api import event_reasons as reasons
+from virtplane.operators.kit.status import Stage, StageText, next_phase, stage_conditions, with_condition
+
+_TEXTS: Mapping[Stage, StageText] = {
+    "deploying": StageText(reasons.DEPLOYMENT_IN_PROGRESS, "Deploying version and registry"),
+    "updating": StageText(reasons.UPDATE_IN_PROGRESS, "Transitioning from previous version or configuration"),
+    "ready": StageText(reasons.ALL_COMPONENTS_READY, "All components are ready."),
+    "deleting": StageText(reasons.DELETION_IN_PROGRESS, "Deletion was triggered"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What is installed: version and registry of the images, and a digest of all parameters."""
+
+    version: str
+    registry: str
+    deployment_id: str
+    deployment_config: str
+
+
+def next_status(current: JsonObject, stage: Stage, version: Version, generation: int, now: str) -> JsonObject:
+    """The status that follows from `stage`. `now` is RFC 3339."""
+    status = deep_copy(current)
+    status["operatorVersion"] = version.version
+    status["targetKubeVirtVersion"] = version.version
+    status["targetKubeVirtRegistry"] = version.registry
+    status["targetDeploymentID"] = version.deployment_id
+    status["targetDeploymentConfig"] = version.deployment_config
+    status["phase"] = next_phase(get_str(current, "phase"), stage)
+    conditions = stage_conditions(get_list(current, "conditions"), stage, _TEXTS[stage], now)
+    if stage == "ready":
+        conditions = with_condition(
+            conditions,
+            reasons.CREATED,
+            "True",
+            reasons.ALL_RESOURCES_CREATED,
+            "All resources were created.",
+            now,
+            keep_transition=False,
+        )
+        conditions = [condition for condition in conditions if condition.get("type") != reasons.SYNCHRONIZED]
+        status["observedKubeVirtVersion"] = version.version
+        status["observedKubeVirtRegistry"] = version.registry
+        status["observedDeploymentID"] = version.deployment_id
+        status["observedDeploymentConfig"] = version.deployment_config
+        status["observedGeneration"] = generation
+    status["conditions"] = conditions
+    return status
+
+
+def failed_status(current: JsonObject, reason: str, message: str, now: str) -> JsonObject:
+    """The status after something could not be brought about."""
+    status = deep_copy(current)
+    conditions = get_list(current, "conditions")
+    status["conditions"] = with_condition(conditions, reasons.SYNCHRONIZED, "False", reason, message, now)
+    return status

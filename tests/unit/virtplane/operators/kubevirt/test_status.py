@@ -1,0 +1,54 @@
+"""Conditions and phase of the KubeVirt object."""
+
+from __future__ import annotations
+
+from virtplane.operators.kubevirt.status import Version, failed_status, next_status
+
+VERSION = Version("v1", "registry.test", "id", "{}")
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
+
+
+def states(status: dict) -> dict[str, str]:  # type: ignore[type-arg]
+    return {condition["type"]: condition["status"] for condition in status["conditions"]}
+
+
+def test_a_new_installation_is_deploying() -> None:
+    status = next_status({}, "deploying", VERSION, 1, NOW)
+    assert status["phase"] == "Deploying"
+    assert states(status) == {"Available": "False", "Progressing": "True", "Degraded": "False"}
+
+
+def test_a_ready_installation_tells_what_is_observed() -> None:
+    status = next_status(next_status({}, "deploying", VERSION, 1, NOW), "ready", VERSION, 3, LATER)
+    assert status["phase"] == "Deployed"
+    assert states(status) == {
+        "Available": "True",
+        "Progressing": "False",
+        "Degraded": "False",
+        "Created": "True",
+    }
+    assert status["observedGeneration"] == 3
+    assert status["observedKubeVirtVersion"] == "v1"
+
+
+def test_an_update_leaves_the_installation_available_and_deployed() -> None:
+    ready = next_status({}, "ready", VERSION, 1, NOW)
+    status = next_status(ready, "updating", VERSION, 2, LATER)
+    assert status["phase"] == "Deployed"
+    assert states(status) | {"Created": "True"} == {
+        "Available": "True",
+        "Progressing": "True",
+        "Degraded": "True",
+        "Created": "True",
+    }
+
+
+def test_nothing_changes_when_nothing_changed() -> None:
+    ready = next_status({}, "ready", VERSION, 1, NOW)
+    assert next_status(ready, "ready", VERSION, 1, LATER) == ready
+
+
+def test_a_failure_shows_until_things_are_ready_again() -> None:
+    failed = failed_status({"phase": "Deploying"}, "DeploymentFailed", "no", NOW)
+    assert states(failed) == {"Synchronized": "False"}
+    assert "Synchronized" not in states(next_status(failed, "ready", VERSION, 1, LATER))
