@@ -25,15 +25,15 @@ class NodeSelectorRequirement(ApiStruct, kw_only=True):
 
     key: str
     operator: Annotated[str, requested_one_of("DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn")]
-    values: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    values: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class NodeSelectorTerm(ApiStruct, kw_only=True):
     """Requirements on a node that must all hold."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    match_expressions: Annotated[list[NodeSelectorRequirement], ATOMIC] = field(default_factory=list)
-    match_fields: Annotated[list[NodeSelectorRequirement], ATOMIC] = field(default_factory=list)
+    match_expressions: Annotated[tuple[NodeSelectorRequirement, ...], ATOMIC] = ()
+    match_fields: Annotated[tuple[NodeSelectorRequirement, ...], ATOMIC] = ()
 
 
 class PreferredSchedulingTerm(ApiStruct, kw_only=True):
@@ -47,15 +47,15 @@ class NodeSelector(ApiStruct, kw_only=True):
     """Alternatives of node requirements; one of them must hold."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    node_selector_terms: Annotated[list[NodeSelectorTerm], ATOMIC]
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], ATOMIC]
 
 
 class NodeAffinity(ApiStruct, kw_only=True):
     """Rules on the labels and fields of nodes."""
 
-    preferred_during_scheduling_ignored_during_execution: Annotated[list[PreferredSchedulingTerm], ATOMIC] = (
-        field(default_factory=list)
-    )
+    preferred_during_scheduling_ignored_during_execution: Annotated[
+        tuple[PreferredSchedulingTerm, ...], ATOMIC
+    ] = ()
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
 
@@ -63,10 +63,10 @@ class PodAffinityTerm(ApiStruct, kw_only=True):
     """Pods, and the topology in which they count as near."""
 
     label_selector: LabelSelector | None = None
-    match_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    mismatch_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    match_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
+    mismatch_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
     namespace_selector: LabelSelector | None = None
-    namespaces: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    namespaces: Annotated[tuple[str, ...], ATOMIC] = ()
     topology_key: str
 
 
@@ -80,23 +80,19 @@ class WeightedPodAffinityTerm(ApiStruct, kw_only=True):
 class PodAffinity(ApiStruct, kw_only=True):
     """Rules for running near other pods."""
 
-    preferred_during_scheduling_ignored_during_execution: Annotated[list[WeightedPodAffinityTerm], ATOMIC] = (
-        field(default_factory=list)
-    )
-    required_during_scheduling_ignored_during_execution: Annotated[list[PodAffinityTerm], ATOMIC] = field(
-        default_factory=list
-    )
+    preferred_during_scheduling_ignored_during_execution: Annotated[
+        tuple[WeightedPodAffinityTerm, ...], ATOMIC
+    ] = ()
+    required_during_scheduling_ignored_during_execution: Annotated[tuple[PodAffinityTerm, ...], ATOMIC] = ()
 
 
 class PodAntiAffinity(ApiStruct, kw_only=True):
     """Rules for running apart from other pods."""
 
-    preferred_during_scheduling_ignored_during_execution: Annotated[list[WeightedPodAffinityTerm], ATOMIC] = (
-        field(default_factory=list)
-    )
-    required_during_scheduling_ignored_during_execution: Annotated[list[PodAffinityTerm], ATOMIC] = field(
-        default_factory=list
-    )
+    preferred_during_scheduling_ignored_during_execution: Annotated[
+        tuple[WeightedPodAffinityTerm, ...], ATOMIC
+    ] = ()
+    required_during_scheduling_ignored_during_execution: Annotated[tuple[PodAffinityTerm, ...], ATOMIC] = ()
 
 
 class Affinity(ApiStruct, kw_only=True):
@@ -136,7 +132,7 @@ class DownwardAPIVolumeFile(ApiStruct, kw_only=True):
 class ExecAction(ApiStruct, kw_only=True):
     """A command run inside; exit status 0 means healthy."""
 
-    command: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    command: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class HTTPHeader(ApiStruct, kw_only=True):
@@ -150,7 +146,7 @@ class HTTPGetAction(ApiStruct, kw_only=True):
     """An HTTP GET; any status from 200 to 399 means healthy."""
 
     host: str | None = None
-    http_headers: Annotated[list[HTTPHeader], ATOMIC] = field(default_factory=list)
+    http_headers: Annotated[tuple[HTTPHeader, ...], ATOMIC] = ()
     path: str | None = None
     port: IntOrString
     scheme: Annotated[str | None, requested_one_of("HTTP", "HTTPS")] = None
@@ -184,14 +180,14 @@ class TypedObjectReference(ApiStruct, kw_only=True):
 class VolumeResourceRequirements(ApiStruct, kw_only=True):
     """The storage asked for, and its limit."""
 
-    limits: dict[str, Quantity] = field(default_factory=dict)
-    requests: dict[str, Quantity] = field(default_factory=dict)
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
+    requests: Mapping[str, Quantity] = field(default_factory=dict)
 
 
 class PersistentVolumeClaimSpec(ApiStruct, kw_only=True):
     """What storage is asked for: class, size, access and volume modes."""
 
-    access_modes: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    access_modes: Annotated[tuple[str, ...], ATOMIC] = ()
     data_source: TypedLocalObjectReference | None = None
     data_source_ref: TypedObjectReference | None = None
     resources: VolumeResourceRequirements | None = None
@@ -219,9 +215,9 @@ class PodDNSConfigOption(ApiStruct, kw_only=True):
 class PodDNSConfig(ApiStruct, kw_only=True):
     """Name servers, search domains and options added to what the DNS policy gives."""
 
-    nameservers: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    options: Annotated[list[PodDNSConfigOption], ATOMIC] = field(default_factory=list)
-    searches: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    nameservers: Annotated[tuple[str, ...], ATOMIC] = ()
+    options: Annotated[tuple[PodDNSConfigOption, ...], ATOMIC] = ()
+    searches: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class TCPSocketAction(ApiStruct, kw_only=True):
@@ -245,7 +241,7 @@ class TopologySpreadConstraint(ApiStruct, kw_only=True):
     """How evenly matching pods spread over a topology."""
 
     label_selector: LabelSelector | None = None
-    match_label_keys: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    match_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
     max_skew: Int32
     min_domains: Int32 | None = None
     node_affinity_policy: Annotated[str | None, requested_one_of("Honor", "Ignore")] = None
@@ -257,5 +253,5 @@ class TopologySpreadConstraint(ApiStruct, kw_only=True):
 class ResourceRequirementsWithoutClaims(ApiStruct, kw_only=True):
     """Compute resources requested and their limits."""
 
-    limits: dict[str, Quantity] = field(default_factory=dict)
-    requests: dict[str, Quantity] = field(default_factory=dict)
+    limits: Mapping[str, Quantity] = field(default_factory=dict)
+    requests: Mapping[str, Quantity] = field(default_factory=dict)

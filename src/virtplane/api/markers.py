@@ -1,8 +1,8 @@
 """What the types below are written with: the base struct, scalar types, and marks for the schema.
 
 Structs are typed *views*. The raw JSON document stays the truth; a struct is decoded from it to read
-with types (``msgspec.convert(document, VirtualMachine)``) and never written back, so fields that a
-struct does not know survive.
+with types (``decode(VirtualMachine, document)``) and never written back, so fields that a struct does not
+know survive.
 
 The marks (`msgspec.Meta(extra_json_schema=...)`) carry what a definition's structural schema says
 beyond the type: formats, bounds, list types, defaults, CEL rules. `virtplane.api.schema` reads them.
@@ -11,7 +11,7 @@ beyond the type: formats, bounds, list types, defaults, CEL rules. `virtplane.ap
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, dataclass_transform
 
 import msgspec
 from msgspec import Meta
@@ -24,11 +24,18 @@ QUANTITY_PATTERN = rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NU
 """How Kubernetes quantities are written."""
 
 
-class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Base of every API type: wire names in camel case, absent fields at their defaults."""
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class ApiStruct(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """Base of every API type: wire names in camel case, absent fields at their defaults.
+
+    Instances cannot be changed, because caches share them. A member that readers go through (``cpu`` of a
+    domain) is empty where it is absent; where being there means something (``tpm``), it is None.
+    """
 
     schema_marks: ClassVar[Mapping[str, Any]] = {}
     """What the schema says of every use of the type (for example that null is accepted)."""
+    schema_has_members: ClassVar[bool] = True
+    """False where the schema says that there is an object, and nothing of what is in it."""
 
 
 def mark(**schema: Any) -> Meta:
@@ -99,9 +106,7 @@ Time = Annotated[str, mark(format="date-time")]
 """A point in time as RFC 3339 writes it."""
 Duration = str
 """A length of time as Go writes it (`1h30m`)."""
-Metadata = Annotated[dict[str, Any], mark(type="object")]
-"""Object metadata; what it may hold is the API server's business."""
-TemplateMetadata = Annotated[dict[str, Any] | None, mark(type="object", nullable=True), PRESERVE]
+TemplateMetadata = Annotated[Mapping[str, Any] | None, mark(type="object", nullable=True), PRESERVE]
 """Metadata of objects to create."""
-KeptMetadata = Annotated[dict[str, Any], mark(type="object"), PRESERVE]
+KeptMetadata = Annotated[Mapping[str, Any], mark(type="object"), PRESERVE]
 """Metadata of an object kept inside another one."""

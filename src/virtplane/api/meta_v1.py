@@ -1,4 +1,4 @@
-"""Label selectors."""
+"""Object metadata and label selectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from msgspec import field
 
-from virtplane.api.markers import ATOMIC, ApiStruct
+from virtplane.api.markers import ATOMIC, ApiStruct, Time
 
 
 class LabelSelectorRequirement(ApiStruct, kw_only=True):
@@ -15,12 +15,53 @@ class LabelSelectorRequirement(ApiStruct, kw_only=True):
 
     key: str
     operator: str
-    values: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    values: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class LabelSelector(ApiStruct, kw_only=True):
     """Selects objects by their labels; empty selects all, absent none."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    match_expressions: Annotated[list[LabelSelectorRequirement], ATOMIC] = field(default_factory=list)
-    match_labels: dict[str, str] = field(default_factory=dict)
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...], ATOMIC] = ()
+    match_labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class OwnerReference(ApiStruct, kw_only=True):
+    """An object that another one belongs to."""
+
+    api_version: str = ""
+    block_owner_deletion: bool | None = None
+    controller: bool | None = None
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class ObjectMeta(ApiStruct, kw_only=True):
+    """What every object has, as far as it is read; what it may hold is the API server's business.
+
+    ``managedFields`` are left out: they are often the larger part of an object, and nobody reads them.
+    """
+
+    schema_has_members: ClassVar[bool] = False
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    creation_timestamp: Time | None = None
+    deletion_timestamp: Time | None = None
+    finalizers: tuple[str, ...] = ()
+    generation: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    namespace: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
+    resource_version: str = ""
+    uid: str = ""
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether the object waits for its grace period or finalizers."""
+        return self.deletion_timestamp is not None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object."""
+        return next((owner for owner in self.owner_references if owner.controller), None)

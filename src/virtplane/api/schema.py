@@ -75,11 +75,11 @@ def _without_none(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _bare_schema(hint: Any, *, describe: bool) -> JsonObject:
     if isinstance(hint, type) and issubclass(hint, ApiStruct):
-        return _struct_schema(hint, describe=describe)
+        return _struct_schema(hint, describe=describe) if hint.schema_has_members else {"type": "object"}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is list:
+    if origin in (tuple, list):
         return {"type": "array", "items": _schema(arguments[0], describe=describe)}
-    if origin is dict:
+    if origin in (Mapping, dict):
         if arguments[1] is Any:
             return {"type": "object"}
         return {"type": "object", "additionalProperties": _schema(arguments[1], describe=describe)}

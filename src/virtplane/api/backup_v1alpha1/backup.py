@@ -13,13 +13,13 @@ from virtplane.api.markers import (
     ATOMIC,
     ApiStruct,
     Duration,
-    Metadata,
     Time,
     describe,
     list_map,
     one_of,
     rules,
 )
+from virtplane.api.meta_v1 import ObjectMeta
 
 _KNOWN_GROUP = (
     "!has(self.apiGroup) || self.apiGroup == 'kubevirt.io' || self.apiGroup == 'backup.kubevirt.io'"
@@ -69,10 +69,10 @@ class VirtualMachineBackupStatus(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
     checkpoint_name: str | None = None
-    conditions: Annotated[list[ObservedCondition], list_map("type")] = field(default_factory=list)
+    conditions: Annotated[tuple[ObservedCondition, ...], list_map("type")] = ()
     endpoint_cert: str | None = None
     export_uid: str | None = field(default=None, name="exportUID")
-    included_volumes: Annotated[list[BackupVolumeInfo], ATOMIC] = field(default_factory=list)
+    included_volumes: Annotated[tuple[BackupVolumeInfo, ...], ATOMIC] = ()
     type: str | None = None
 
 
@@ -81,7 +81,7 @@ class VirtualMachineBackup(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[
         VirtualMachineBackupSpec,
         rules(
@@ -98,7 +98,7 @@ class BackupCheckpoint(ApiStruct, kw_only=True):
 
     creation_time: Time | None = None
     name: str | None = None
-    volumes: Annotated[list[BackupVolumeInfo], ATOMIC] = field(default_factory=list)
+    volumes: Annotated[tuple[BackupVolumeInfo, ...], ATOMIC] = ()
 
 
 class BackupOptions(ApiStruct, kw_only=True):
@@ -146,7 +146,7 @@ class VirtualMachineBackupTracker(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[
         VirtualMachineBackupTrackerSpec, rules(("self == oldSelf", "spec is immutable after creation"))
     ]

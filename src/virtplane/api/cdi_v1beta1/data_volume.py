@@ -38,8 +38,8 @@ class DataVolumeSourceHTTP(ApiStruct, kw_only=True):
     """A file served over HTTP or HTTPS."""
 
     cert_config_map: str | None = None
-    extra_headers: list[str] = field(default_factory=list)
-    secret_extra_headers: list[str] = field(default_factory=list)
+    extra_headers: tuple[str, ...] = ()
+    secret_extra_headers: tuple[str, ...] = ()
     secret_ref: str | None = None
     url: str
 
@@ -135,7 +135,7 @@ class DataVolumeSourceRef(ApiStruct, kw_only=True):
 class StorageSpec(ApiStruct, kw_only=True):
     """Storage asked for, with blanks filled from the storage profile."""
 
-    access_modes: list[str] = field(default_factory=list)
+    access_modes: tuple[str, ...] = ()
     data_source: TypedLocalObjectReference | None = None
     data_source_ref: TypedObjectReference | None = None
     resources: VolumeResourceRequirements | None = None
@@ -148,7 +148,7 @@ class StorageSpec(ApiStruct, kw_only=True):
 class DataVolumeSpec(ApiStruct, kw_only=True):
     """A claim together with the content it is to be filled with."""
 
-    checkpoints: list[DataVolumeCheckpoint] = field(default_factory=list)
+    checkpoints: tuple[DataVolumeCheckpoint, ...] = ()
     content_type: Annotated[str | None, one_of("kubevirt", "archive")] = None
     final_checkpoint: bool | None = None
     preallocation: bool | None = None

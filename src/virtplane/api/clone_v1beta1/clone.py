@@ -9,24 +9,25 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import TypedLocalObjectReference
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Metadata, Time, one_of
+from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Time, one_of
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VirtualMachineCloneTemplateFilters(ApiStruct, kw_only=True):
     """Which labels and annotations of the template are copied."""
 
-    annotation_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    label_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    annotation_filters: Annotated[tuple[str, ...], ATOMIC] = ()
+    label_filters: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class VirtualMachineCloneSpec(ApiStruct, kw_only=True):
     """Source and target, and what changes on the way."""
 
-    annotation_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    label_filters: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    new_mac_addresses: dict[str, str] = field(default_factory=dict)
+    annotation_filters: Annotated[tuple[str, ...], ATOMIC] = ()
+    label_filters: Annotated[tuple[str, ...], ATOMIC] = ()
+    new_mac_addresses: Mapping[str, str] = field(default_factory=dict)
     new_sm_bios_serial: str | None = field(default=None, name="newSMBiosSerial")
-    patches: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    patches: Annotated[tuple[str, ...], ATOMIC] = ()
     source: TypedLocalObjectReference
     target: TypedLocalObjectReference | None = None
     template: VirtualMachineCloneTemplateFilters | None = None
@@ -37,7 +38,7 @@ class VirtualMachineCloneStatus(ApiStruct, kw_only=True):
     """How far the clone is."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[tuple[Condition, ...], ATOMIC] = ()
     creation_time: Annotated[Time | None, NULLABLE] = None
     phase: str | None = None
     restore_name: Annotated[str | None, NULLABLE] = None
@@ -50,6 +51,6 @@ class VirtualMachineClone(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineCloneSpec
     status: VirtualMachineCloneStatus | None = None

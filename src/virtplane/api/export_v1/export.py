@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import TypedLocalObjectReference
-from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Metadata, Time, list_map
+from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Time, list_map
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VirtualMachineExportSpec(ApiStruct, kw_only=True):
@@ -30,9 +29,7 @@ class VirtualMachineExportBackupEndpoint(ApiStruct, kw_only=True):
 class VirtualMachineExportBackup(ApiStruct, kw_only=True):
     """Links to a backup."""
 
-    endpoints: Annotated[list[VirtualMachineExportBackupEndpoint], list_map("endpoint")] = field(
-        default_factory=list
-    )
+    endpoints: Annotated[tuple[VirtualMachineExportBackupEndpoint, ...], list_map("endpoint")] = ()
     name: str
 
 
@@ -53,19 +50,17 @@ class VirtualMachineExportVolumeFormat(ApiStruct, kw_only=True):
 class VirtualMachineExportVolume(ApiStruct, kw_only=True):
     """Links to a volume in several formats."""
 
-    formats: Annotated[list[VirtualMachineExportVolumeFormat], list_map("format")] = field(
-        default_factory=list
-    )
+    formats: Annotated[tuple[VirtualMachineExportVolumeFormat, ...], list_map("format")] = ()
     name: str
 
 
 class VirtualMachineExportLink(ApiStruct, kw_only=True):
     """Links with the certificate that their server shows."""
 
-    backups: Annotated[list[VirtualMachineExportBackup], list_map("name")] = field(default_factory=list)
+    backups: Annotated[tuple[VirtualMachineExportBackup, ...], list_map("name")] = ()
     cert: str
-    manifests: Annotated[list[VirtualMachineExportManifest], list_map("type")] = field(default_factory=list)
-    volumes: Annotated[list[VirtualMachineExportVolume], list_map("name")] = field(default_factory=list)
+    manifests: Annotated[tuple[VirtualMachineExportManifest, ...], list_map("type")] = ()
+    volumes: Annotated[tuple[VirtualMachineExportVolume, ...], list_map("name")] = ()
 
 
 class VirtualMachineExportLinks(ApiStruct, kw_only=True):
@@ -79,7 +74,7 @@ class VirtualMachineExportStatus(ApiStruct, kw_only=True):
     """Phase, links and end of the export."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[tuple[Condition, ...], ATOMIC] = ()
     links: VirtualMachineExportLinks | None = None
     phase: str | None = None
     service_name: str | None = None
@@ -93,6 +88,6 @@ class VirtualMachineExport(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineExportSpec
     status: VirtualMachineExportStatus | None = None

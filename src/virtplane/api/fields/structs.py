@@ -40,7 +40,7 @@ def _inside(hint: Any) -> tuple[type[ApiStruct] | None, bool]:
     if origin in (types.UnionType, typing.Union):
         rest = [argument for argument in arguments if argument is not type(None)]
         return _inside(rest[0]) if len(rest) == 1 else (None, False)
-    if origin is list:
+    if origin in (tuple, list):
         return _inside(arguments[0])[0], True
     if isinstance(hint, type) and issubclass(hint, ApiStruct):
         return hint, False

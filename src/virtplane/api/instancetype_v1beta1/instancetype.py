@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -11,7 +12,8 @@ from virtplane.api.kubevirt_v1.devices import GPU, HostDevice
 from virtplane.api.kubevirt_v1.domain import DiskIOThreads
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import Hugepages
-from virtplane.api.markers import ATOMIC, ApiStruct, Int32, Int64, Metadata, Quantity, describe, mark
+from virtplane.api.markers import ATOMIC, ApiStruct, Int32, Int64, Quantity, describe, mark
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class CPUInstancetype(ApiStruct, kw_only=True):
@@ -42,15 +44,15 @@ class MemoryInstancetype(ApiStruct, kw_only=True):
 class VirtualMachineInstancetypeSpec(ApiStruct, kw_only=True):
     """What machines of this type get and may not set themselves."""
 
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     cpu: CPUInstancetype
-    gpus: Annotated[list[GPU], ATOMIC] = field(default_factory=list)
-    host_devices: Annotated[list[HostDevice], ATOMIC] = field(default_factory=list)
+    gpus: Annotated[tuple[GPU, ...], ATOMIC] = ()
+    host_devices: Annotated[tuple[HostDevice, ...], ATOMIC] = ()
     io_threads: DiskIOThreads | None = None
     io_threads_policy: str | None = None
     launch_security: LaunchSecurity | None = None
     memory: MemoryInstancetype
-    node_selector: dict[str, str] = field(default_factory=dict)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
     scheduler_name: str | None = None
 
 
@@ -59,7 +61,7 @@ class VirtualMachineInstancetype(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstancetypeSpec
 
 
@@ -68,5 +70,5 @@ class VirtualMachineClusterInstancetype(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstancetypeSpec

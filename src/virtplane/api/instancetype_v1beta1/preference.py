@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -14,7 +15,8 @@ from virtplane.api.kubevirt_v1.features import FeatureAPIC, FeatureHyperv, Featu
 from virtplane.api.kubevirt_v1.firmware import EFI
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.networks import InterfaceMasquerade
-from virtplane.api.markers import ApiStruct, Int64, Metadata, Quantity, describe
+from virtplane.api.markers import ApiStruct, Int64, Quantity, describe
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class ClockPreferences(ApiStruct, kw_only=True):
@@ -34,7 +36,7 @@ class SpreadOptions(ApiStruct, kw_only=True):
 class CPUPreferences(ApiStruct, kw_only=True):
     """Preferred CPU topology and features."""
 
-    preferred_cpu_features: list[CPUFeature] = field(default_factory=list, name="preferredCPUFeatures")
+    preferred_cpu_features: tuple[CPUFeature, ...] = field(default=(), name="preferredCPUFeatures")
     preferred_cpu_topology: Annotated[
         str | None, describe("How virtual CPUs are laid out: sockets, cores, threads, spread or any.")
     ] = field(default=None, name="preferredCPUTopology")
@@ -128,7 +130,7 @@ class VolumePreferences(ApiStruct, kw_only=True):
 class VirtualMachinePreferenceSpec(ApiStruct, kw_only=True):
     """The preferred values, and what machines must have at least."""
 
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
     clock: ClockPreferences | None = None
     cpu: CPUPreferences | None = None
     devices: DevicePreferences | None = None
@@ -149,7 +151,7 @@ class VirtualMachinePreference(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachinePreferenceSpec
 
 
@@ -158,5 +160,5 @@ class VirtualMachineClusterPreference(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachinePreferenceSpec

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import field
-
 from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Time
 
 
@@ -26,7 +24,7 @@ class VirtualMachineInstanceBackupStatus(ApiStruct, kw_only=True):
     failed: bool | None = None
     quiesce_status: str | None = None
     start_timestamp: Time | None = None
-    volumes: Annotated[list[VirtualMachineInstanceBackupVolumeInfo], ATOMIC] = field(default_factory=list)
+    volumes: Annotated[tuple[VirtualMachineInstanceBackupVolumeInfo, ...], ATOMIC] = ()
 
 
 class ChangedBlockTrackingStatus(ApiStruct, kw_only=True):

@@ -58,7 +58,7 @@ class ClockOffsetUTC(ApiStruct, kw_only=True):
 class Clock(ApiStruct, kw_only=True):
     """The guest's clock and its timers."""
 
-    timer: Timer | None = None
+    timer: Timer = Timer()
     timezone: str | None = None
     utc: ClockOffsetUTC | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -54,7 +55,7 @@ class ReloadableComponentConfiguration(ApiStruct, kw_only=True):
 class ArchSpecificConfiguration(ApiStruct, kw_only=True):
     """Machine types and firmware of one architecture."""
 
-    emulated_machines: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    emulated_machines: Annotated[tuple[str, ...], ATOMIC] = ()
     machine_type: str | None = None
     ovmf_path: str | None = None
 
@@ -110,7 +111,7 @@ class DiskVerification(ApiStruct, kw_only=True):
 class LogVerbosity(ApiStruct, kw_only=True):
     """Log levels of components (0-9)."""
 
-    node_verbosity: dict[str, Int32] = field(default_factory=dict)
+    node_verbosity: Mapping[str, Int32] = field(default_factory=dict)
     virt_api: Int32 | None = field(default=None, name="virtAPI")
     virt_controller: Int32 | None = None
     virt_handler: Int32 | None = None
@@ -126,13 +127,9 @@ class DeveloperConfiguration(ApiStruct, kw_only=True):
     cpu_allocation_ratio: Annotated[
         Int32 | None, describe("Virtual CPUs per CPU requested of the node; 10 when absent.")
     ] = None
-    disabled_feature_gates: Annotated[list[str], ATOMIC, describe("Feature gates switched off.")] = field(
-        default_factory=list
-    )
+    disabled_feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched off.")] = ()
     disk_verification: DiskVerification | None = None
-    feature_gates: Annotated[list[str], ATOMIC, describe("Feature gates switched on.")] = field(
-        default_factory=list
-    )
+    feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched on.")] = ()
     log_verbosity: LogVerbosity | None = None
     memory_overcommit: Annotated[
         Int32 | None,
@@ -141,7 +138,7 @@ class DeveloperConfiguration(ApiStruct, kw_only=True):
     ] = None
     minimum_cluster_tsc_frequency: Int64 | None = field(default=None, name="minimumClusterTSCFrequency")
     minimum_reserve_pvc_bytes: Int64 | None = field(default=None, name="minimumReservePVCBytes")
-    node_selectors: dict[str, str] = field(default_factory=dict)
+    node_selectors: Mapping[str, str] = field(default_factory=dict)
     pvc_tolerate_less_space_up_to_percent: Int32 | None = None
     use_emulation: Annotated[bool | None, describe("Emulate guests in software on nodes without KVM.")] = None
 
@@ -175,20 +172,18 @@ class LiveUpdateConfiguration(ApiStruct, kw_only=True):
 class NodeMediatedDeviceTypesConfig(ApiStruct, kw_only=True):
     """Mediated devices to make on certain nodes."""
 
-    mediated_device_types: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    mediated_devices_types: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    node_selector: dict[str, str]
+    mediated_device_types: Annotated[tuple[str, ...], ATOMIC] = ()
+    mediated_devices_types: Annotated[tuple[str, ...], ATOMIC] = ()
+    node_selector: Mapping[str, str]
 
 
 class MediatedDevicesConfiguration(ApiStruct, kw_only=True):
     """Mediated devices to make on nodes."""
 
     enabled: bool | None = None
-    mediated_device_types: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    mediated_devices_types: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    node_mediated_device_types: Annotated[list[NodeMediatedDeviceTypesConfig], ATOMIC] = field(
-        default_factory=list
-    )
+    mediated_device_types: Annotated[tuple[str, ...], ATOMIC] = ()
+    mediated_devices_types: Annotated[tuple[str, ...], ATOMIC] = ()
+    node_mediated_device_types: Annotated[tuple[NodeMediatedDeviceTypesConfig, ...], ATOMIC] = ()
 
 
 class InterfaceBindingMigration(ApiStruct, kw_only=True):
@@ -211,7 +206,7 @@ class InterfaceBindingPlugin(ApiStruct, kw_only=True):
 class NetworkConfiguration(ApiStruct, kw_only=True):
     """Default network interface and binding plugins."""
 
-    binding: dict[str, InterfaceBindingPlugin] = field(default_factory=dict)
+    binding: Mapping[str, InterfaceBindingPlugin] = field(default_factory=dict)
     default_network_interface: str | None = None
     permit_bridge_interface_on_pod_network: bool | None = None
     permit_slirp_interface: bool | None = None
@@ -245,15 +240,15 @@ class USBHostDevice(ApiStruct, kw_only=True):
 
     external_resource_provider: bool | None = None
     resource_name: str
-    selectors: Annotated[list[USBSelector], ATOMIC] = field(default_factory=list)
+    selectors: Annotated[tuple[USBSelector, ...], ATOMIC] = ()
 
 
 class PermittedHostDevices(ApiStruct, kw_only=True):
     """Devices of nodes that guests may use."""
 
-    mediated_devices: Annotated[list[MediatedHostDevice], ATOMIC] = field(default_factory=list)
-    pci_host_devices: Annotated[list[PciHostDevice], ATOMIC] = field(default_factory=list)
-    usb: Annotated[list[USBHostDevice], ATOMIC] = field(default_factory=list)
+    mediated_devices: Annotated[tuple[MediatedHostDevice, ...], ATOMIC] = ()
+    pci_host_devices: Annotated[tuple[PciHostDevice, ...], ATOMIC] = ()
+    usb: Annotated[tuple[USBHostDevice, ...], ATOMIC] = ()
 
 
 class PersistentReservationConfiguration(ApiStruct, kw_only=True):
@@ -301,7 +296,7 @@ class SupportContainerResources(ApiStruct, kw_only=True):
 class TLSConfiguration(ApiStruct, kw_only=True):
     """The oldest TLS version and the ciphers accepted."""
 
-    ciphers: Annotated[list[str], SET] = field(default_factory=list)
+    ciphers: Annotated[tuple[str, ...], SET] = ()
     min_tls_version: Annotated[
         str | None, one_of("VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
     ] = field(default=None, name="minTLSVersion")
@@ -345,12 +340,10 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     cpu_request: Quantity | None = None
     default_runtime_class: str | None = None
     developer_configuration: DeveloperConfiguration | None = None
-    emulated_machines: list[str] = field(default_factory=list)
+    emulated_machines: tuple[str, ...] = ()
     eviction_strategy: str | None = None
     handler_configuration: ReloadableComponentConfiguration | None = None
-    hypervisors: Annotated[list[HypervisorConfiguration], ATOMIC, mark(maxItems=1)] = field(
-        default_factory=list
-    )
+    hypervisors: Annotated[tuple[HypervisorConfiguration, ...], ATOMIC, mark(maxItems=1)] = ()
     image_pull_policy: Annotated[str | None, requested_one_of("Always", "IfNotPresent", "Never")] = None
     instancetype: Annotated[InstancetypeConfiguration | None, NULLABLE] = None
     ksm_configuration: KSMConfiguration | None = None
@@ -361,7 +354,7 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     migrations: MigrationConfiguration | None = None
     min_cpu_model: str | None = field(default=None, name="minCPUModel")
     network: NetworkConfiguration | None = None
-    obsolete_cpu_models: dict[str, bool] = field(default_factory=dict, name="obsoleteCPUModels")
+    obsolete_cpu_models: Mapping[str, bool] = field(default_factory=dict, name="obsoleteCPUModels")
     ovmf_path: str | None = None
     permitted_host_devices: PermittedHostDevices | None = None
     persistent_reservation_configuration: Annotated[PersistentReservationConfiguration | None, NULLABLE] = (
@@ -371,10 +364,8 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     seccomp_configuration: SeccompConfiguration | None = None
     selinux_launcher_type: str | None = None
     smbios: SMBiosConfiguration | None = None
-    support_container_resources: Annotated[list[SupportContainerResources], list_map("type")] = field(
-        default_factory=list
-    )
-    supported_guest_agent_versions: list[str] = field(default_factory=list)
+    support_container_resources: Annotated[tuple[SupportContainerResources, ...], list_map("type")] = ()
+    supported_guest_agent_versions: tuple[str, ...] = ()
     tls_configuration: TLSConfiguration | None = None
     virt_template_deployment: Annotated[VirtTemplateDeployment | None, NULLABLE] = None
     virtual_machine_instances_per_node: Int32 | None = None

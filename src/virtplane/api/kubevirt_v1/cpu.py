@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import field
-
 from virtplane.api.markers import ApiStruct, Int64, describe
 
 
@@ -41,9 +39,7 @@ class CPU(ApiStruct, kw_only=True):
     dedicated_cpu_placement: Annotated[
         bool | None, describe("Give the guest whole CPUs of the node and pin it to them.")
     ] = None
-    features: Annotated[list[CPUFeature], describe("CPU flags added to or taken from the model.")] = field(
-        default_factory=list
-    )
+    features: Annotated[tuple[CPUFeature, ...], describe("CPU flags added to or taken from the model.")] = ()
     isolate_emulator_thread: Annotated[
         bool | None, describe("With dedicated CPUs: one more CPU for the emulator itself.")
     ] = None

@@ -18,7 +18,7 @@ class NoCloudSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
 class QemuGuestAgentSSHPublicKeyAccessCredentialPropagation(ApiStruct, kw_only=True):
     """The guest agent writes the keys of the listed users."""
 
-    users: Annotated[list[str], SET]
+    users: Annotated[tuple[str, ...], SET]
 
 
 class SSHPublicKeyAccessCredentialPropagationMethod(ApiStruct, kw_only=True):

@@ -137,23 +137,23 @@ class Devices(ApiStruct, kw_only=True):
         bool | None, describe("No devices can be plugged in while the guest runs.")
     ] = None
     disks: Annotated[
-        list[Disk], mark(maxItems=256), describe("Disks, CD-ROMs and LUNs; each names a volume.")
-    ] = field(default_factory=list)
+        tuple[Disk, ...], mark(maxItems=256), describe("Disks, CD-ROMs and LUNs; each names a volume.")
+    ] = ()
     downward_metrics: DownwardMetrics | None = None
-    filesystems: Annotated[list[Filesystem], ATOMIC] = field(default_factory=list)
-    gpus: Annotated[list[GPU], ATOMIC] = field(default_factory=list)
-    host_devices: Annotated[list[HostDevice], ATOMIC] = field(default_factory=list)
-    inputs: list[Input] = field(default_factory=list)
+    filesystems: Annotated[tuple[Filesystem, ...], ATOMIC] = ()
+    gpus: Annotated[tuple[GPU, ...], ATOMIC] = ()
+    host_devices: Annotated[tuple[HostDevice, ...], ATOMIC] = ()
+    inputs: tuple[Input, ...] = ()
     interfaces: Annotated[
-        list[Interface], mark(maxItems=256), describe("Network cards; each names a network.")
-    ] = field(default_factory=list)
+        tuple[Interface, ...], mark(maxItems=256), describe("Network cards; each names a network.")
+    ] = ()
     log_serial_console: Annotated[
         bool | None, describe("Write what the serial console prints to the launcher pod's log.")
     ] = None
     network_interface_multiqueue: Annotated[
         bool | None, describe("One queue per virtual CPU for virtio network cards.")
     ] = None
-    panic_devices: list[PanicDevice] = field(default_factory=list)
+    panic_devices: tuple[PanicDevice, ...] = ()
     rng: Rng | None = None
     sound: SoundDevice | None = None
     tpm: TPMDevice | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -41,13 +42,13 @@ class Machine(ApiStruct, kw_only=True):
 class ResourceRequirements(ApiStruct, kw_only=True):
     """CPU and memory asked of the node, and their limits."""
 
-    limits: Annotated[dict[str, Quantity], describe("What the guest may use at most: cpu, memory.")] = field(
-        default_factory=dict
+    limits: Annotated[Mapping[str, Quantity], describe("What the guest may use at most: cpu, memory.")] = (
+        field(default_factory=dict)
     )
     overcommit_guest_overhead: Annotated[
         bool | None, describe("Leave the overhead of virtualization out of the memory request.")
     ] = None
-    requests: Annotated[dict[str, Quantity], describe("What the node sets aside: cpu, memory.")] = field(
+    requests: Annotated[Mapping[str, Quantity], describe("What the node sets aside: cpu, memory.")] = field(
         default_factory=dict
     )
 
@@ -55,22 +56,22 @@ class ResourceRequirements(ApiStruct, kw_only=True):
 class DomainSpec(ApiStruct, kw_only=True):
     """The virtual hardware of the guest."""
 
-    chassis: Chassis | None = None
-    clock: Annotated[Clock | None, PRESERVE] = None
-    cpu: CPU | None = None
+    chassis: Chassis = Chassis()
+    clock: Annotated[Clock, PRESERVE] = Clock()
+    cpu: CPU = CPU()
     devices: Devices
-    features: Features | None = None
-    firmware: Firmware | None = None
-    io_threads: DiskIOThreads | None = None
+    features: Features = Features()
+    firmware: Firmware = Firmware()
+    io_threads: DiskIOThreads = DiskIOThreads()
     io_threads_policy: Annotated[
         str | None, describe("How disks share I/O threads: shared, auto or supplementalPool.")
     ] = None
     launch_security: LaunchSecurity | None = None
-    machine: Machine | None = None
-    memory: Memory | None = None
+    machine: Machine = Machine()
+    memory: Memory = Memory()
     reboot_policy: Annotated[
         str | None,
         one_of("Reboot", "Terminate"),
         describe("What a reboot from inside does: Reboot or Terminate."),
     ] = None
-    resources: ResourceRequirements | None = None
+    resources: ResourceRequirements = ResourceRequirements()

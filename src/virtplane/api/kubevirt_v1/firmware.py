@@ -55,7 +55,7 @@ class Firmware(ApiStruct, kw_only=True):
     """What the guest boots with: BIOS or EFI, identity, direct kernel boot."""
 
     acpi: ACPI | None = None
-    bootloader: Bootloader | None = None
-    kernel_boot: KernelBoot | None = None
+    bootloader: Bootloader = Bootloader()
+    kernel_boot: KernelBoot = KernelBoot()
     serial: Annotated[str | None, describe("The serial number that SMBIOS shows.")] = None
     uuid: Annotated[str | None, describe("The UUID that SMBIOS shows; made at random when absent.")] = None

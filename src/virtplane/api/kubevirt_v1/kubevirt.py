@@ -16,11 +16,11 @@ from virtplane.api.markers import (
     Duration,
     Int32,
     Int64,
-    Metadata,
     describe,
     mark,
     requested_one_of,
 )
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class CertConfig(ApiStruct, kw_only=True):
@@ -49,9 +49,9 @@ class KubeVirtCertificateRotateStrategy(ApiStruct, kw_only=True):
 class Flags(ApiStruct, kw_only=True):
     """Command line flags given to components."""
 
-    api: dict[str, str] = field(default_factory=dict)
-    controller: dict[str, str] = field(default_factory=dict)
-    handler: dict[str, str] = field(default_factory=dict)
+    api: Mapping[str, str] = field(default_factory=dict)
+    controller: Mapping[str, str] = field(default_factory=dict)
+    handler: Mapping[str, str] = field(default_factory=dict)
 
 
 class CustomizeComponentsPatch(ApiStruct, kw_only=True):
@@ -67,15 +67,15 @@ class CustomizeComponents(ApiStruct, kw_only=True):
     """Changes applied to the installed objects."""
 
     flags: Flags | None = None
-    patches: Annotated[list[CustomizeComponentsPatch], ATOMIC] = field(default_factory=list)
+    patches: Annotated[tuple[CustomizeComponentsPatch, ...], ATOMIC] = ()
 
 
 class NodePlacement(ApiStruct, kw_only=True):
     """Which nodes components run on."""
 
     affinity: Affinity | None = None
-    node_selector: dict[str, str] = field(default_factory=dict)
-    tolerations: list[Toleration] = field(default_factory=list)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class ComponentConfig(ApiStruct, kw_only=True):
@@ -90,7 +90,7 @@ class KubeVirtWorkloadUpdateStrategy(ApiStruct, kw_only=True):
 
     batch_eviction_interval: Duration | None = None
     batch_eviction_size: Int32 | None = None
-    workload_update_methods: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    workload_update_methods: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class KubeVirtSpec(ApiStruct, kw_only=True):
@@ -100,7 +100,7 @@ class KubeVirtSpec(ApiStruct, kw_only=True):
     configuration: Annotated[KubeVirtConfiguration | None, describe("Settings of the installation.")] = None
     customize_components: CustomizeComponents | None = None
     image_pull_policy: Annotated[str | None, requested_one_of("Always", "IfNotPresent", "Never")] = None
-    image_pull_secrets: Annotated[list[LocalObjectReference], ATOMIC] = field(default_factory=list)
+    image_pull_secrets: Annotated[tuple[LocalObjectReference, ...], ATOMIC] = ()
     image_registry: str | None = None
     image_tag: str | None = None
     infra: Annotated[
@@ -137,9 +137,9 @@ class KubeVirtStatus(ApiStruct, kw_only=True):
     """Phase and conditions of the installation."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     default_architecture: str | None = None
-    generations: Annotated[list[GenerationStatus], ATOMIC] = field(default_factory=list)
+    generations: Annotated[tuple[GenerationStatus, ...], ATOMIC] = ()
     observed_deployment_config: str | None = None
     observed_deployment_id: str | None = field(default=None, name="observedDeploymentID")
     observed_generation: Int64 | None = None
@@ -148,7 +148,7 @@ class KubeVirtStatus(ApiStruct, kw_only=True):
     operator_version: str | None = None
     outdated_virtual_machine_instance_workloads: Int32 | None = None
     phase: Annotated[str | None, describe("Deploying, Deployed, Deleting or Deleted.")] = None
-    synchronization_addresses: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    synchronization_addresses: Annotated[tuple[str, ...], ATOMIC] = ()
     target_deployment_config: str | None = None
     target_deployment_id: str | None = field(default=None, name="targetDeploymentID")
     target_kube_virt_registry: str | None = None
@@ -160,6 +160,6 @@ class KubeVirt(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: KubeVirtSpec
     status: KubeVirtStatus | None = None

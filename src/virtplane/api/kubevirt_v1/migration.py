@@ -9,7 +9,8 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.migration_configuration import VMIMConfigurationOptions
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int32, Metadata, Quantity, Time, describe
+from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int32, Quantity, Time, describe
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VirtualMachineInstanceMigrationTarget(ApiStruct, kw_only=True):
@@ -28,7 +29,7 @@ class VirtualMachineInstanceMigrationSource(ApiStruct, kw_only=True):
 class VirtualMachineInstanceMigrationSpec(ApiStruct, kw_only=True):
     """Which guest moves, and whether it leaves or enters this cluster."""
 
-    added_node_selector: dict[str, str] = field(default_factory=dict)
+    added_node_selector: Mapping[str, str] = field(default_factory=dict)
     priority: str | None = None
     receive: VirtualMachineInstanceMigrationTarget | None = None
     send_to: VirtualMachineInstanceMigrationSource | None = None
@@ -42,7 +43,7 @@ class VirtualMachineInstanceMigrationSourceState(ApiStruct, kw_only=True):
     domain_namespace: str | None = None
     migration_uid: str | None = field(default=None, name="migrationUID")
     node: str | None = None
-    node_selectors: dict[str, str] = field(default_factory=dict)
+    node_selectors: Mapping[str, str] = field(default_factory=dict)
     persistent_state_pvc_name: str | None = field(default=None, name="persistentStatePVCName")
     pod: str | None = None
     selinux_context: str | None = None
@@ -54,8 +55,8 @@ class VirtualMachineInstanceMigrationTargetState(ApiStruct, kw_only=True):
     """The end that the guest enters."""
 
     attachment_pod_uid: str | None = field(default=None, name="attachmentPodUID")
-    cpu_set: Annotated[list[Int32], ATOMIC] = field(default_factory=list)
-    direct_migration_node_ports: dict[str, Int32] = field(default_factory=dict)
+    cpu_set: Annotated[tuple[Int32, ...], ATOMIC] = ()
+    direct_migration_node_ports: Mapping[str, Int32] = field(default_factory=dict)
     domain_detected: bool | None = None
     domain_name: str | None = None
     domain_namespace: str | None = None
@@ -91,8 +92,8 @@ class VirtualMachineInstanceMigrationState(ApiStruct, kw_only=True):
     source_state: VirtualMachineInstanceMigrationSourceState | None = None
     start_timestamp: Annotated[Time | None, NULLABLE] = None
     target_attachment_pod_uid: str | None = field(default=None, name="targetAttachmentPodUID")
-    target_cpu_set: Annotated[list[Int32], ATOMIC] = field(default_factory=list, name="targetCPUSet")
-    target_direct_migration_node_ports: dict[str, Int32] = field(default_factory=dict)
+    target_cpu_set: Annotated[tuple[Int32, ...], ATOMIC] = field(default=(), name="targetCPUSet")
+    target_direct_migration_node_ports: Mapping[str, Int32] = field(default_factory=dict)
     target_memory_overhead: Quantity | None = None
     target_node: str | None = None
     target_node_address: str | None = None
@@ -115,7 +116,7 @@ class VirtualMachineInstanceMigrationStatus(ApiStruct, kw_only=True):
     """How far the migration is."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     migration_state: VirtualMachineInstanceMigrationState | None = None
     phase: Annotated[
         str | None,
@@ -124,9 +125,9 @@ class VirtualMachineInstanceMigrationStatus(ApiStruct, kw_only=True):
         ),
     ] = None
     phase_transition_timestamps: Annotated[
-        list[VirtualMachineInstanceMigrationPhaseTransitionTimestamp], ATOMIC
-    ] = field(default_factory=list)
-    synchronization_addresses: Annotated[list[str], ATOMIC] = field(default_factory=list)
+        tuple[VirtualMachineInstanceMigrationPhaseTransitionTimestamp, ...], ATOMIC
+    ] = ()
+    synchronization_addresses: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
 class VirtualMachineInstanceMigration(ApiStruct, kw_only=True):
@@ -134,6 +135,6 @@ class VirtualMachineInstanceMigration(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstanceMigrationSpec
     status: VirtualMachineInstanceMigrationStatus | None = None

@@ -56,8 +56,8 @@ class DHCPOptions(ApiStruct, kw_only=True):
     """What the DHCP answer tells the guest besides its address."""
 
     boot_file_name: str | None = None
-    ntp_servers: list[str] = field(default_factory=list)
-    private_options: list[DHCPPrivateOptions] = field(default_factory=list)
+    ntp_servers: tuple[str, ...] = ()
+    private_options: tuple[DHCPPrivateOptions, ...] = ()
     tftp_server_name: str | None = None
 
 
@@ -117,10 +117,8 @@ class Interface(ApiStruct, kw_only=True):
     passt: DeprecatedInterfacePasst | None = None
     passt_binding: InterfacePasstBinding | None = None
     pci_address: str | None = None
-    port_ranges: Annotated[list[PortRange], ATOMIC] = field(default_factory=list)
-    ports: Annotated[list[Port], describe("Ports let through to the guest; all when empty.")] = field(
-        default_factory=list
-    )
+    port_ranges: Annotated[tuple[PortRange, ...], ATOMIC] = ()
+    ports: Annotated[tuple[Port, ...], describe("Ports let through to the guest; all when empty.")] = ()
     slirp: DeprecatedInterfaceSlirp | None = None
     sriov: InterfaceSRIOV | None = None
     state: Annotated[str | None, describe("up, down or absent.")] = None

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import field
-
 from virtplane.api.kubevirt_v1.domain import DomainSpec
-from virtplane.api.markers import ApiStruct, Metadata
-from virtplane.api.meta_v1 import LabelSelector
+from virtplane.api.markers import ApiStruct
+from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
 class VirtualMachineInstancePresetSpec(ApiStruct, kw_only=True):
@@ -21,5 +19,5 @@ class VirtualMachineInstancePreset(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstancePresetSpec | None = None

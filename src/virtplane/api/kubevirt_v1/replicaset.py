@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.vm import VirtualMachineInstanceTemplateSpec
-from virtplane.api.markers import NULLABLE, ApiStruct, Int32, Metadata
-from virtplane.api.meta_v1 import LabelSelector
+from virtplane.api.markers import NULLABLE, ApiStruct, Int32
+from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
 class VirtualMachineInstanceReplicaSetSpec(ApiStruct, kw_only=True):
@@ -26,7 +24,7 @@ class VirtualMachineInstanceReplicaSetStatus(ApiStruct, kw_only=True):
     """How many instances there are and how many are ready."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     label_selector: str | None = None
     ready_replicas: Int32 | None = None
     replicas: Int32 | None = None
@@ -37,6 +35,6 @@ class VirtualMachineInstanceReplicaSet(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstanceReplicaSetSpec
     status: Annotated[VirtualMachineInstanceReplicaSetStatus | None, NULLABLE] = None

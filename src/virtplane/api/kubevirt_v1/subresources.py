@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -18,7 +19,7 @@ class AddVolumeOptions(ApiStruct, kw_only=True):
     """Body of `addvolume`: the volume and how it shows up."""
 
     disk: Disk
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     name: str
     volume_source: HotplugVolumeSource
 
@@ -27,7 +28,7 @@ class EvacuateCancelOptions(ApiStruct, kw_only=True):
     """Body of `evacuate/cancel`."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     evacuation_node_name: str
     kind: str | None = None
 
@@ -48,9 +49,9 @@ class GuestAgentCommandInfo(ApiStruct, kw_only=True):
 class MigrateOptions(ApiStruct, kw_only=True):
     """Body of `migrate`."""
 
-    added_node_selector: dict[str, str] = field(default_factory=dict)
+    added_node_selector: Mapping[str, str] = field(default_factory=dict)
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     kind: str | None = None
 
 
@@ -58,9 +59,9 @@ class ObjectGraphNode(ApiStruct, kw_only=True):
     """An object that a machine depends on, with those that it depends on."""
 
     api_version: str | None = None
-    children: Annotated[list[ObjectGraphNode], ATOMIC] = field(default_factory=list)
+    children: Annotated[tuple[ObjectGraphNode, ...], ATOMIC] = ()
     kind: str | None = None
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     object_reference: TypedObjectReference
     optional: bool | None = None
 
@@ -76,14 +77,14 @@ class PauseOptions(ApiStruct, kw_only=True):
     """Body of `pause`."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     kind: str | None = None
 
 
 class RemoveVolumeOptions(ApiStruct, kw_only=True):
     """Body of `removevolume`."""
 
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     name: str
 
 
@@ -91,7 +92,7 @@ class RestartOptions(ApiStruct, kw_only=True):
     """Body of `restart`; grace period in seconds."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     grace_period_seconds: Int64 | None = None
     kind: str | None = None
 
@@ -136,7 +137,7 @@ class StartOptions(ApiStruct, kw_only=True):
     """Body of `start`."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     kind: str | None = None
     paused: bool | None = None
 
@@ -145,7 +146,7 @@ class StopOptions(ApiStruct, kw_only=True):
     """Body of `stop`; grace period in seconds."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     grace_period: Int64 | None = None
     kind: str | None = None
 
@@ -154,7 +155,7 @@ class UnpauseOptions(ApiStruct, kw_only=True):
     """Body of `unpause`."""
 
     api_version: str | None = None
-    dry_run: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     kind: str | None = None
 
 
@@ -168,7 +169,7 @@ class VirtualMachineInstanceFileSystemDisk(ApiStruct, kw_only=True):
 class VirtualMachineInstanceFileSystem(ApiStruct, kw_only=True):
     """A file system that the guest has mounted. Sizes are bytes."""
 
-    disk: list[VirtualMachineInstanceFileSystemDisk] = field(default_factory=list)
+    disk: tuple[VirtualMachineInstanceFileSystemDisk, ...] = ()
     disk_name: str
     file_system_type: str
     mount_point: str
@@ -179,7 +180,7 @@ class VirtualMachineInstanceFileSystem(ApiStruct, kw_only=True):
 class VirtualMachineInstanceFileSystemInfo(ApiStruct, kw_only=True):
     """The guest's file systems."""
 
-    disks: list[VirtualMachineInstanceFileSystem]
+    disks: tuple[VirtualMachineInstanceFileSystem, ...]
 
 
 class VirtualMachineInstanceGuestOSUser(ApiStruct, kw_only=True):
@@ -200,6 +201,6 @@ class VirtualMachineInstanceGuestAgentInfo(ApiStruct, kw_only=True):
     hostname: str | None = None
     kind: str | None = None
     os: VirtualMachineInstanceGuestOSInfo | None = None
-    supported_commands: Annotated[list[GuestAgentCommandInfo], ATOMIC] = field(default_factory=list)
+    supported_commands: Annotated[tuple[GuestAgentCommandInfo, ...], ATOMIC] = ()
     timezone: str | None = None
-    user_list: list[VirtualMachineInstanceGuestOSUser] = field(default_factory=list)
+    user_list: tuple[VirtualMachineInstanceGuestOSUser, ...] = ()

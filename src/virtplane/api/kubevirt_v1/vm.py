@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.cdi_v1beta1.data_volume import DataVolumeSpec
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.api.markers import NULLABLE, ApiStruct, Metadata, TemplateMetadata, describe
+from virtplane.api.markers import NULLABLE, ApiStruct, TemplateMetadata, describe
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class DataVolumeTemplateDummyStatus(ApiStruct, kw_only=True):
@@ -60,9 +59,9 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
     """The wanted machine: run strategy, template, disks to provide, instance type and preference."""
 
     data_volume_templates: Annotated[
-        list[Annotated[DataVolumeTemplateSpec | None, NULLABLE]],
+        tuple[Annotated[DataVolumeTemplateSpec | None, NULLABLE], ...],
         describe("DataVolumes made with the machine; volumes of the template refer to them by name."),
-    ] = field(default_factory=list)
+    ] = ()
     instancetype: InstancetypeMatcher | None = None
     preference: PreferenceMatcher | None = None
     run_strategy: Annotated[
@@ -83,6 +82,6 @@ class VirtualMachine(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSpec
     status: VirtualMachineStatus | None = None

@@ -54,7 +54,7 @@ class VirtualMachineStateChangeRequest(ApiStruct, kw_only=True):
     """A start, stop or rename asked for through a subresource and not yet done."""
 
     action: str
-    data: dict[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
     uid: str | None = None
 
 
@@ -76,7 +76,7 @@ class VolumeSnapshotStatus(ApiStruct, kw_only=True):
 class VolumeMigrationState(ApiStruct, kw_only=True):
     """Volumes being migrated to other claims."""
 
-    migrated_volumes: Annotated[list[StorageMigratedVolumeInfo], ATOMIC] = field(default_factory=list)
+    migrated_volumes: Annotated[tuple[StorageMigratedVolumeInfo, ...], ATOMIC] = ()
 
 
 class VolumeUpdateState(ApiStruct, kw_only=True):
@@ -90,7 +90,7 @@ class VirtualMachineStatus(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
     changed_block_tracking: Annotated[ChangedBlockTrackingStatus | None, NULLABLE] = None
-    conditions: list[Condition] = field(default_factory=list)
+    conditions: tuple[Condition, ...] = ()
     created: Annotated[bool | None, describe("Whether the instance exists.")] = None
     desired_generation: Int64 | None = None
     instancetype_ref: Annotated[InstancetypeStatusRef | None, NULLABLE] = None
@@ -107,7 +107,7 @@ class VirtualMachineStatus(ApiStruct, kw_only=True):
     run_strategy: Annotated[str | None, describe("The run strategy in effect.")] = None
     snapshot_in_progress: str | None = None
     start_failure: Annotated[VirtualMachineStartFailure | None, NULLABLE] = None
-    state_change_requests: list[VirtualMachineStateChangeRequest] = field(default_factory=list)
-    volume_requests: Annotated[list[VirtualMachineVolumeRequest], ATOMIC] = field(default_factory=list)
-    volume_snapshot_statuses: list[VolumeSnapshotStatus] = field(default_factory=list)
+    state_change_requests: tuple[VirtualMachineStateChangeRequest, ...] = ()
+    volume_requests: Annotated[tuple[VirtualMachineVolumeRequest, ...], ATOMIC] = ()
+    volume_snapshot_statuses: tuple[VolumeSnapshotStatus, ...] = ()
     volume_update_state: VolumeUpdateState | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import field
@@ -18,20 +19,18 @@ from virtplane.api.markers import (
     ATOMIC,
     ApiStruct,
     Int64,
-    Metadata,
     describe,
     list_map,
     mark,
     requested_one_of,
 )
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     """The guest's hardware, its volumes and networks, and where it may run."""
 
-    access_credentials: Annotated[list[AccessCredential], ATOMIC, mark(maxItems=256)] = field(
-        default_factory=list
-    )
+    access_credentials: Annotated[tuple[AccessCredential, ...], ATOMIC, mark(maxItems=256)] = ()
     affinity: Affinity | None = None
     architecture: Annotated[str | None, describe("The guest's architecture: amd64, arm64 or s390x.")] = None
     dns_config: PodDNSConfig | None = None
@@ -49,18 +48,16 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     )
     liveness_probe: Probe | None = None
     networks: Annotated[
-        list[Network],
+        tuple[Network, ...],
         mark(maxItems=256),
         describe("Networks by name; interfaces of the domain refer to them."),
-    ] = field(default_factory=list)
-    node_selector: Annotated[dict[str, str], describe("Labels that the node must have.")] = field(
+    ] = ()
+    node_selector: Annotated[Mapping[str, str], describe("Labels that the node must have.")] = field(
         default_factory=dict
     )
     priority_class_name: Annotated[str | None, describe("The priority class of the launcher pod.")] = None
     readiness_probe: Probe | None = None
-    resource_claims: Annotated[list[VirtualMachineInstanceResourceClaim], list_map("name")] = field(
-        default_factory=list
-    )
+    resource_claims: Annotated[tuple[VirtualMachineInstanceResourceClaim, ...], list_map("name")] = ()
     scheduler_name: Annotated[str | None, describe("The scheduler that places the launcher pod.")] = None
     service_account_name: Annotated[str | None, describe("The service account of the launcher pod.")] = None
     start_strategy: Annotated[str | None, describe("Paused: the guest starts paused.")] = None
@@ -70,18 +67,16 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     termination_grace_period_seconds: Annotated[
         Int64 | None, describe("Seconds from the ACPI power button to the end of the guest; 30 when absent.")
     ] = None
-    tolerations: list[Toleration] = field(default_factory=list)
+    tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: Annotated[
-        list[TopologySpreadConstraint], list_map("topologyKey", "whenUnsatisfiable")
-    ] = field(default_factory=list)
-    utility_volumes: Annotated[list[UtilityVolume], list_map("name"), mark(maxItems=256)] = field(
-        default_factory=list
-    )
+        tuple[TopologySpreadConstraint, ...], list_map("topologyKey", "whenUnsatisfiable")
+    ] = ()
+    utility_volumes: Annotated[tuple[UtilityVolume, ...], list_map("name"), mark(maxItems=256)] = ()
     volumes: Annotated[
-        list[Volume],
+        tuple[Volume, ...],
         mark(maxItems=256),
         describe("Volumes by name; disks and file systems of the domain refer to them."),
-    ] = field(default_factory=list)
+    ] = ()
 
 
 class VirtualMachineInstance(ApiStruct, kw_only=True):
@@ -89,6 +84,6 @@ class VirtualMachineInstance(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineInstanceSpec
-    status: VirtualMachineInstanceStatus | None = None
+    status: VirtualMachineInstanceStatus = VirtualMachineInstanceStatus()

@@ -47,7 +47,7 @@ class VirtualMachineInstanceNetworkInterface(ApiStruct, kw_only=True):
     info_source: str | None = None
     interface_name: str | None = None
     ip_address: str | None = None
-    ip_addresses: list[str] = field(default_factory=list)
+    ip_addresses: tuple[str, ...] = ()
     link_state: str | None = None
     mac: str | None = None
     name: str | None = None
@@ -77,12 +77,12 @@ class KernelBootStatus(ApiStruct, kw_only=True):
 class PersistentVolumeClaimInfo(ApiStruct, kw_only=True):
     """What was found out about a claim."""
 
-    access_modes: Annotated[list[str], ATOMIC] = field(default_factory=list)
-    capacity: dict[str, Quantity] = field(default_factory=dict)
+    access_modes: Annotated[tuple[str, ...], ATOMIC] = ()
+    capacity: Mapping[str, Quantity] = field(default_factory=dict)
     claim_name: str | None = None
     filesystem_overhead: Annotated[str | None, mark(pattern="^(0(?:\\.\\d{1,3})?|1)$")] = None
     preallocated: bool | None = None
-    requests: dict[str, Quantity] = field(default_factory=dict)
+    requests: Mapping[str, Quantity] = field(default_factory=dict)
     volume_mode: Annotated[str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile")] = None
 
 
@@ -151,23 +151,23 @@ class VirtualMachineInstanceStatus(ApiStruct, kw_only=True):
     vsockcid: Annotated[UInt32 | None, describe("The guest's VSOCK address.")] = field(
         default=None, name="VSOCKCID"
     )
-    active_pods: dict[str, str] = field(default_factory=dict)
+    active_pods: Mapping[str, str] = field(default_factory=dict)
     changed_block_tracking: Annotated[ChangedBlockTrackingStatus | None, NULLABLE] = None
-    conditions: Annotated[list[Condition], describe("Ready, LiveMigratable, Paused, AgentConnected, ...")] = (
-        field(default_factory=list)
-    )
+    conditions: Annotated[
+        tuple[Condition, ...], describe("Ready, LiveMigratable, Paused, AgentConnected, ...")
+    ] = ()
     current_cpu_topology: CPUTopology | None = field(default=None, name="currentCPUTopology")
     evacuation_node_name: str | None = None
     fs_freeze_status: str | None = None
     guest_os_info: VirtualMachineInstanceGuestOSInfo | None = field(default=None, name="guestOSInfo")
     interfaces: Annotated[
-        list[VirtualMachineInstanceNetworkInterface], describe("Network cards with their addresses.")
-    ] = field(default_factory=list)
+        tuple[VirtualMachineInstanceNetworkInterface, ...], describe("Network cards with their addresses.")
+    ] = ()
     kernel_boot_status: KernelBootStatus | None = None
     launcher_container_image_version: str | None = None
     machine: Machine | None = None
     memory: MemoryStatus | None = None
-    migrated_volumes: Annotated[list[StorageMigratedVolumeInfo], ATOMIC] = field(default_factory=list)
+    migrated_volumes: Annotated[tuple[StorageMigratedVolumeInfo, ...], ATOMIC] = ()
     migration_method: str | None = None
     migration_state: VirtualMachineInstanceMigrationState | None = None
     migration_transport: str | None = None
@@ -175,13 +175,13 @@ class VirtualMachineInstanceStatus(ApiStruct, kw_only=True):
     phase: Annotated[
         str | None, describe("Pending, Scheduling, Scheduled, Running, Succeeded, Failed or Unknown.")
     ] = None
-    phase_transition_timestamps: Annotated[list[VirtualMachineInstancePhaseTransitionTimestamp], ATOMIC] = (
-        field(default_factory=list)
-    )
+    phase_transition_timestamps: Annotated[
+        tuple[VirtualMachineInstancePhaseTransitionTimestamp, ...], ATOMIC
+    ] = ()
     qos_class: Annotated[str | None, requested_one_of("BestEffort", "Burstable", "Guaranteed")] = None
     reason: str | None = None
     runtime_user: Int64 | None = None
     selinux_context: str | None = None
     topology_hints: TopologyHints | None = None
     virtual_machine_revision_name: str | None = None
-    volume_status: Annotated[list[VolumeStatus], ATOMIC] = field(default_factory=list)
+    volume_status: Annotated[tuple[VolumeStatus, ...], ATOMIC] = ()

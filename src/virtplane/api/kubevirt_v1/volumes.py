@@ -85,7 +85,7 @@ class DataVolumeVolumeSource(ApiStruct, kw_only=True):
 class DownwardAPIVolumeSource(ApiStruct, kw_only=True):
     """A disk with files made of fields of the instance."""
 
-    fields: list[DownwardAPIVolumeFile] = field(default_factory=list)
+    fields: tuple[DownwardAPIVolumeFile, ...] = ()
     volume_label: str | None = None
 
 

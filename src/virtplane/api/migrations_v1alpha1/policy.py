@@ -8,14 +8,15 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from virtplane.api.kubevirt_v1.migration_configuration import ExperimentalMigrationOptions
-from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Metadata, Quantity, mark
+from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Quantity, mark
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class Selectors(ApiStruct, kw_only=True):
     """Labels that instances and their namespaces must have."""
 
-    namespace_selector: dict[str, str] = field(default_factory=dict)
-    virtual_machine_instance_selector: dict[str, str] = field(default_factory=dict)
+    namespace_selector: Mapping[str, str] = field(default_factory=dict)
+    virtual_machine_instance_selector: Mapping[str, str] = field(default_factory=dict)
 
 
 class MigrationPolicySpec(ApiStruct, kw_only=True):
@@ -42,6 +43,6 @@ class MigrationPolicy(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: MigrationPolicySpec
     status: Annotated[MigrationPolicyStatus | None, NULLABLE] = None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import field
-
-from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Metadata, describe, mark
+from virtplane.api.markers import ATOMIC, ApiStruct, Duration, describe, mark
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class CELMutation(ApiStruct, kw_only=True):
@@ -42,7 +41,10 @@ class NodeHook(ApiStruct, kw_only=True):
     ] = None
     failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
     permitted_hooks: Annotated[
-        list[str], ATOMIC, mark(minItems=1), describe("Points at which it is called, such as PreVMStart.")
+        tuple[str, ...],
+        ATOMIC,
+        mark(minItems=1),
+        describe("Points at which it is called, such as PreVMStart."),
     ]
     socket: Annotated[str, mark(minLength=1), describe("The service's socket on the node.")]
     timeout: Duration | None = None
@@ -60,13 +62,13 @@ class PluginSpec(ApiStruct, kw_only=True):
     condition: Annotated[
         str | None, describe("A CEL expression over `vmi`; absent concerns every guest.")
     ] = None
-    domain_hooks: Annotated[list[DomainHook], ATOMIC] = field(default_factory=list)
+    domain_hooks: Annotated[tuple[DomainHook, ...], ATOMIC] = ()
     failure_strategy: Annotated[str | None, describe("Fail (when absent) or Ignore.")] = None
-    mutating_admission_policies: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
-    mutating_admission_webhooks: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
-    node_hooks: Annotated[list[NodeHook], ATOMIC] = field(default_factory=list)
-    validating_admission_policies: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
-    validating_admission_webhooks: Annotated[list[AdmissionReference], ATOMIC] = field(default_factory=list)
+    mutating_admission_policies: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
+    mutating_admission_webhooks: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
+    node_hooks: Annotated[tuple[NodeHook, ...], ATOMIC] = ()
+    validating_admission_policies: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
+    validating_admission_webhooks: Annotated[tuple[AdmissionReference, ...], ATOMIC] = ()
 
 
 class Plugin(ApiStruct, kw_only=True):
@@ -74,5 +76,5 @@ class Plugin(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: PluginSpec

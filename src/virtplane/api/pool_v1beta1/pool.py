@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import NodeSelectorRequirement
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
@@ -18,12 +16,11 @@ from virtplane.api.markers import (
     Int32,
     Int64,
     IntOrString,
-    Metadata,
     TemplateMetadata,
     mark,
     one_of,
 )
-from virtplane.api.meta_v1 import LabelSelector
+from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
 class VirtualMachinePoolAutohealingStrategy(ApiStruct, kw_only=True):
@@ -50,7 +47,7 @@ class VirtualMachinePoolSelectors(ApiStruct, kw_only=True):
     """Machines and nodes that come first."""
 
     label_selector: LabelSelector | None = None
-    node_selector_requirement_matcher: list[NodeSelectorRequirement] = field(default_factory=list)
+    node_selector_requirement_matcher: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class VirtualMachinePoolSelectionPolicy(ApiStruct, kw_only=True):
@@ -124,7 +121,7 @@ class VirtualMachinePoolStatus(ApiStruct, kw_only=True):
     """How many machines there are and how many are ready."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[tuple[Condition, ...], ATOMIC] = ()
     label_selector: str | None = None
     ready_replicas: Int32 | None = None
     replicas: Int32 | None = None
@@ -135,6 +132,6 @@ class VirtualMachinePool(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachinePoolSpec
     status: VirtualMachinePoolStatus | None = None

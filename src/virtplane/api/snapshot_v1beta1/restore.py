@@ -9,14 +9,15 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import TypedLocalObjectReference
-from virtplane.api.markers import ATOMIC, SET, ApiStruct, Metadata, Time, mark, one_of
+from virtplane.api.markers import ATOMIC, SET, ApiStruct, Time, mark, one_of
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VolumeRestoreOverride(ApiStruct, kw_only=True):
     """Another name, other labels or annotations of a restored claim."""
 
-    annotations: dict[str, str] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     restore_name: str | None = None
     volume_name: str | None = None
 
@@ -24,7 +25,7 @@ class VolumeRestoreOverride(ApiStruct, kw_only=True):
 class VirtualMachineRestoreSpec(ApiStruct, kw_only=True):
     """Which snapshot goes into which machine, and how."""
 
-    patches: Annotated[list[str], ATOMIC] = field(default_factory=list)
+    patches: Annotated[tuple[str, ...], ATOMIC] = ()
     target: TypedLocalObjectReference
     target_readiness_policy: Annotated[
         str | None,
@@ -33,7 +34,7 @@ class VirtualMachineRestoreSpec(ApiStruct, kw_only=True):
     ] = None
     virtual_machine_snapshot_name: str
     volume_ownership_policy: str | None = None
-    volume_restore_overrides: Annotated[list[VolumeRestoreOverride], ATOMIC] = field(default_factory=list)
+    volume_restore_overrides: Annotated[tuple[VolumeRestoreOverride, ...], ATOMIC] = ()
     volume_restore_policy: str | None = None
 
 
@@ -51,10 +52,10 @@ class VirtualMachineRestoreStatus(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
     complete: bool | None = None
-    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
-    deleted_data_volumes: Annotated[list[str], SET] = field(default_factory=list)
+    conditions: Annotated[tuple[Condition, ...], ATOMIC] = ()
+    deleted_data_volumes: Annotated[tuple[str, ...], SET] = ()
     restore_time: Time | None = None
-    restores: Annotated[list[VolumeRestore], ATOMIC] = field(default_factory=list)
+    restores: Annotated[tuple[VolumeRestore, ...], ATOMIC] = ()
 
 
 class VirtualMachineRestore(ApiStruct, kw_only=True):
@@ -62,6 +63,6 @@ class VirtualMachineRestore(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineRestoreSpec
     status: VirtualMachineRestoreStatus | None = None

@@ -18,10 +18,10 @@ from virtplane.api.markers import (
     ApiStruct,
     Duration,
     KeptMetadata,
-    Metadata,
     TemplateMetadata,
     Time,
 )
+from virtplane.api.meta_v1 import ObjectMeta
 
 
 class VirtualMachineSnapshotSpec(ApiStruct, kw_only=True):
@@ -42,8 +42,8 @@ class SnapshotError(ApiStruct, kw_only=True):
 class SnapshotVolumesLists(ApiStruct, kw_only=True):
     """Volumes within the snapshot and those left out."""
 
-    excluded_volumes: Annotated[list[str], SET] = field(default_factory=list)
-    included_volumes: Annotated[list[str], SET] = field(default_factory=list)
+    excluded_volumes: Annotated[tuple[str, ...], SET] = ()
+    included_volumes: Annotated[tuple[str, ...], SET] = ()
 
 
 class SourceIndication(ApiStruct, kw_only=True):
@@ -57,14 +57,14 @@ class VirtualMachineSnapshotStatus(ApiStruct, kw_only=True):
     """How far the snapshot is and what it holds."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"nullable": True}
-    conditions: Annotated[list[Condition], ATOMIC] = field(default_factory=list)
+    conditions: Annotated[tuple[Condition, ...], ATOMIC] = ()
     creation_time: Annotated[Time | None, NULLABLE] = None
     error: SnapshotError | None = None
-    indications: Annotated[list[str], SET] = field(default_factory=list)
+    indications: Annotated[tuple[str, ...], SET] = ()
     phase: str | None = None
     ready_to_use: bool | None = None
     snapshot_volumes: SnapshotVolumesLists | None = None
-    source_indications: Annotated[list[SourceIndication], ATOMIC] = field(default_factory=list)
+    source_indications: Annotated[tuple[SourceIndication, ...], ATOMIC] = ()
     source_uid: str | None = field(default=None, name="sourceUID")
     virtual_machine_snapshot_content_name: str | None = None
 
@@ -74,7 +74,7 @@ class VirtualMachineSnapshot(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSnapshotSpec
     status: VirtualMachineSnapshotStatus | None = None
 
@@ -113,7 +113,7 @@ class VirtualMachineSnapshotContentSpec(ApiStruct, kw_only=True):
 
     source: SourceSpec
     virtual_machine_snapshot_name: str | None = None
-    volume_backups: Annotated[list[VolumeBackup], ATOMIC] = field(default_factory=list)
+    volume_backups: Annotated[tuple[VolumeBackup, ...], ATOMIC] = ()
 
 
 class ContentVolumeSnapshotStatus(ApiStruct, kw_only=True):
@@ -132,7 +132,7 @@ class VirtualMachineSnapshotContentStatus(ApiStruct, kw_only=True):
     creation_time: Annotated[Time | None, NULLABLE] = None
     error: SnapshotError | None = None
     ready_to_use: bool | None = None
-    volume_snapshot_status: Annotated[list[ContentVolumeSnapshotStatus], ATOMIC] = field(default_factory=list)
+    volume_snapshot_status: Annotated[tuple[ContentVolumeSnapshotStatus, ...], ATOMIC] = ()
 
 
 class VirtualMachineSnapshotContent(ApiStruct, kw_only=True):
@@ -140,6 +140,6 @@ class VirtualMachineSnapshotContent(ApiStruct, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    metadata: Metadata = field(default_factory=dict)
+    metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSnapshotContentSpec
     status: VirtualMachineSnapshotContentStatus | None = None
