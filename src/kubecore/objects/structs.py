@@ -1,0 +1,69 @@
+"""Documents read as structs: decoded once, then read by field; a misspelt field fails the type checker.
+
+A struct is a view. The document stays the truth, and nothing writes a struct back as the whole object: what a
+struct does not know of would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from kubecore import json
+from kubecore.json import JsonObject, get_str
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
+
+
+class UnfitDocument(ValueError):
+    """A document does not fit the type that it is read as."""
+
+    def __init__(self, kind: str, namespace: str, name: str, path: str, problem: str) -> None:
+        """`path` leads to the field (``spec.domain.cpu.cores``); it is empty for the whole document."""
+        whose = " ".join(part for part in (kind, "/".join(filter(None, (namespace, name)))) if part)
+        super().__init__(": ".join(part for part in (whose, path, problem) if part))
+        self.kind = kind
+        self.namespace = namespace
+        self.name = name
+        self.path = path
+        self.problem = problem
+
+
+def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
+    """`document` as a `struct`. Fields that the struct does not know are passed over. Raises UnfitDocument.
+
+    As for the API server, null is the same as absent, and 1.0 is a whole number.
+    """
+    try:
+        return msgspec.convert(document, struct)
+    except msgspec.ValidationError:
+        pass  # Nearly every document fits as it is: only the others are looked through.
+    try:
+        return msgspec.convert(_plain(document), struct)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise UnfitDocument(
+            get_str(document, "kind") or struct.__name__,
+            get_str(document, "metadata", "namespace"),
+            get_str(document, "metadata", "name"),
+            path.strip(".`"),
+            problem,
+        ) from error
+
+
+def encode(value: msgspec.Struct) -> JsonObject:
+    """The JSON object that `value` was decoded from, without what its type does not know and empty lists."""
+    document: JsonObject = json.decode(msgspec.json.encode(value))
+    return document
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
