@@ -15,6 +15,7 @@ from tests.simulation.world import Containers, World
 
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
 from kubecore.runtime import EventRecorder, Manager
 from virtplane.api.config import ClusterConfig
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
@@ -42,7 +43,7 @@ class SimulatedMachine:
         pod_uid: str,
         on_change: Callable[[], None],
     ) -> None:
-        self.name = domain_name(vmi)
+        self.name = domain_name(meta.namespace(vmi), meta.name(vmi))
         self.uid = get_str(vmi, "metadata", "uid")
         self.domain: DomainState | None = None
         self.facts = GuestFacts()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.structs import UnfitDocument
 from virtplane.api.fields.state import State, Table
 
 _PROBE: JsonObject = {"httpGet": {"port": 80}, "initialDelaySeconds": 5}
@@ -204,7 +205,7 @@ ALTERNATIVES: Sequence[Sequence[Change]] = (
     [("domain.features.apic", {"enabled": False})],
     [("domain.features.hyperv", {"spinlocks": _ON, "vendorid": {"enabled": False, "vendorid": "me"}})],
     [("domain.memory", {"guest": "128Mi"}), ("domain.resources", {"overcommitGuestOverhead": True})],
-    [("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "shared": True}}])],
+    [("volumes", [{"name": "host", "hostDisk": {"path": "/d/disk.img", "type": "Disk", "shared": True}}])],
     [("volumes", [{"name": "answers", "sysprep": {"secret": {"name": "answers"}}}])],
     *(
         [("volumes", [{"name": "init", kind: {"userDataBase64": "IyE=", "networkDataBase64": "IyE="}}])]
@@ -237,20 +238,39 @@ def documents(spec: JsonObject, alternatives: Sequence[Sequence[Change]]) -> Ite
 def without(document: JsonObject, path: str) -> JsonObject | None:
     """A copy without the field `path` anywhere; None where the document does not have it."""
     copy = deep_copy(document)
-    return copy if _remove(copy, path.split(".")) else None
+    return copy if _change(copy, path.split("."), _remove) else None
 
 
-def _remove(value: Any, parts: Sequence[str]) -> bool:
+def with_another(document: JsonObject, path: str) -> JsonObject:
+    """A copy in which the field `path` has another value wherever it is."""
+    copy = deep_copy(document)
+    _change(copy, path.split("."), _replace)
+    return copy
+
+
+def _change(value: Any, parts: Sequence[str], change: Callable[[JsonObject, str], None]) -> bool:
     name = parts[0].removesuffix("[]")
     if not isinstance(value, dict) or name not in value:
         return False
     if len(parts) == 1:
-        del value[name]
+        change(value, name)
         return True
     if parts[0].endswith("[]"):
-        removed = [_remove(item, parts[1:]) for item in value[name]]
-        return any(removed)
-    return _remove(value[name], parts[1:])
+        changed = [_change(item, parts[1:], change) for item in value[name]]
+        return any(changed)
+    return _change(value[name], parts[1:], change)
+
+
+def _remove(holder: JsonObject, name: str) -> None:
+    del holder[name]
+
+
+def _replace(holder: JsonObject, name: str) -> None:
+    value = holder[name]
+    if isinstance(value, bool):
+        holder[name] = not value
+    else:
+        holder[name] = "1" + value if isinstance(value, str) else value + 1 if isinstance(value, int) else {}
 
 
 Effect = Callable[[JsonObject], Any]
@@ -261,6 +281,7 @@ def silent(table: Table, samples: Iterable[JsonObject], effects: Sequence[Effect
     left = [path for path, field in table.items() if field.state is State.ACTS]
     for sample in samples:
         whole = [_outcome(effect, sample) for effect in effects]
+        assert UNFIT not in whole, "the sample is no document of its type"
         assert whole == [_outcome(effect, sample) for effect in effects], "it does not change by itself"
         left = [path for path in left if not _shows(sample, path, effects, whole)]
     return left
@@ -270,12 +291,24 @@ def _shows(sample: JsonObject, path: str, effects: Sequence[Effect], whole: Sequ
     changed = without(sample, path)
     if changed is None:
         return False
-    return any(_outcome(effect, changed) != before for effect, before in zip(effects, whole, strict=True))
+    for effect, before in zip(effects, whole, strict=True):
+        outcome = _outcome(effect, changed)
+        if outcome is UNFIT:
+            outcome = _outcome(effect, with_another(sample, path))
+        if outcome not in (before, UNFIT):
+            return True
+    return False
+
+
+UNFIT = object()
+"""There is no such document, because its type requires the field that is missing."""
 
 
 def _outcome(effect: Effect, document: JsonObject) -> Any:
     """What comes of a document: a result, or the error that a field's absence leads to."""
     try:
         return effect(deep_copy(document))
+    except UnfitDocument:
+        return UNFIT
     except (KeyError, LookupError, ValueError, StopIteration) as error:
         return f"{type(error).__name__}: {error}"

@@ -19,6 +19,9 @@ from msgspec import Meta
 REQUEST_ENUM = "x-virtplane-request-enum"
 """Values that virt-api's webhooks insist on although the served definition leaves the string open."""
 
+REQUIRED_MEMBER = "x-virtplane-required"
+"""The definition requires the member; readers take an empty one where it is missing."""
+
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 QUANTITY_PATTERN = rf"^(\+|-)?{_NUMBER}(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?{_NUMBER}))?$"
 """How Kubernetes quantities are written."""
@@ -82,6 +85,8 @@ ATOMIC_MAP = mark(x_kubernetes_map_type="atomic")
 """An object replaced as a whole by apply."""
 NULLABLE = mark(nullable=True)
 """Null is accepted and kept."""
+REQUIRED = Meta(extra_json_schema={REQUIRED_MEMBER: True})
+"""Required by the definition, though the struct has a default."""
 PRESERVE = mark(x_kubernetes_preserve_unknown_fields=True)
 """Unknown fields are kept."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kubecore.json import JsonObject, deep_copy
-from virtplane.api.markers import REQUEST_ENUM, ApiStruct
+from virtplane.api.markers import REQUEST_ENUM, REQUIRED_MEMBER, ApiStruct
 
 _SCALARS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -30,8 +30,9 @@ def _struct_schema(struct: type[ApiStruct], *, describe: bool) -> JsonObject:
     properties: JsonObject = {}
     required: list[str] = []
     for declared in msgspec.structs.fields(struct):
-        properties[declared.encode_name] = _schema(hints[declared.name], describe=describe)
-        if declared.required:
+        member = _schema(hints[declared.name], describe=describe)
+        properties[declared.encode_name] = member
+        if member.pop(REQUIRED_MEMBER, False) or declared.required:
             required.append(declared.encode_name)
     schema: JsonObject = {"type": "object", **struct.schema_marks}
     if describe:

@@ -6,29 +6,29 @@ a node that waited for a volume that the pod does not have would wait for ever.
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_list, get_str
+from virtplane.api.kubevirt_v1.disks import Disk
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import Volume
 
-_SOURCES = ("persistentVolumeClaim", "dataVolume", "memoryDump")
 
-
-def is_hotpluggable(volume: JsonObject) -> bool:
+def is_hotpluggable(volume: Volume) -> bool:
     """Whether a volume may come and go while the guest runs."""
-    return any(get_bool(volume, source, "hotpluggable") for source in _SOURCES)
+    sources = (volume.persistent_volume_claim, volume.data_volume, volume.memory_dump)
+    return any(source is not None and source.hotpluggable for source in sources)
 
 
-def hotplugged_volumes(vmi: JsonObject) -> set[str]:
+def hotplugged_volumes(vmi: VirtualMachineInstance) -> set[str]:
     """Names of volumes that reach the guest through attachment pods, never through the launcher's own.
 
     Those that are declared ``hotpluggable``, from the start or later, and those that the status calls so.
     """
-    reported = get_list(vmi, "status", "volumeStatus")
-    names = {get_str(item, "name") for item in reported if item.get("hotplugVolume") is not None}
-    declared = {get_str(item, "name") for item in get_list(vmi, "spec", "volumes") if is_hotpluggable(item)}
-    return names | declared
+    reported = {item.name for item in vmi.status.volume_status if item.hotplug_volume is not None}
+    declared = {item.name for item in vmi.spec.volumes if is_hotpluggable(item)}
+    return reported | declared
 
 
-def permanent_disks(vmi: JsonObject) -> list[JsonObject]:
+def permanent_disks(vmi: VirtualMachineInstance) -> list[Disk]:
     """The disks that the guest starts with. The drive of a hotplugged CD-ROM is one of them, empty."""
     hotplugged = hotplugged_volumes(vmi)
-    disks = get_list(vmi, "spec", "domain", "devices", "disks")
-    return [disk for disk in disks if "cdrom" in disk or get_str(disk, "name") not in hotplugged]
+    disks = vmi.spec.domain.devices.disks
+    return [disk for disk in disks if disk.cdrom is not None or disk.name not in hotplugged]

@@ -14,7 +14,7 @@ from virtplane.api.kubevirt_v1.features import Features
 from virtplane.api.kubevirt_v1.firmware import Firmware
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import Memory
-from virtplane.api.markers import PRESERVE, ApiStruct, Int64, Quantity, describe, one_of
+from virtplane.api.markers import PRESERVE, REQUIRED, ApiStruct, Int64, Quantity, describe, one_of
 
 
 class Chassis(ApiStruct, kw_only=True):
@@ -59,7 +59,7 @@ class DomainSpec(ApiStruct, kw_only=True):
     chassis: Chassis = Chassis()
     clock: Annotated[Clock, PRESERVE] = Clock()
     cpu: CPU = CPU()
-    devices: Devices
+    devices: Annotated[Devices, REQUIRED] = Devices()
     features: Features = Features()
     firmware: Firmware = Firmware()
     io_threads: DiskIOThreads = DiskIOThreads()

@@ -10,6 +10,11 @@ class FeatureState(ApiStruct, kw_only=True):
 
     enabled: bool | None = None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether the feature is on."""
+        return self.enabled is not False
+
 
 class FeatureAPIC(ApiStruct, kw_only=True):
     """The local interrupt controller."""

@@ -17,6 +17,7 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.kubevirt_v1.volumes import UtilityVolume, Volume
 from virtplane.api.markers import (
     ATOMIC,
+    REQUIRED,
     ApiStruct,
     Int64,
     describe,
@@ -39,7 +40,7 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
         requested_one_of("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
         describe("The DNS policy of the launcher pod, handed on to the guest by DHCP."),
     ] = None
-    domain: Annotated[DomainSpec, describe("The virtual hardware.")]
+    domain: Annotated[DomainSpec, REQUIRED, describe("The virtual hardware.")] = DomainSpec()
     eviction_strategy: Annotated[
         str | None, describe("What an eviction does: LiveMigrate, LiveMigrateIfPossible, None or External.")
     ] = None
@@ -85,5 +86,5 @@ class VirtualMachineInstance(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: VirtualMachineInstanceSpec
+    spec: Annotated[VirtualMachineInstanceSpec, REQUIRED] = VirtualMachineInstanceSpec()
     status: VirtualMachineInstanceStatus = VirtualMachineInstanceStatus()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
+from virtplane.api.kubevirt_v1.devices import Devices, SoundDevice, TPMDevice, Watchdog
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
 from virtplane.compute.domain.disks import bus_of
 from virtplane.compute.domain.xml import Element, alias, element, on_off
@@ -13,66 +14,68 @@ _VGA_MEMORY_KIBIBYTES = 16384
 _USB_CLIENT_DEVICES = 4
 
 
-def socket_directory(vmi: JsonObject) -> str:
+def socket_directory(vmi: VirtualMachineInstance) -> str:
     """Where the sockets of the serial console and the display are, inside the launcher's container."""
-    return f"{PRIVATE_DIRECTORY}/{get_str(vmi, 'metadata', 'uid')}"
+    return f"{PRIVATE_DIRECTORY}/{vmi.metadata.uid}"
 
 
-def render_devices(vmi: JsonObject, context: DomainContext) -> list[Element]:
+def render_devices(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
     """Controllers, consoles, display, inputs and the rest, in libvirt's customary order."""
-    devices = get_object(vmi, "spec", "domain", "devices")
+    devices = vmi.spec.domain.devices
     elements = _controllers(vmi, devices)
     elements += _serial_console(vmi, devices, context)
     elements.append(_guest_agent(vmi))
     elements += _usb_redirection(vmi, devices)
     elements += _inputs(devices)
     elements += _graphics(vmi, devices)
-    elements += _tpm(devices)
-    elements += _sound(devices)
-    elements += _watchdog(devices)
+    if devices.tpm is not None and devices.tpm.enabled is not False:
+        elements.append(_tpm(devices.tpm))
+    if devices.sound is not None:
+        elements.append(_sound(devices.sound))
+    if devices.watchdog is not None:
+        elements.append(_watchdog(devices.watchdog))
     elements.append(_balloon(vmi, devices, context))
-    if "rng" in devices:
+    if devices.rng is not None:
         elements.append(_random())
     return elements
 
 
-def _virtio_model(devices: JsonObject) -> str:
-    return "virtio-transitional" if get_bool(devices, "useVirtioTransitional") else "virtio-non-transitional"
+def _virtio_model(devices: Devices) -> str:
+    return "virtio-transitional" if devices.use_virtio_transitional else "virtio-non-transitional"
 
 
-def _controllers(vmi: JsonObject, devices: JsonObject) -> list[Element]:
-    disks = get_list(devices, "disks")
-    buses = {bus_of(disk) for disk in disks}
-    usb_inputs = any(get_str(item, "bus") in ("", "usb") for item in get_list(devices, "inputs"))
-    needs_usb = usb_inputs or "usb" in buses or "clientPassthrough" in devices
+def _controllers(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]:
+    buses = {bus_of(disk) for disk in devices.disks}
+    usb_inputs = any(item.bus in (None, "", "usb") for item in devices.inputs)
+    needs_usb = usb_inputs or "usb" in buses or devices.client_passthrough is not None
     elements = [
         element("controller", {"type": "usb", "index": 0, "model": "qemu-xhci" if needs_usb else "none"})
     ]
-    if "scsi" in buses or not get_bool(devices, "disableHotplug"):
+    if "scsi" in buses or not devices.disable_hotplug:
         elements.append(element("controller", {"type": "scsi", "index": 0, "model": _virtio_model(devices)}))
     elements.append(
         element("controller", {"type": "virtio-serial", "index": 0, "model": _virtio_model(devices)})
     )
-    annotations = get_object(vmi, "metadata", "annotations")
-    if annotations.get("kubevirt.io/disablePCIHole64") == "true":
+    if vmi.metadata.annotations.get("kubevirt.io/disablePCIHole64") == "true":
         hole = element("pcihole64", {"unit": "KiB"}, "0")
         elements.append(element("controller", {"type": "pci", "index": 0, "model": "pcie-root"}, hole))
     return elements
 
 
-def _serial_console(vmi: JsonObject, devices: JsonObject, context: DomainContext) -> list[Element]:
-    if not get_bool(devices, "autoattachSerialConsole", default=True):
+def _serial_console(vmi: VirtualMachineInstance, devices: Devices, context: DomainContext) -> list[Element]:
+    if devices.autoattach_serial_console is False:
         return []
     path = f"{socket_directory(vmi)}/virt-serial0"
     serial = element("serial", {"type": "unix"}, element("source", {"mode": "bind", "path": path}))
-    if get_bool(devices, "logSerialConsole", default=context.serial_console_log):
+    asked = devices.log_serial_console
+    if context.serial_console_log if asked is None else asked:
         serial.append(element("log", {"file": f"{path}-log", "append": "on"}))
     serial.append(element("target", {"port": 0}))
     console = element("console", {"type": "pty"}, element("target", {"type": "serial", "port": 0}))
     return [serial, console]
 
 
-def _guest_agent(vmi: JsonObject) -> Element:
+def _guest_agent(vmi: VirtualMachineInstance) -> Element:
     # libvirt's own choice of a path would be longer than a socket's address may be.
     source = element("source", {"mode": "bind", "path": f"{socket_directory(vmi)}/guest-agent"})
     target = element("target", {"type": "virtio", "name": GUEST_AGENT_CHANNEL})
@@ -84,8 +87,8 @@ def usb_redirection_sockets() -> list[str]:
     return [f"virt-usbredir-{slot}" for slot in range(_USB_CLIENT_DEVICES)]
 
 
-def _usb_redirection(vmi: JsonObject, devices: JsonObject) -> list[Element]:
-    if "clientPassthrough" not in devices:
+def _usb_redirection(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]:
+    if devices.client_passthrough is None:
         return []
     return [
         element(
@@ -97,59 +100,50 @@ def _usb_redirection(vmi: JsonObject, devices: JsonObject) -> list[Element]:
     ]
 
 
-def _inputs(devices: JsonObject) -> list[Element]:
+def _inputs(devices: Devices) -> list[Element]:
     elements = []
-    for item in get_list(devices, "inputs"):
-        attributes = {"type": get_str(item, "type") or "tablet", "bus": get_str(item, "bus") or "usb"}
-        elements.append(element("input", attributes, alias(get_str(item, "name"))))
+    for item in devices.inputs:
+        attributes = {"type": item.type or "tablet", "bus": item.bus or "usb"}
+        elements.append(element("input", attributes, alias(item.name)))
     return elements
 
 
-def _graphics(vmi: JsonObject, devices: JsonObject) -> list[Element]:
-    if not get_bool(devices, "autoattachGraphicsDevice", default=True):
+def _graphics(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]:
+    if devices.autoattach_graphics_device is False:
         return []
     listen = element("listen", {"type": "socket", "socket": f"{socket_directory(vmi)}/virt-vnc"})
-    efi = "efi" in get_object(vmi, "spec", "domain", "firmware", "bootloader")
-    kind = get_str(devices, "video", "type") or ("bochs" if efi else "vga")
+    asked = devices.video.type if devices.video is not None else None
+    kind = asked or ("bochs" if vmi.spec.domain.firmware.bootloader.efi is not None else "vga")
     model = {"type": kind, "heads": 1, "vram": _VGA_MEMORY_KIBIBYTES if kind == "vga" else None}
     return [element("graphics", {"type": "vnc"}, listen), element("video", {}, element("model", model))]
 
 
-def _tpm(devices: JsonObject) -> list[Element]:
-    if "tpm" not in devices or not get_bool(devices, "tpm", "enabled", default=True):
-        return []
-    persistent = get_bool(devices, "tpm", "persistent")
-    backend = {"type": "emulator", "version": "2.0", "persistent_state": "yes" if persistent else None}
-    return [element("tpm", {"model": "tpm-crb" if persistent else "tpm-tis"}, element("backend", backend))]
+def _tpm(tpm: TPMDevice) -> Element:
+    backend = {"type": "emulator", "version": "2.0", "persistent_state": "yes" if tpm.persistent else None}
+    return element("tpm", {"model": "tpm-crb" if tpm.persistent else "tpm-tis"}, element("backend", backend))
 
 
-def _sound(devices: JsonObject) -> list[Element]:
-    if "sound" not in devices:
-        return []
-    sound = get_object(devices, "sound")
-    return [element("sound", {"model": get_str(sound, "model") or "ich9"}, alias(get_str(sound, "name")))]
+def _sound(sound: SoundDevice) -> Element:
+    return element("sound", {"model": sound.model or "ich9"}, alias(sound.name))
 
 
-def _watchdog(devices: JsonObject) -> list[Element]:
-    if "watchdog" not in devices:
-        return []
-    watchdog = get_object(devices, "watchdog")
-    model = "diag288" if "diag288" in watchdog else "i6300esb"
-    action = get_str(watchdog, model, "action") or "reset"
-    return [element("watchdog", {"model": model, "action": action}, alias(get_str(watchdog, "name")))]
+def _watchdog(watchdog: Watchdog) -> Element:
+    model = "diag288" if watchdog.diag288 is not None else "i6300esb"
+    settings = watchdog.diag288 or watchdog.i6300esb
+    action = (settings.action if settings is not None else None) or "reset"
+    return element("watchdog", {"model": model, "action": action}, alias(watchdog.name))
 
 
-def _balloon(vmi: JsonObject, devices: JsonObject, context: DomainContext) -> Element:
-    if not get_bool(devices, "autoattachMemBalloon", default=True):
+def _balloon(vmi: VirtualMachineInstance, devices: Devices, context: DomainContext) -> Element:
+    if devices.autoattach_mem_balloon is False:
         return element("memballoon", {"model": "none"})
-    domain = get_object(vmi, "spec", "domain")
-    annotations = get_object(vmi, "metadata", "annotations")
+    domain = vmi.spec.domain
     high_performance = (
-        get_bool(domain, "cpu", "dedicatedCpuPlacement")
-        or "realtime" in get_object(domain, "cpu")
-        or "hugepages" in get_object(domain, "memory")
+        domain.cpu.dedicated_cpu_placement
+        or domain.cpu.realtime is not None
+        or domain.memory.hugepages is not None
     )
-    disabled = annotations.get("kubevirt.io/free-page-reporting-disabled") == "true"
+    disabled = vmi.metadata.annotations.get("kubevirt.io/free-page-reporting-disabled") == "true"
     reporting = context.free_page_reporting and not high_performance and not disabled
     attributes = {"model": _virtio_model(devices), "freePageReporting": on_off(reporting)}
     return element("memballoon", attributes, element("stats", {"period": _BALLOON_STATISTICS_SECONDS}))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_str
+from collections.abc import Mapping, Sequence
+
+from virtplane.api.kubevirt_v1.disks import CDRomTarget, Disk, DiskTarget, LunTarget
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DiskSource, DomainContext
 from virtplane.compute.domain.xml import Element, alias, element
 from virtplane.compute.hotplug import permanent_disks
@@ -18,23 +21,29 @@ class MissingSource(Exception):
         self.disk = disk
 
 
-def device_kind(disk: JsonObject) -> str:
+def device_kind(disk: Disk) -> str:
     """``disk``, ``cdrom`` or ``lun``."""
-    return next((kind for kind in ("cdrom", "lun") if kind in disk), "disk")
+    if disk.cdrom is not None:
+        return "cdrom"
+    return "lun" if disk.lun is not None else "disk"
 
 
-def bus_of(disk: JsonObject) -> str:
+def bus_of(disk: Disk) -> str:
     """The bus that the disk asks for; CD-ROMs default to SATA, everything else to virtio."""
-    kind = device_kind(disk)
-    return get_str(disk, kind, "bus") or ("sata" if kind == "cdrom" else "virtio")
+    return _target(disk).bus or ("sata" if disk.cdrom is not None else "virtio")
 
 
-def target_names(disks: list[JsonObject], reported: dict[str, str]) -> dict[str, str]:
+def _target(disk: Disk) -> CDRomTarget | LunTarget | DiskTarget:
+    """How the volume shows up in the guest; as a plain disk where nothing is said."""
+    return disk.cdrom or disk.lun or disk.disk or DiskTarget()
+
+
+def target_names(disks: Sequence[Disk], reported: Mapping[str, str]) -> dict[str, str]:
     """Target device (``vda``) by disk name; names that the status already reports are kept."""
     names: dict[str, str] = {}
     taken = set(reported.values())
     for disk in disks:
-        name = get_str(disk, "name")
+        name = disk.name
         if name in reported:
             names[name] = reported[name]
             continue
@@ -54,32 +63,24 @@ def _letters(index: int) -> str:
     return text
 
 
-def io_threads(disks: list[JsonObject]) -> dict[str, int]:
+def io_threads(disks: Sequence[Disk]) -> dict[str, int]:
     """The number of the I/O thread of each disk that has one of its own; virtio disks can."""
-    wanted = [
-        get_str(disk, "name")
-        for disk in disks
-        if get_bool(disk, "dedicatedIOThread") and bus_of(disk) == "virtio"
-    ]
+    wanted = [disk.name for disk in disks if disk.dedicated_io_thread and bus_of(disk) == "virtio"]
     return {name: number for number, name in enumerate(wanted, start=1)}
 
 
-def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
+def render_disks(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
     """The disks that the guest starts with, in the order of the specification. Raises MissingSource."""
     disks = permanent_disks(vmi)
-    reported = {
-        get_str(status, "name"): get_str(status, "target")
-        for status in get_list(vmi, "status", "volumeStatus")
-        if get_str(status, "target")
-    }
+    reported = {status.name: status.target for status in vmi.status.volume_status if status.target}
     targets = target_names(disks, reported)
-    scsi = [get_str(disk, "name") for disk in disks if bus_of(disk) == "scsi"]
+    scsi = [disk.name for disk in disks if bus_of(disk) == "scsi"]
     boots = _boot_orders(vmi, disks)
     threads = io_threads(disks)
-    transitional = get_bool(vmi, "spec", "domain", "devices", "useVirtioTransitional")
+    transitional = bool(vmi.spec.domain.devices.use_virtio_transitional)
     rendered = []
     for disk in disks:
-        name = get_str(disk, "name")
+        name = disk.name
         node = _render(disk, context.disks.get(name), targets[name], context, transitional=transitional)
         driver = node.find("driver")
         if driver is not None and name in threads:
@@ -93,23 +94,21 @@ def render_disks(vmi: JsonObject, context: DomainContext) -> list[Element]:
     return rendered
 
 
-def _boot_orders(vmi: JsonObject, disks: list[JsonObject]) -> dict[str, int]:
+def _boot_orders(vmi: VirtualMachineInstance, disks: Sequence[Disk]) -> dict[str, int]:
     """Explicit boot orders; without any, the first disk boots."""
-    orders = {
-        get_str(disk, "name"): get_int(disk, "bootOrder") for disk in disks if get_int(disk, "bootOrder")
-    }
-    interfaces = get_list(vmi, "spec", "domain", "devices", "interfaces")
-    if not orders and disks and not any(get_int(interface, "bootOrder") for interface in interfaces):
-        return {get_str(disks[0], "name"): 1}
+    orders = {disk.name: disk.boot_order for disk in disks if disk.boot_order}
+    interfaces = vmi.spec.domain.devices.interfaces
+    if not orders and disks and not any(interface.boot_order for interface in interfaces):
+        return {disks[0].name: 1}
     return orders
 
 
 def _render(
-    disk: JsonObject, source: DiskSource | None, target: str, context: DomainContext, *, transitional: bool
+    disk: Disk, source: DiskSource | None, target: str, context: DomainContext, *, transitional: bool
 ) -> Element:
-    kind, bus, name = device_kind(disk), bus_of(disk), get_str(disk, "name")
+    kind, bus, shown = device_kind(disk), bus_of(disk), _target(disk)
     if source is None and kind != "cdrom":
-        raise MissingSource(name)
+        raise MissingSource(disk.name)
     model = None
     if bus == "virtio":
         model = "virtio-transitional" if transitional else "virtio-non-transitional"
@@ -120,15 +119,17 @@ def _render(
         node.append(_driver(disk, source, kind))
         node.append(element("source", {"dev" if source.block else "file": source.path}))
         node.append(_backing(source))
-    tray = "open" if source is None else get_str(disk, kind, "tray") or None
-    node.append(element("target", {"dev": target, "bus": bus, "tray": tray if kind == "cdrom" else None}))
-    if get_str(disk, "serial"):
-        node.append(element("serial", {}, get_str(disk, "serial")))
-    if get_bool(disk, kind, "readonly", default=kind == "cdrom"):
+    tray = None
+    if disk.cdrom is not None:
+        tray = "open" if source is None else disk.cdrom.tray or None
+    node.append(element("target", {"dev": target, "bus": bus, "tray": tray}))
+    if disk.serial:
+        node.append(element("serial", {}, disk.serial))
+    if shown.readonly if shown.readonly is not None else kind == "cdrom":
         node.append(element("readonly"))
-    if get_bool(disk, "shareable"):
+    if disk.shareable:
         node.append(element("shareable"))
-    node.append(alias(name))
+    node.append(alias(disk.name))
     return node
 
 
@@ -145,17 +146,17 @@ def _backing(source: DiskSource) -> Element:
     )
 
 
-def _driver(disk: JsonObject, source: DiskSource, kind: str) -> Element:
+def _driver(disk: Disk, source: DiskSource, kind: str) -> Element:
     """Cache mode ``none`` where O_DIRECT works, else ``writethrough``; guests stop on I/O errors."""
-    cache = get_str(disk, "cache") or ("none" if source.direct_io else "writethrough")
-    io = get_str(disk, "io")
+    cache = disk.cache or ("none" if source.direct_io else "writethrough")
+    io = disk.io
     if not io and cache == "none" and (source.block or source.preallocated):
         io = "native"
     attributes = {
         "name": "qemu",
         "type": source.format,
         "cache": cache,
-        "error_policy": get_str(disk, "errorPolicy") or "stop",
+        "error_policy": disk.error_policy or "stop",
         "io": io or None,
         "discard": "unmap" if kind != "cdrom" and not source.preallocated else None,
     }

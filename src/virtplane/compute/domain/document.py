@@ -6,7 +6,7 @@ import re
 
 from lxml import etree
 
-from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import devices, disks, interfaces, platform, processor
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import element
@@ -15,9 +15,9 @@ from virtplane.compute.hotplug import permanent_disks
 _MACHINE_TYPE = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 
 
-def domain_name(vmi: JsonObject) -> str:
+def domain_name(namespace: str, instance: str) -> str:
     """The libvirt name of an instance's domain."""
-    return f"{get_str(vmi, 'metadata', 'namespace')}_{get_str(vmi, 'metadata', 'name')}"
+    return f"{namespace}_{instance}"
 
 
 def machine_type(xml: str) -> str:
@@ -31,23 +31,23 @@ def machine_type(xml: str) -> str:
     return name if _MACHINE_TYPE.fullmatch(name) else ""
 
 
-def render(vmi: JsonObject, context: DomainContext) -> str:
+def render(vmi: VirtualMachineInstance, context: DomainContext) -> str:
     """The libvirt domain XML of `vmi`. Raises disks.MissingSource when a disk was not prepared."""
-    spec_domain = get_object(vmi, "spec", "domain")
+    wanted = vmi.spec.domain
     root = element("domain", {"type": "qemu" if context.emulation else "kvm"})
-    root.append(element("name", {}, domain_name(vmi)))
+    root.append(element("name", {}, domain_name(vmi.metadata.namespace, vmi.metadata.name)))
     root.append(platform.render_metadata(vmi))
-    root.extend(processor.render_memory(spec_domain))
-    processors = processor.render_cpu(spec_domain, context)
+    root.extend(processor.render_memory(wanted))
+    processors = processor.render_cpu(wanted, context)
     root.extend(processors)
     threads = disks.io_threads(permanent_disks(vmi))
     if threads:
         root.append(element("iothreads", {}, str(len(threads))))
     root.append(platform.render_os(vmi, context))
     root.append(platform.render_sysinfo(vmi, context))
-    root.append(platform.render_features(spec_domain, context))
-    root.append(platform.render_clock(spec_domain, context))
-    root.extend(platform.lifecycle_actions(spec_domain))
+    root.append(platform.render_features(wanted, context))
+    root.append(platform.render_clock(wanted, context))
+    root.extend(platform.lifecycle_actions(wanted))
     section = element("devices")
     section.extend(disks.render_disks(vmi, context))
     section.extend(interfaces.render_interfaces(vmi, context))

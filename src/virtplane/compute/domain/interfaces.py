@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_str
+from virtplane.api.kubevirt_v1.networks import Interface
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DomainContext, InterfaceLink
 from virtplane.compute.domain.xml import Element, alias, element
 
 
-def render_interfaces(vmi: JsonObject, context: DomainContext) -> list[Element]:
+def render_interfaces(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
     """The guest's interfaces that have a tap, in the order of the specification."""
-    devices = get_list(vmi, "spec", "domain", "devices", "interfaces")
-    transitional = get_bool(vmi, "spec", "domain", "devices", "useVirtioTransitional")
+    devices = vmi.spec.domain.devices
     rendered = []
-    for interface in devices:
-        link = context.interfaces.get(get_str(interface, "name"))
-        if link is not None and get_str(interface, "state") != "absent":
-            rendered.append(_render(interface, link, transitional=transitional))
+    for interface in devices.interfaces:
+        link = context.interfaces.get(interface.name)
+        if link is not None and interface.state != "absent":
+            rendered.append(_render(interface, link, transitional=bool(devices.use_virtio_transitional)))
     return rendered
 
 
-def _render(interface: JsonObject, link: InterfaceLink, *, transitional: bool) -> Element:
-    model = get_str(interface, "model") or "virtio"
+def _render(interface: Interface, link: InterfaceLink, *, transitional: bool) -> Element:
+    model = interface.model or "virtio"
     if model == "virtio":
         model = "virtio-transitional" if transitional else "virtio-non-transitional"
     node = element(
@@ -31,16 +31,15 @@ def _render(interface: JsonObject, link: InterfaceLink, *, transitional: bool) -
         element("model", {"type": model}),
         element("mac", {"address": link.mac}),
         element("mtu", {"size": link.mtu}),
-        alias(get_str(interface, "name")),
+        alias(interface.name),
     )
     # QEMU's network boot ROM costs seconds at every start and is of use only where the network boots.
-    order = get_int(interface, "bootOrder")
-    if order:
-        node.append(element("boot", {"order": order}))
+    if interface.boot_order:
+        node.append(element("boot", {"order": interface.boot_order}))
     else:
         node.append(element("rom", {"enabled": "no"}))
     if link.queues > 1:
         node.append(element("driver", {"name": "vhost", "queues": link.queues}))
-    if get_str(interface, "state") == "down":
+    if interface.state == "down":
         node.append(element("link", {"state": "down"}))
     return node

@@ -2,55 +2,69 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_int, get_object, get_str
+from virtplane.api.kubevirt_v1.clock import HPETTimer, HypervTimer, KVMTimer, PITTimer, RTCTimer
+from virtplane.api.kubevirt_v1.domain import Chassis, DomainSpec
+from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, TLBFlush
+from virtplane.api.kubevirt_v1.firmware import EFI
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
 from virtplane.compute.domain.processor import memory_bytes
-from virtplane.compute.domain.xml import Element, element, on_off, yes_no
+from virtplane.compute.domain.xml import Element, element, yes_no
 
 _NAMESPACE = "http://kubevirt.io"
 _QEMU_NAMESPACE = "http://libvirt.org/schemas/domain/qemu/1.0"
 _BOOT_MENU_MILLISECONDS = 10000
+_GRACE_SECONDS = 30
+_SPINLOCK_RETRIES = 4096
 
 
-def render_os(vmi: JsonObject, context: DomainContext) -> Element:
+def render_os(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
     """``<os>``: architecture, machine type, firmware, boot menu."""
-    spec = get_object(vmi, "spec")
-    domain = get_object(spec, "domain")
-    machine = get_str(domain, "machine", "type") or "q35"
+    domain = vmi.spec.domain
+    machine = domain.machine.type or "q35"
     node = element("os", {}, element("type", {"arch": "x86_64", "machine": machine}, "hvm"))
-    bootloader = get_object(domain, "firmware", "bootloader")
-    if "efi" in bootloader:
-        secure = get_bool(bootloader, "efi", "secureBoot", default=True)
-        code = "OVMF_CODE_4M.secboot.fd" if secure else "OVMF_CODE_4M.fd"
-        variables = "OVMF_VARS_4M.ms.fd" if secure else "OVMF_VARS_4M.fd"
-        loader = {"readonly": "yes", "secure": yes_no(secure), "type": "pflash"}
-        node.append(element("loader", loader, f"{context.firmware_directory}/{code}"))
-        template = {"template": f"{context.firmware_directory}/{variables}"}
-        name = get_str(vmi, "metadata", "name")
-        node.append(element("nvram", template, f"{PRIVATE_DIRECTORY}/libvirt/qemu/nvram/{name}_VARS.fd"))
-    elif get_bool(bootloader, "bios", "useSerial"):
+    bootloader = domain.firmware.bootloader
+    if bootloader.efi is not None:
+        node.extend(_efi(bootloader.efi, vmi.metadata.name, context))
+    elif bootloader.bios is not None and bootloader.bios.use_serial:
         node.append(element("bios", {"useserial": "yes"}))
-    if get_str(spec, "startStrategy") == "Paused":
+    if vmi.spec.start_strategy == "Paused":
         node.append(element("bootmenu", {"enable": "yes", "timeout": _BOOT_MENU_MILLISECONDS}))
     node.append(element("smbios", {"mode": "sysinfo"}))
     return node
 
 
-def render_sysinfo(vmi: JsonObject, context: DomainContext) -> Element:
+def _efi(efi: EFI, name: str, context: DomainContext) -> list[Element]:
+    secure = efi.secure_boot is not False
+    code = "OVMF_CODE_4M.secboot.fd" if secure else "OVMF_CODE_4M.fd"
+    variables = "OVMF_VARS_4M.ms.fd" if secure else "OVMF_VARS_4M.fd"
+    loader = {"readonly": "yes", "secure": yes_no(secure), "type": "pflash"}
+    template = {"template": f"{context.firmware_directory}/{variables}"}
+    return [
+        element("loader", loader, f"{context.firmware_directory}/{code}"),
+        element("nvram", template, f"{PRIVATE_DIRECTORY}/libvirt/qemu/nvram/{name}_VARS.fd"),
+    ]
+
+
+def render_sysinfo(vmi: VirtualMachineInstance, context: DomainContext) -> Element:
     """SMBIOS tables: the configured vendor strings, the firmware's UUID and serial, the chassis."""
-    domain = get_object(vmi, "spec", "domain")
-    firmware = get_object(domain, "firmware")
+    firmware, chassis = vmi.spec.domain.firmware, vmi.spec.domain.chassis
     entries = dict(context.smbios)
-    if get_str(firmware, "serial"):
-        entries["serial"] = get_str(firmware, "serial")
-    if get_str(firmware, "uuid"):
-        entries["uuid"] = get_str(firmware, "uuid")
+    if firmware.serial:
+        entries["serial"] = firmware.serial
+    if firmware.uuid:
+        entries["uuid"] = firmware.uuid
     system = element("system", {}, *(_entry(name, value) for name, value in sorted(entries.items())))
     node = element("sysinfo", {"type": "smbios"}, system)
-    chassis = get_object(domain, "chassis")
-    if chassis:
-        named = {name: value for name, value in chassis.items() if isinstance(value, str) and value}
-        node.append(element("chassis", {}, *(_entry(name, value) for name, value in sorted(named.items()))))
+    if chassis != Chassis():
+        named = {
+            "asset": chassis.asset,
+            "manufacturer": chassis.manufacturer,
+            "serial": chassis.serial,
+            "sku": chassis.sku,
+            "version": chassis.version,
+        }
+        node.append(element("chassis", {}, *(_entry(name, value) for name, value in named.items() if value)))
     return node
 
 
@@ -58,32 +72,29 @@ def _entry(name: str, value: str) -> Element:
     return element("entry", {"name": name}, value)
 
 
-def render_features(domain: JsonObject, context: DomainContext) -> Element:
+def render_features(domain: DomainSpec, context: DomainContext) -> Element:
     """``<features>``; ACPI is on unless switched off, VMPort always off."""
-    features = get_object(domain, "features")
+    features = domain.features
     node = element("features")
-    if get_bool(features, "acpi", "enabled", default=True):
+    if features.acpi is None or features.acpi.is_on:
         node.append(element("acpi"))
-    if get_bool(features, "apic", "enabled", default=True) and "apic" in features:
-        eoi = on_off(get_bool(features, "apic", "endOfInterrupt"))
-        node.append(element("apic", {"eoi": eoi if get_bool(features, "apic", "endOfInterrupt") else None}))
-    if "smm" in features:
-        node.append(element("smm", {"state": get_bool(features, "smm", "enabled", default=True)}))
-    if get_bool(features, "kvm", "hidden"):
+    if features.apic is not None and features.apic.enabled is not False:
+        node.append(element("apic", {"eoi": "on" if features.apic.end_of_interrupt else None}))
+    if features.smm is not None:
+        node.append(element("smm", {"state": features.smm.is_on}))
+    if features.kvm is not None and features.kvm.hidden:
         node.append(element("kvm", {}, element("hidden", {"state": True})))
-    if "pvspinlock" in features:
-        node.append(
-            element("pvspinlock", {"state": get_bool(features, "pvspinlock", "enabled", default=True)})
-        )
-    if not context.emulation and "hyperv" in features:
-        node.append(_hyperv(get_object(features, "hyperv")))
+    if features.pvspinlock is not None:
+        node.append(element("pvspinlock", {"state": features.pvspinlock.is_on}))
+    if not context.emulation and features.hyperv is not None:
+        node.append(_hyperv(features.hyperv))
     node.append(element("vmport", {"state": False}))
     if context.emulation:
         node.append(element("tcg", {}, element("tb-cache", {"unit": "MiB"}, str(_translation_cache(domain)))))
     return node
 
 
-def _translation_cache(domain: JsonObject) -> int:
+def _translation_cache(domain: DomainSpec) -> int:
     """MiB for the emulator's translations of guest code: a sixth of the guest's memory, 20 to 512.
 
     QEMU's own limit is 1 GiB, and guests fill what they get in time. When it is full, all is thrown away and
@@ -93,60 +104,83 @@ def _translation_cache(domain: JsonObject) -> int:
     return max(20, min(512, memory_bytes(domain) // 6 // 1024**2))
 
 
-def _hyperv(settings: JsonObject) -> Element:
+def _hyperv(settings: FeatureHyperv) -> Element:
     node = element("hyperv")
-    for name in ("relaxed", "vapic", "vpindex", "runtime", "synic", "reset", "frequencies"):
-        if name in settings:
-            node.append(element(name, {"state": get_bool(settings, name, "enabled", default=True)}))
-    for name in ("reenlightenment", "tlbflush", "ipi", "evmcs"):
-        if name in settings:
-            node.append(element(name, {"state": get_bool(settings, name, "enabled", default=True)}))
-    if "spinlocks" in settings:
-        is_on = get_bool(settings, "spinlocks", "enabled", default=True)
-        retries = get_int(settings, "spinlocks", "spinlocks", default=4096) if is_on else None
-        node.append(element("spinlocks", {"state": is_on, "retries": retries}))
-    if "synictimer" in settings:
-        timer = element("stimer", {"state": get_bool(settings, "synictimer", "enabled", default=True)})
-        if "direct" in get_object(settings, "synictimer"):
-            direct = get_bool(settings, "synictimer", "direct", "enabled", default=True)
-            timer.append(element("direct", {"state": direct}))
+    for name, state in _hyperv_states(settings).items():
+        if state is not None:
+            node.append(element(name, {"state": state.enabled is not False}))
+    spinlocks = settings.spinlocks
+    if spinlocks is not None:
+        is_on = spinlocks.enabled is not False
+        retries = _SPINLOCK_RETRIES if spinlocks.spinlocks is None else spinlocks.spinlocks
+        node.append(element("spinlocks", {"state": is_on, "retries": retries if is_on else None}))
+    if settings.synictimer is not None:
+        timer = element("stimer", {"state": settings.synictimer.enabled is not False})
+        if settings.synictimer.direct is not None:
+            timer.append(element("direct", {"state": settings.synictimer.direct.is_on}))
         node.append(timer)
-    if "vendorid" in settings:
-        is_on = get_bool(settings, "vendorid", "enabled", default=True)
-        vendor = get_str(settings, "vendorid", "vendorid") if is_on else None
+    if settings.vendorid is not None:
+        is_on = settings.vendorid.enabled is not False
+        vendor = (settings.vendorid.vendorid or "") if is_on else None
         node.append(element("vendor_id", {"state": is_on, "value": vendor}))
     return node
 
 
-def render_clock(domain: JsonObject, context: DomainContext) -> Element:
+def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | TLBFlush | None]:
+    """The enlightenments that are on or off and nothing else, by libvirt's names."""
+    return {
+        "relaxed": settings.relaxed,
+        "vapic": settings.vapic,
+        "vpindex": settings.vpindex,
+        "runtime": settings.runtime,
+        "synic": settings.synic,
+        "reset": settings.reset,
+        "frequencies": settings.frequencies,
+        "reenlightenment": settings.reenlightenment,
+        "tlbflush": settings.tlbflush,
+        "ipi": settings.ipi,
+        "evmcs": settings.evmcs,
+    }
+
+
+def render_clock(domain: DomainSpec, context: DomainContext) -> Element:
     """``<clock>`` with the timers that the guest asked for; Hyper-V's and KVM's only under KVM."""
-    clock = get_object(domain, "clock")
+    clock, timers = domain.clock, domain.clock.timer
     node = element("clock", {"offset": "utc", "adjustment": "reset"})
-    if get_str(clock, "timezone"):
-        node = element("clock", {"offset": "timezone", "timezone": get_str(clock, "timezone")})
-    elif get_int(clock, "utc", "offsetSeconds"):
-        node.set("adjustment", str(get_int(clock, "utc", "offsetSeconds")))
-    timers = get_object(clock, "timer")
-    names = {"rtc": "rtc", "pit": "pit", "kvm": "kvmclock", "hpet": "hpet", "hyperv": "hypervclock"}
-    for key, name in names.items():
-        if key not in timers or (context.emulation and key in ("kvm", "hyperv")):
-            continue
-        timer = get_object(timers, key)
-        attributes = {
-            "name": name,
-            "present": yes_no(get_bool(timer, "present", default=True)),
-            "tickpolicy": get_str(timer, "tickPolicy") or None,
-            "track": get_str(timer, "track") or None,
-        }
-        node.append(element("timer", attributes))
+    if clock.timezone:
+        node = element("clock", {"offset": "timezone", "timezone": clock.timezone})
+    elif clock.utc is not None and clock.utc.offset_seconds:
+        node.set("adjustment", str(clock.utc.offset_seconds))
+    if timers.rtc is not None:
+        node.append(_timer("rtc", timers.rtc, timers.rtc.tick_policy, timers.rtc.track))
+    if timers.pit is not None:
+        node.append(_timer("pit", timers.pit, timers.pit.tick_policy))
+    if timers.kvm is not None and not context.emulation:
+        node.append(_timer("kvmclock", timers.kvm))
+    if timers.hpet is not None:
+        node.append(_timer("hpet", timers.hpet, timers.hpet.tick_policy))
+    if timers.hyperv is not None and not context.emulation:
+        node.append(_timer("hypervclock", timers.hyperv))
     return node
 
 
-def render_metadata(vmi: JsonObject) -> Element:
+def _timer(
+    name: str,
+    timer: RTCTimer | PITTimer | KVMTimer | HPETTimer | HypervTimer,
+    tick_policy: str | None = None,
+    track: str | None = None,
+) -> Element:
+    present = yes_no(timer.present is not False)
+    attributes = {"name": name, "present": present, "tickpolicy": tick_policy or None, "track": track or None}
+    return element("timer", attributes)
+
+
+def render_metadata(vmi: VirtualMachineInstance) -> Element:
     """KubeVirt's own entry: whose domain this is, and how long it may take to shut down."""
-    grace_seconds = get_int(vmi, "spec", "terminationGracePeriodSeconds", default=30)
+    asked = vmi.spec.termination_grace_period_seconds
+    grace_seconds = _GRACE_SECONDS if asked is None else asked
     owner = element(f"{{{_NAMESPACE}}}kubevirt")
-    owner.append(element(f"{{{_NAMESPACE}}}uid", {}, get_str(vmi, "metadata", "uid")))
+    owner.append(element(f"{{{_NAMESPACE}}}uid", {}, vmi.metadata.uid))
     grace = element(f"{{{_NAMESPACE}}}graceperiod")
     grace.append(element(f"{{{_NAMESPACE}}}deletionGracePeriodSeconds", {}, str(grace_seconds)))
     owner.append(grace)
@@ -165,7 +199,7 @@ def render_unused_capabilities(cpu: Element) -> list[Element]:
     return [element(f"{{{_QEMU_NAMESPACE}}}capabilities", {}, withheld)]
 
 
-def lifecycle_actions(domain: JsonObject) -> list[Element]:
+def lifecycle_actions(domain: DomainSpec) -> list[Element]:
     """A reboot inside the guest restarts it, unless the policy says Terminate."""
-    terminate = get_str(domain, "rebootPolicy") == "Terminate"
+    terminate = domain.reboot_policy == "Terminate"
     return [element("on_reboot", {}, "destroy" if terminate else "restart")]

@@ -4,63 +4,59 @@ from __future__ import annotations
 
 from math import ceil
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
+from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.xml import Element, element, yes_no
 
 _DEFAULT_MEMORY = "8Mi"
 
 
-def topology(domain: JsonObject) -> tuple[int, int, int]:
+def topology(domain: DomainSpec) -> tuple[int, int, int]:
     """Sockets, cores and threads; without any, sockets follow the CPU limit or request."""
-    cpu = get_object(domain, "cpu")
-    sockets, cores, threads = (get_int(cpu, key) for key in ("sockets", "cores", "threads"))
-    if not (sockets or cores or threads):
-        resources = get_object(domain, "resources")
-        for kind in ("limits", "requests"):
-            amount = get_object(resources, kind).get("cpu")
-            if amount is not None:
-                return max(1, ceil(Quantity.parse(amount).milli_value / 1000)), 1, 1
-    return sockets or 1, cores or 1, threads or 1
+    cpu = domain.cpu
+    if not (cpu.sockets or cpu.cores or cpu.threads):
+        for asked in (domain.resources.limits, domain.resources.requests):
+            if "cpu" in asked:
+                return max(1, ceil(Quantity.parse(asked["cpu"]).milli_value / 1000)), 1, 1
+    return cpu.sockets or 1, cpu.cores or 1, cpu.threads or 1
 
 
-def vcpu_count(domain: JsonObject) -> int:
+def vcpu_count(domain: DomainSpec) -> int:
     """How many virtual CPUs the guest starts with."""
     sockets, cores, threads = topology(domain)
     return sockets * cores * threads
 
 
-def memory_bytes(domain: JsonObject) -> int:
+def memory_bytes(domain: DomainSpec) -> int:
     """The guest's memory: ``memory.guest``, else the memory request, else the limit."""
-    resources = get_object(domain, "resources")
     candidates = (
-        get_object(domain, "memory").get("guest"),
-        get_object(resources, "requests").get("memory"),
-        get_object(resources, "limits").get("memory"),
+        domain.memory.guest,
+        domain.resources.requests.get("memory"),
+        domain.resources.limits.get("memory"),
         _DEFAULT_MEMORY,
     )
     return next(Quantity.parse(amount).value for amount in candidates if amount is not None)
 
 
-def render_cpu(domain: JsonObject, context: DomainContext) -> list[Element]:
+def render_cpu(domain: DomainSpec, context: DomainContext) -> list[Element]:
     """``<vcpu>`` and ``<cpu>``."""
-    cpu = get_object(domain, "cpu")
+    cpu = domain.cpu
     sockets, cores, threads = topology(domain)
-    max_sockets = max(get_int(cpu, "maxSockets"), sockets)
+    max_sockets = max(cpu.max_sockets or 0, sockets)
     present, possible = sockets * cores * threads, max_sockets * cores * threads
     vcpu = element("vcpu", {"placement": "static", "current": present if possible != present else None})
     vcpu.text = str(possible)
     elements = [vcpu]
     if possible != present:
         elements.append(_vcpu_list(present, possible, cores * threads))
-    node = element("cpu", _model_attributes(get_str(cpu, "model"), context))
-    model = _custom_model(get_str(cpu, "model"))
+    node = element("cpu", _model_attributes(cpu.model or "", context))
+    model = _custom_model(cpu.model or "")
     if model:
         node.append(element("model", {}, model))
     node.append(element("topology", {"sockets": max_sockets, "cores": cores, "threads": threads}))
-    for feature in get_list(cpu, "features"):
-        attributes = {"name": get_str(feature, "name"), "policy": get_str(feature, "policy") or "require"}
+    for feature in cpu.features:
+        attributes = {"name": feature.name, "policy": feature.policy or "require"}
         node.append(element("feature", attributes))
     if model:
         node.append(element("feature", {"name": "mpx", "policy": "disable"}))
@@ -94,12 +90,12 @@ def _custom_model(model: str) -> str:
     return "" if model in ("", "host-model", "host-passthrough") else model
 
 
-def render_memory(domain: JsonObject) -> list[Element]:
+def render_memory(domain: DomainSpec) -> list[Element]:
     """``<memory>`` and, with huge pages, ``<memoryBacking>``."""
     elements = [element("memory", {"unit": "b"}, str(memory_bytes(domain)))]
-    page_size = get_str(get_object(domain, "memory", "hugepages"), "pageSize")
-    if page_size:
-        page = element("page", {"size": Quantity.parse(page_size).value, "unit": "b"})
+    hugepages = domain.memory.hugepages
+    if hugepages is not None and hugepages.page_size:
+        page = element("page", {"size": Quantity.parse(hugepages.page_size).value, "unit": "b"})
         backing = element(
             "memoryBacking", {}, element("hugepages", {}, page), element("source", {"type": "memfd"})
         )

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kubecore.json import JsonObject, get_str
+from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 from virtplane.compute.domain.document import domain_name, machine_type, render
 from virtplane.compute.handler import guestagent
@@ -50,7 +53,7 @@ class Machine:
     def __init__(
         self, settings: HandlerSettings, vmi: JsonObject, pod_uid: str, on_change: Callable[[], None]
     ) -> None:
-        self.name = domain_name(vmi)
+        self.name = domain_name(meta.namespace(vmi), meta.name(vmi))
         self.uid = get_str(vmi, "metadata", "uid")
         self.paths: PodPaths = pod_paths(settings, pod_uid)
         self.domain: DomainState | None = None
@@ -123,7 +126,7 @@ class Machine:
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
         paused = get_str(vmi, "spec", "startStrategy") == "Paused"
-        await hypervisor.start(render(vmi, context), paused=paused)
+        await hypervisor.start(render(decode(VirtualMachineInstance, vmi), context), paused=paused)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"domain": self.name, "milliseconds": watch.laps})

@@ -6,6 +6,9 @@ import ipaddress
 from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
@@ -132,7 +135,7 @@ def _running(vmi: JsonObject, report: Report, status: JsonObject) -> None:
     status["migrationMethod"] = migratability(vmi, emulation=report.emulation).method
     status["migrationTransport"] = "Unix"
     status["selinuxContext"] = get_str(status, "selinuxContext") or "none"
-    sockets, cores, threads = topology(domain)
+    sockets, cores, threads = topology(decode(DomainSpec, domain))
     status["currentCPUTopology"] = {"cores": cores, "sockets": sockets, "threads": threads}
     guest = _quantity(domain)
     memory = {"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest}
@@ -144,13 +147,13 @@ def _running(vmi: JsonObject, report: Report, status: JsonObject) -> None:
 
 def _quantity(domain: JsonObject) -> str:
     given = get_object(domain, "memory").get("guest")
-    return str(given) if given is not None else str(memory_bytes(domain))
+    return str(given) if given is not None else str(memory_bytes(decode(DomainSpec, domain)))
 
 
 def _volumes(vmi: JsonObject, status: JsonObject) -> None:
     known = {get_str(entry, "name"): entry for entry in get_list(status, "volumeStatus")}
     reported = {name: get_str(entry, "target") for name, entry in known.items() if get_str(entry, "target")}
-    targets = target_names(permanent_disks(vmi), reported)
+    targets = target_names(permanent_disks(decode(VirtualMachineInstance, vmi)), reported)
     entries = []
     for volume in get_list(vmi, "spec", "volumes"):
         name = get_str(volume, "name")

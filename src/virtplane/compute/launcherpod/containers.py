@@ -7,6 +7,8 @@ launcher image: mounted as image volume, or copied into an emptyDir where image 
 from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.launcherpods import image_holder
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcher import seriallog
@@ -161,7 +163,7 @@ def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
     Raises ValueError for the launcher's own image, which may be reserved for the product: it is the
     controller that asks for the pod, and a user must not have it ask on his behalf.
     """
-    hotplugged = hotplugged_volumes(inputs.vmi)
+    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, inputs.vmi))
     found = [
         (get_str(volume, "name"), get_object(volume, "containerDisk"))
         for volume in get_list(inputs.spec, "volumes")

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.hotplug import hotplugged_volumes
 
 QEMU_USER = 107
@@ -96,7 +98,7 @@ class RenderInputs:
     @property
     def volumes(self) -> list[JsonObject]:
         """The instance's volumes that the pod carries: all but hotplugged ones."""
-        hotplugged = hotplugged_volumes(self.vmi)
+        hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, self.vmi))
         return [v for v in get_list(self.spec, "volumes") if v.get("name") not in hotplugged]
 
     @property

@@ -9,7 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler.settings import PodPaths
@@ -45,7 +47,9 @@ def _started(vmi: JsonObject, folder: Path) -> ElementTree.Element:
     (folder / "scratch").mkdir()
     with Root(folder / "root") as root, Root(folder / "scratch") as scratch:
         sources = VolumePreparer(vmi, root, scratch, PodPaths("", folder)).prepare()
-    return ElementTree.fromstring(render(vmi, DomainContext(emulation=True, disks=sources)))
+    return ElementTree.fromstring(
+        render(decode(VirtualMachineInstance, vmi), DomainContext(emulation=True, disks=sources))
+    )
 
 
 def _files(root: ElementTree.Element) -> list[str | None]:

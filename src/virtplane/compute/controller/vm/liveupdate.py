@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.patch.guarded import replacing
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster import conditions
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
@@ -204,10 +206,16 @@ def volume_operations(vm: JsonObject, vmi: JsonObject) -> list[JsonObject]:
     if get_str(vmi, "status", "phase") != "Running" or meta.is_being_deleted(vmi):
         return []
     spec = get_object(vm, "spec", "template", "spec")
-    wanted = {get_str(item, "name"): item for item in get_list(spec, "volumes") if is_hotpluggable(item)}
+    wanted = {
+        get_str(item, "name"): item
+        for item in get_list(spec, "volumes")
+        if is_hotpluggable(decode(Volume, item))
+    }
     running = get_list(vmi, "spec", "volumes")
     kept = [
-        item for item in running if not is_hotpluggable(item) or wanted.get(get_str(item, "name")) == item
+        item
+        for item in running
+        if not is_hotpluggable(decode(Volume, item)) or wanted.get(get_str(item, "name")) == item
     ]
     added = [item for name, item in wanted.items() if name not in {get_str(v, "name") for v in kept}]
     volumes = [*kept, *added]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import is_hotpluggable
 
 MESSAGE = "a non-live-updatable field was changed in the template spec"
@@ -55,7 +57,11 @@ def _pruned(value: object) -> object:
 
 
 def _hotpluggable(spec: JsonObject) -> set[str]:
-    return {get_str(volume, "name") for volume in get_list(spec, "volumes") if is_hotpluggable(volume)}
+    return {
+        get_str(volume, "name")
+        for volume in get_list(spec, "volumes")
+        if is_hotpluggable(decode(Volume, volume))
+    }
 
 
 def _neutralize_hotplugged(before: JsonObject, after: JsonObject) -> None:

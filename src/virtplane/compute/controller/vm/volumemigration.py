@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm.status import SyncError
@@ -119,7 +121,7 @@ def _left_behind(
     result = []
     for volume in get_list(vmi, "spec", "volumes"):
         name, claim = get_str(volume, "name"), claims.get(claim_name(volume))
-        if claim is None or name in moving or is_hotpluggable(volume):
+        if claim is None or name in moving or is_hotpluggable(decode(Volume, volume)):
             continue
         if "ReadWriteMany" not in get_list(claim, "spec", "accessModes"):
             result.append(

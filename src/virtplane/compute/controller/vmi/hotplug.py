@@ -8,6 +8,8 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -23,7 +25,7 @@ _ON_NODE = ("Ready", "MountedToPod", "HotplugVolumeMounted", "VolumeReady")
 
 def hotplug_volumes(vmi: JsonObject) -> list[JsonObject]:
     """The volumes of the spec that attachment pods bring."""
-    names = hotplugged_volumes(vmi)
+    names = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
     every = [*get_list(vmi, "spec", "volumes"), *get_list(vmi, "spec", "utilityVolumes")]
     return [volume for volume in every if volume.get("name") in names and claim_name(volume)]
 

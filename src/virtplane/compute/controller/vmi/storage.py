@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.inputs import claim_name
 
@@ -40,7 +42,7 @@ def storage_state(
     """Judges the volumes that the launcher mounts (hotplugged ones come later by other pods)."""
     missing, failed, unready, waits, bound = "", False, False, False, True
     used: list[str] = []
-    hotplugged = hotplugged_volumes(vmi)
+    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
     for volume in get_list(vmi, "spec", "volumes"):
         name = claim_name(volume)
         if not name or volume.get("name") in hotplugged:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.inputs import claim_name
 
@@ -46,7 +48,7 @@ def volume_status(
 ) -> list[JsonObject]:
     """Entries for all volumes of the spec; what the node agent wrote into them is kept."""
     before = {get_str(item, "name"): item for item in get_list(vmi, "status", "volumeStatus")}
-    hotplugged = hotplugged_volumes(vmi)
+    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
     result: list[JsonObject] = []
     for volume in [*get_list(vmi, "spec", "volumes"), *get_list(vmi, "spec", "utilityVolumes")]:
         name = get_str(volume, "name")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import cloudinit, configuration, images
@@ -59,7 +61,7 @@ class VolumePreparer:
         Raises VolumeNotReady, UnsupportedVolume, images.BadImage and cloudinit.CloudInitError.
         """
         sources = {}
-        hotplugged = hotplugged_volumes(self.vmi)
+        hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, self.vmi))
         for index, volume in enumerate(get_list(self.vmi, "spec", "volumes")):
             name = get_str(volume, "name")
             source = self._prepare(index, name, volume) if name not in hotplugged else None

@@ -12,8 +12,10 @@ from tests.support.controllers import running_controllers, until
 from kubecore import resources
 from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.launcherpod.inputs import Images
@@ -113,7 +115,9 @@ async def test_a_machine_has_one_launcher_pod_in_which_its_kvm_guest_runs(api: M
     (container,) = [item for item in pod["spec"]["containers"] if item["name"] == "compute"]
     assert container["command"] == ["virt-launcher"]
     assert container["resources"]["limits"]["devices.kubevirt.io/kvm"] == "1"
-    root = ElementTree.fromstring(document.render(_instance(api) or {}, DomainContext(emulation=False)))
+    root = ElementTree.fromstring(
+        document.render(decode(VirtualMachineInstance, _instance(api) or {}), DomainContext(emulation=False))
+    )
     assert root.get("type") == "kvm"
 
 

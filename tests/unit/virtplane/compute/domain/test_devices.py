@@ -8,6 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import document
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 
@@ -25,7 +27,7 @@ def rendered(vmi: JsonObject, *disks: str, emulation: bool = False, mtu: int = 1
     }
     links = {"default": InterfaceLink("tap0", "02:00:00:00:00:01", mtu)}
     context = DomainContext(emulation=emulation, disks=sources, interfaces=links)
-    return ElementTree.fromstring(document.render(vmi, context))
+    return ElementTree.fromstring(document.render(decode(VirtualMachineInstance, vmi), context))
 
 
 def only(root: ElementTree.Element, path: str) -> ElementTree.Element:

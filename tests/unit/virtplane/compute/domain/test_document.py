@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.disks import Disk, DiskTarget
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain import disks, document
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 
@@ -75,7 +78,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_domain_matches_golden_file(name: str) -> None:
-    rendered = document.render(CASES[name], CONTEXT)
+    rendered = document.render(decode(VirtualMachineInstance, CASES[name]), CONTEXT)
     golden = GOLDEN / f"{name}.xml"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.parent.mkdir(exist_ok=True)
@@ -88,7 +91,7 @@ def test_domain_is_valid_by_libvirts_schema(name: str, tmp_path: Path) -> None:
     if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
         pytest.skip("virt-xml-validate and xmllint are not installed")
     path = tmp_path / "domain.xml"
-    path.write_text(document.render(CASES[name], CONTEXT))
+    path.write_text(document.render(decode(VirtualMachineInstance, CASES[name]), CONTEXT))
     done = subprocess.run(
         ["virt-xml-validate", str(path), "domain"], capture_output=True, text=True, check=False
     )
@@ -98,34 +101,40 @@ def test_domain_is_valid_by_libvirts_schema(name: str, tmp_path: Path) -> None:
 def test_disk_without_prepared_volume_is_refused() -> None:
     vmi = instance(devices={"disks": [{"name": "other", "disk": {}}]})
     with pytest.raises(disks.MissingSource, match="disk other"):
-        document.render(vmi, CONTEXT)
+        document.render(decode(VirtualMachineInstance, vmi), CONTEXT)
 
 
 def test_target_names_that_the_status_reports_are_kept() -> None:
     wanted = [{"name": "a", "disk": {}}, {"name": "b", "disk": {}}, {"name": "c", "cdrom": {}}]
-    assert disks.target_names(wanted, {"b": "vda"}) == {"a": "vdb", "b": "vda", "c": "sda"}
+    assert disks.target_names([decode(Disk, disk) for disk in wanted], {"b": "vda"}) == {
+        "a": "vdb",
+        "b": "vda",
+        "c": "sda",
+    }
 
 
 def test_twenty_seventh_disk_gets_two_letters() -> None:
-    names = disks.target_names([{"name": str(number), "disk": {}} for number in range(28)], {})
+    names = disks.target_names([Disk(name=str(number), disk=DiskTarget()) for number in range(28)], {})
     assert (names["25"], names["26"], names["27"]) == ("vdz", "vdaa", "vdab")
 
 
 def test_names_from_users_are_escaped() -> None:
     vmi = instance(chassis={"manufacturer": "<&>"})
-    assert "&lt;&amp;&gt;" in document.render(vmi, CONTEXT)
+    assert "&lt;&amp;&gt;" in document.render(decode(VirtualMachineInstance, vmi), CONTEXT)
 
 
 def test_topology_follows_cpu_limit_when_none_is_given() -> None:
     vmi = instance(resources={"limits": {"cpu": "2500m"}})
-    assert '<topology sockets="3" cores="1" threads="1"/>' in document.render(vmi, CONTEXT)
+    assert '<topology sockets="3" cores="1" threads="1"/>' in document.render(
+        decode(VirtualMachineInstance, vmi), CONTEXT
+    )
 
 
 def test_example_manifest_renders() -> None:
     example = Path(__file__).parents[5] / "examples" / "demo-vm.yaml"
     template = yaml.safe_load(example.read_text())["spec"]["template"]
     vmi = {"metadata": {"name": "demo", "namespace": "ns", "uid": "1"}, "spec": template["spec"]}
-    assert "ns_demo" in document.render(vmi, CONTEXT)
+    assert "ns_demo" in document.render(decode(VirtualMachineInstance, vmi), CONTEXT)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from tests.support import every_field
 
 import virtplane
 from kubecore.json import JsonObject, get_str
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.installation import INSTALLATION
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
 from virtplane.compute.apiserver.admission.rules import general
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
@@ -179,5 +181,7 @@ def test_smbios_settings_reach_the_domain() -> None:
     from virtplane.compute.domain.platform import render_sysinfo
 
     wanted = {name: f"my {name}" for name in ("family", "manufacturer", "product", "sku", "version")}
-    entries = render_sysinfo(_vmi("amd64"), DomainContext(emulation=False, smbios=wanted)).iter("entry")
+    entries = render_sysinfo(
+        decode(VirtualMachineInstance, _vmi("amd64")), DomainContext(emulation=False, smbios=wanted)
+    ).iter("entry")
     assert {str(entry.get("name")): entry.text for entry in entries} == wanted

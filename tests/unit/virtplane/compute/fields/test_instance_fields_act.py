@@ -10,8 +10,10 @@ from tests.support import every_field
 
 import virtplane
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.instance import INSTANCE
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver import eviction
 from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.controller.vmi.storage import needs_state_claim
@@ -53,7 +55,7 @@ def _domain(spec: JsonObject) -> str:
     names = (get_str(each, "name") for each in get_list(spec, "domain", "devices", "interfaces"))
     links = {name: InterfaceLink("tap0", "02:00:00:00:00:01") for name in names}
     context = DomainContext(emulation=False, disks=disks, interfaces=links)
-    return document.render(_instance(spec), context)
+    return document.render(decode(VirtualMachineInstance, _instance(spec)), context)
 
 
 def _network(spec: JsonObject) -> tuple[object, object]:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from lxml import etree
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
 from virtplane.compute.handler.settings import PodPaths
@@ -60,7 +62,7 @@ def prepare(pod: Path, volume: dict[str, Any]) -> tuple[dict[str, Any], DomainCo
 def test_disk_is_raw_whatever_the_guest_wrote_to_it(pod: Path, kind: str) -> None:
     (pod / "root" / DISKS / "disk.img").write_bytes(written_by_the_guest())
     vmi, context = prepare(pod, KINDS[kind])
-    disk = etree.fromstring(render(vmi, context)).find("devices/disk")
+    disk = etree.fromstring(render(decode(VirtualMachineInstance, vmi), context)).find("devices/disk")
     assert disk is not None
     driver, below = disk.find("driver"), disk.find("backingStore")
     assert driver is not None and driver.get("type") == "raw"

@@ -99,7 +99,7 @@ def test_one_container_holds_launcher_and_guest_and_asks_for_kvm() -> None:
 @pytest.mark.feature("INS-46")
 def test_the_pod_keeps_the_restricted_security_standard() -> None:
     profile = {"virtualMachineInstanceProfile": {"customProfile": {"runtimeDefaultProfile": True}}}
-    volumes = [{"name": "root", "containerDisk": {"image": "i"}}, {"name": "e", "emptyDisk": {}}]
+    volumes = [{"name": "root", "containerDisk": {"image": "i"}}, {"name": "e", "emptyDisk": {"capacity": "1Gi"}}]
     pod = rendered(instance(volumes=volumes), settings(seccompConfiguration=profile))
     assert describe(Policy("restricted").violations(pod, pod["spec"])) == ""
     context = compute(pod)["securityContext"]
