@@ -11,10 +11,13 @@ from kubecore.client import Client
 from kubecore.errors import is_not_found
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs, claim_name
 
@@ -62,7 +65,10 @@ def by_claim(obj: JsonObject) -> Iterable[str]:
     spec = get_object(obj, "spec")
     spec = get_object(spec, "template", "spec") or spec
     for volume in get_list(spec, "volumes"):
-        name = claim_name(volume)
+        try:
+            name = claim_name(decode(Volume, volume))
+        except UnfitDocument:
+            continue  # Whoever reconciles the object says so; the cache must not end.
         if name:
             yield f"{meta.namespace(obj)}/{name}"
 
@@ -209,7 +215,7 @@ class Cluster:
         """Everything that a launcher of `vmi` is rendered from."""
         namespace = meta.namespace(vmi)
         return RenderInputs(
-            vmi=vmi,
+            vmi=decode(VirtualMachineInstance, vmi),
             settings=self.settings(),
             images=self.images,
             claims=self.claims_of(namespace),

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.launcherpod import resources
 from virtplane.compute.launcherpod.inputs import PROGRAMS, QEMU_USER, RenderInputs, claim_name
 from virtplane.compute.launcherpod.volumes import is_block
@@ -19,7 +20,7 @@ _TOLERATED = ("disk-pressure", "memory-pressure", "network-unavailable", "pid-pr
 def render_attachment_pod(
     inputs: RenderInputs,
     launcher: JsonObject,
-    volumes: Sequence[JsonObject],
+    volumes: Sequence[Volume],
     mounted: frozenset[str] = frozenset(),
 ) -> JsonObject:
     """The pod for `volumes` beside `launcher`. Filesystem volumes in `mounted` are not mounted again."""
@@ -32,7 +33,7 @@ def render_attachment_pod(
     pod_volumes: list[JsonObject] = [{"name": "hotplug-disks", "emptyDir": {}}]
     container = _container(inputs)
     for volume in volumes:
-        name, claim = get_str(volume, "name"), claim_name(volume)
+        name, claim = volume.name, claim_name(volume)
         pod_volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
         if is_block(inputs, claim):
             path = f"/path/{name}/{meta.uid(inputs.claims[claim])}"
@@ -74,7 +75,7 @@ def _owner(launcher: JsonObject) -> JsonObject:
 
 
 def _container(inputs: RenderInputs) -> JsonObject:
-    level = get_str(inputs.vmi, "status", "selinuxContext").partition(":")[2]
+    level = (inputs.vmi.status.selinux_context or "").partition(":")[2]
     parts = level.split(":")
     return {
         "name": "hotplug-disk",

@@ -6,11 +6,13 @@ launcher image: mounted as image volume, or copied into an emptyDir where image 
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from typing import TypeAlias
+
+from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
+from virtplane.api.kubevirt_v1.probes import Probe
+from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, Volume
 from virtplane.api.launcherpods import image_holder
-from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcher import seriallog
 from virtplane.compute.launcherpod import network, probes, resources, volumes
 from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
@@ -20,6 +22,9 @@ BINARY_VOLUME = "virt-bin-share-dir"
 _TOOLS_DIR = "/virtplane-tools"
 _GRACE_EXTRA_SECONDS = 15
 _BUSYBOX = "/usr/bin/busybox"
+ImageSource: TypeAlias = ContainerDiskSource | KernelBootContainer
+"""Where an image is pulled from."""
+
 _HOLD = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 """Keeps a container, and so its image, until the pod is stopped."""
 
@@ -57,15 +62,16 @@ def compute(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
     if ports:
         container["ports"] = ports
     domain = f"{inputs.namespace_name}_{inputs.name}"
-    for kind in ("livenessProbe", "readinessProbe"):
-        if inputs.spec.get(kind):
-            container[kind] = probes.container_probe(inputs.spec[kind], domain)
+    asked = {"livenessProbe": inputs.spec.liveness_probe, "readinessProbe": inputs.spec.readiness_probe}
+    for kind, probe in asked.items():
+        if probe is not None and probe != Probe():
+            container[kind] = probes.container_probe(probe, domain)
     return container
 
 
 def launcher_arguments(inputs: RenderInputs) -> list[str]:
     """The launcher's flags."""
-    grace = inputs.spec.get("terminationGracePeriodSeconds")
+    grace = inputs.spec.termination_grace_period_seconds
     arguments = ["--qemu-timeout", f"{inputs.qemu_timeout_seconds}s"]
     arguments += ["--name", inputs.name, "--uid", inputs.uid, "--namespace", inputs.namespace_name]
     arguments += [
@@ -75,7 +81,7 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
         volumes.EPHEMERAL_DISK_DIR,
     ]
     arguments += ["--container-disk-dir", volumes.CONTAINER_DISK_DIR]
-    arguments += ["--grace-period-seconds", str((30 if grace is None else int(grace)) + _GRACE_EXTRA_SECONDS)]
+    arguments += ["--grace-period-seconds", str((30 if grace is None else grace) + _GRACE_EXTRA_SECONDS)]
     arguments += ["--hook-sidecars", "0", "--ovmf-path", inputs.settings.ovmf_path(inputs.architecture)]
     memory_limit = get_str(inputs.settings.developer, "diskVerification", "memoryLimit", default="2000Mi")
     arguments += ["--disk-memory-limit", memory_limit, "--hypervisor", "kvm"]
@@ -100,7 +106,7 @@ def _is_true(inputs: RenderInputs, annotation: str) -> bool:
 
 
 def _environment(inputs: RenderInputs) -> list[JsonObject]:
-    labels = get_object(inputs.vmi, "metadata", "labels")
+    labels = inputs.vmi.metadata.labels
     values = {
         "XDG_CACHE_HOME": volumes.PRIVATE_DIR,
         "XDG_CONFIG_HOME": volumes.PRIVATE_DIR,
@@ -132,15 +138,12 @@ def _compute_security(inputs: RenderInputs) -> JsonObject:
 
 def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
     """The container whose log is the guest's serial console, unless console or log are switched off."""
-    if (
-        inputs.devices.get("autoattachSerialConsole") is False
-        or inputs.devices.get("logSerialConsole") is False
-    ):
+    if inputs.devices.autoattach_serial_console is False or inputs.devices.log_serial_console is False:
         return None
     is_disabled = isinstance(
         get_object(inputs.settings.raw, "virtualMachineOptions").get("disableSerialConsoleLog"), dict
     )
-    if is_disabled and inputs.devices.get("logSerialConsole") is not True:
+    if is_disabled and not inputs.devices.log_serial_console:
         return None
     log = f"{volumes.PRIVATE_DIR}/{inputs.uid}/{seriallog.FILE}"
     script = f"trap 'exit 0' TERM; tail -n +1 -F {log} & wait $!"
@@ -157,22 +160,20 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
     }
 
 
-def container_disks(inputs: RenderInputs) -> list[tuple[str, JsonObject]]:
+def container_disks(inputs: RenderInputs) -> list[tuple[str, ImageSource]]:
     """Names and sources of the images that the guest uses: its container disks and boot image.
 
     Raises ValueError for the launcher's own image, which may be reserved for the product: it is the
     controller that asks for the pod, and a user must not have it ask on his behalf.
     """
-    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, inputs.vmi))
-    found = [
-        (get_str(volume, "name"), get_object(volume, "containerDisk"))
-        for volume in get_list(inputs.spec, "volumes")
-        if "containerDisk" in volume and volume.get("name") not in hotplugged
+    found: list[tuple[str, ImageSource]] = [
+        (volume.name, volume.container_disk) for volume in inputs.volumes if volume.container_disk is not None
     ]
-    boot = get_object(inputs.domain, "firmware", "kernelBoot", "container")
-    found += [(volumes.KERNEL_BOOT_VOLUME, boot)] if boot else []
+    boot = inputs.domain.firmware.kernel_boot.container
+    if boot is not None:
+        found.append((volumes.KERNEL_BOOT_VOLUME, boot))
     for name, source in found:
-        refuse_own_image(inputs, f"volume {name}", get_str(source, "image"))
+        refuse_own_image(inputs, f"volume {name}", source.image)
     return found
 
 
@@ -225,20 +226,20 @@ def _launcher_volume(inputs: RenderInputs) -> JsonObject:
 
 
 def _image_container(
-    inputs: RenderInputs, disk: tuple[str, JsonObject], name: str, command: list[str], tools: JsonObject
+    inputs: RenderInputs, disk: tuple[str, ImageSource], name: str, command: list[str], tools: JsonObject
 ) -> JsonObject:
     volume, source = disk
     container: JsonObject = {
         "name": name.format(volume),
-        "image": inputs.image_digests.get(volume) or get_str(source, "image"),
+        "image": inputs.image_digests.get(volume) or source.image,
         "command": command[:1],
         "args": command[1:],
         "resources": resources.support_resources(inputs, "container-disk"),
         "securityContext": restricted(),
         "volumeMounts": [tools],
     }
-    if source.get("imagePullPolicy"):
-        container["imagePullPolicy"] = source["imagePullPolicy"]
+    if source.image_pull_policy:
+        container["imagePullPolicy"] = source.image_pull_policy
     return container
 
 
@@ -258,11 +259,11 @@ def _binary_container(inputs: RenderInputs) -> JsonObject:
 
 def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:
     """One file server for each shared directory."""
-    by_name = {get_str(item, "name"): item for item in inputs.volumes}
+    by_name = {volume.name: volume for volume in inputs.volumes}
     result = []
-    for filesystem in get_list(inputs.devices, "filesystems"):
-        name = get_str(filesystem, "name")
-        shared = _shared_directory(name, by_name.get(name, {}))
+    for filesystem in inputs.devices.filesystems:
+        name = filesystem.name
+        shared = _shared_directory(by_name.get(name, Volume(name=name)))
         mounts = [{"name": "virtiofs-containers", "mountPath": f"{volumes.SHARE_DIR}/virtiofs-containers"}]
         mounts += [mount for mount in pod_volumes.mounts if mount["name"] == name]
         socket = f"{volumes.SHARE_DIR}/virtiofs-containers/{name}.sock"
@@ -286,10 +287,14 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
     return result
 
 
-def _shared_directory(name: str, volume: JsonObject) -> str:
-    if "serviceAccount" in volume:
+def _shared_directory(volume: Volume) -> str:
+    if volume.service_account is not None:
         return "/var/run/secrets/kubernetes.io/serviceaccount/"
-    for source, folder in (("configMap", "config-map"), ("secret", "secret"), ("downwardAPI", "downwardapi")):
-        if source in volume:
-            return f"{volumes.PRIVATE_DIR}/{folder}/{name}"
-    return f"{volumes.PRIVATE_DIR}/vmi-disks/{name}"
+    folder = "vmi-disks"
+    if volume.config_map is not None:
+        folder = "config-map"
+    elif volume.secret is not None:
+        folder = "secret"
+    elif volume.downward_api is not None:
+        folder = "downwardapi"
+    return f"{volumes.PRIVATE_DIR}/{folder}/{volume.name}"

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.structs import decode
+from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
-from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.devices import Devices
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import hotplugged_volumes
 
 QEMU_USER = 107
@@ -34,7 +36,7 @@ class Images:
 class RenderInputs:
     """The instance and everything it refers to; absent objects are simply not in the mappings."""
 
-    vmi: JsonObject
+    vmi: VirtualMachineInstance
     settings: ClusterConfig
     images: Images
     claims: Mapping[str, JsonObject] = field(default_factory=dict)
@@ -56,70 +58,66 @@ class RenderInputs:
         return self.nodes_mount_images and self.settings.gate("ImageVolume")
 
     @property
-    def spec(self) -> JsonObject:
+    def spec(self) -> VirtualMachineInstanceSpec:
         """The instance's spec."""
-        return get_object(self.vmi, "spec")
+        return self.vmi.spec
 
     @property
-    def domain(self) -> JsonObject:
+    def domain(self) -> DomainSpec:
         """The instance's ``spec.domain``."""
-        return get_object(self.vmi, "spec", "domain")
+        return self.vmi.spec.domain
 
     @property
-    def devices(self) -> JsonObject:
+    def devices(self) -> Devices:
         """The instance's ``spec.domain.devices``."""
-        return get_object(self.vmi, "spec", "domain", "devices")
+        return self.vmi.spec.domain.devices
 
     @property
     def name(self) -> str:
         """The instance's name."""
-        return get_str(self.vmi, "metadata", "name")
+        return self.vmi.metadata.name
 
     @property
     def namespace_name(self) -> str:
         """The instance's namespace."""
-        return get_str(self.vmi, "metadata", "namespace")
+        return self.vmi.metadata.namespace
 
     @property
     def uid(self) -> str:
         """The instance's uid."""
-        return get_str(self.vmi, "metadata", "uid")
+        return self.vmi.metadata.uid
 
     @property
     def annotations(self) -> Mapping[str, str]:
         """The instance's annotations."""
-        return get_object(self.vmi, "metadata", "annotations")
+        return self.vmi.metadata.annotations
 
     @property
     def architecture(self) -> str:
         """The guest's architecture."""
-        return get_str(self.spec, "architecture") or self.settings.default_architecture
+        return self.spec.architecture or self.settings.default_architecture
 
     @property
-    def volumes(self) -> list[JsonObject]:
+    def volumes(self) -> list[Volume]:
         """The instance's volumes that the pod carries: all but hotplugged ones."""
-        hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, self.vmi))
-        return [v for v in get_list(self.spec, "volumes") if v.get("name") not in hotplugged]
+        hotplugged = hotplugged_volumes(self.vmi)
+        return [volume for volume in self.spec.volumes if volume.name not in hotplugged]
 
     @property
     def is_root(self) -> bool:
         """Whether the launcher runs as root (gate Root, or an instance started when it was on)."""
-        status = get_object(self.vmi, "status")
-        if "runtimeUser" in status:
-            return bool(status["runtimeUser"] == 0)
-        return self.settings.gate("Root")
+        user = self.vmi.status.runtime_user
+        return self.settings.gate("Root") if user is None else user == 0
 
     @property
     def is_dedicated(self) -> bool:
         """Whether the guest's CPUs are pinned to exclusive ones."""
-        return bool(get_object(self.domain, "cpu").get("dedicatedCpuPlacement"))
+        return bool(self.domain.cpu.dedicated_cpu_placement)
 
     @property
     def hostname(self) -> str:
         """The host name of pod and guest: as asked for, else the first label of the name."""
-        return get_str(self.spec, "hostname") or self.name.split(".", maxsplit=1)[0][:_LABEL_LIMIT].rstrip(
-            "-"
-        )
+        return self.spec.hostname or self.name.split(".", maxsplit=1)[0][:_LABEL_LIMIT].rstrip("-")
 
 
 def label_sized(name: str) -> str:
@@ -130,13 +128,13 @@ def label_sized(name: str) -> str:
     return f"{name[: _LABEL_LIMIT - len(digest) - 1]}-{digest}"
 
 
-def claim_name(volume: JsonObject) -> str:
+def claim_name(volume: Volume) -> str:
     """The claim behind a volume, empty when there is none. A DataVolume's claim has its name."""
-    for source, key in (
-        ("persistentVolumeClaim", "claimName"),
-        ("dataVolume", "name"),
-        ("memoryDump", "claimName"),
-    ):
-        if source in volume:
-            return get_str(volume, source, key)
-    return get_str(volume, "ephemeral", "persistentVolumeClaim", "claimName")
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    if volume.data_volume is not None:
+        return volume.data_volume.name
+    if volume.memory_dump is not None:
+        return volume.memory_dump.claim_name
+    below = volume.ephemeral.persistent_volume_claim if volume.ephemeral is not None else None
+    return below.claim_name if below is not None else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 
-from kubecore.json import get_object
 from virtplane.compute.launcherpod import network, resources
 from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
 
@@ -46,7 +45,7 @@ def unique_name(prefix: str, purpose: str) -> str:
 
 def pod_labels(inputs: RenderInputs) -> dict[str, str]:
     """The instance's labels and those by which the launcher is found."""
-    result: dict[str, str] = dict(get_object(inputs.vmi, "metadata", "labels"))
+    result: dict[str, str] = dict(inputs.vmi.metadata.labels)
     result[APP_LABEL] = LAUNCHER
     result[CREATED_BY_LABEL] = inputs.uid
     result["vm.kubevirt.io/name"] = inputs.hostname

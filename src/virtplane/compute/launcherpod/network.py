@@ -7,7 +7,8 @@ from typing import Any
 
 import orjson
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 NETWORKS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
@@ -28,55 +29,60 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
     attachments = network_attachments(inputs)
     if attachments:
         result[NETWORKS_ANNOTATION] = orjson.dumps(attachments).decode()
-    networks = {get_str(item, "name"): item for item in get_list(inputs.spec, "networks")}
-    for network in networks.values():
-        multus = get_object(network, "multus")
-        if multus.get("default") is True:
-            result[DEFAULT_NETWORK_ANNOTATION] = get_str(multus, "networkName")
-    for interface in get_list(inputs.devices, "interfaces"):
-        if "masquerade" in interface and "pod" in networks.get(get_str(interface, "name"), {}):
+    for network in inputs.spec.networks:
+        if network.multus is not None and network.multus.default:
+            result[DEFAULT_NETWORK_ANNOTATION] = network.multus.network_name
+    pod_networks = {network.name for network in inputs.spec.networks if network.pod is not None}
+    for interface in inputs.devices.interfaces:
+        if interface.masquerade is not None and interface.name in pod_networks:
             result.update(dict.fromkeys(_ISTIO_ANNOTATIONS, "k6t-eth0"))
     return result
 
 
 def network_attachments(inputs: RenderInputs) -> list[JsonObject]:
     """The secondary networks of the pod in multus's notation, and those that binding plugins ask for."""
-    interfaces = {get_str(item, "name"): item for item in get_list(inputs.devices, "interfaces")}
+    interfaces = {interface.name: interface for interface in inputs.devices.interfaces}
     result: list[JsonObject] = []
-    for network in get_list(inputs.spec, "networks"):
-        name = get_str(network, "name")
-        interface = interfaces.get(name, {})
-        multus = get_object(network, "multus")
-        if multus and multus.get("default") is not True and interface.get("state") != "absent":
-            result.append(_attachment(inputs, name, interface, get_str(multus, "networkName")))
-        result += _plugin_attachment(inputs, name, interface)
+    for network in inputs.spec.networks:
+        interface = interfaces.get(network.name, Interface(name=network.name))
+        multus = network.multus
+        if multus is not None and not multus.default and interface.state != "absent":
+            result.append(_attachment(inputs, interface, multus.network_name))
+        result += _plugin_attachment(inputs, interface)
     return result
 
 
-def _attachment(inputs: RenderInputs, name: str, interface: JsonObject, reference: str) -> JsonObject:
+def _attachment(inputs: RenderInputs, interface: Interface, reference: str) -> JsonObject:
     namespace, attachment = _split(reference, inputs.namespace_name)
     item: dict[str, Any] = {"name": attachment, "namespace": namespace}
-    if interface.get("macAddress"):
-        item["mac"] = interface["macAddress"]
-    item["interface"] = _established_name(inputs, name) or pod_interface_name(name)
+    if interface.mac_address:
+        item["mac"] = interface.mac_address
+    item["interface"] = _established_name(inputs, interface.name) or pod_interface_name(interface.name)
     return item
 
 
 def _established_name(inputs: RenderInputs, network: str) -> str:
     """The interface name a running instance already uses (older instances count them)."""
-    for status in get_list(inputs.vmi, "status", "interfaces"):
-        if status.get("name") == network:
-            return get_str(status, "podInterfaceName")
+    for status in inputs.vmi.status.interfaces:
+        if status.name == network:
+            return status.pod_interface_name or ""
     return ""
 
 
-def _plugin_attachment(inputs: RenderInputs, network: str, interface: JsonObject) -> list[JsonObject]:
-    plugin = get_object(inputs.settings.binding_plugins, get_str(interface, "binding", "name"))
+def _plugin(inputs: RenderInputs, interface: Interface) -> JsonObject:
+    """The registered plugin that binds an interface; empty where none does."""
+    if interface.binding is None:
+        return {}
+    return get_object(inputs.settings.binding_plugins, interface.binding.name)
+
+
+def _plugin_attachment(inputs: RenderInputs, interface: Interface) -> list[JsonObject]:
+    plugin = _plugin(inputs, interface)
     reference = get_str(plugin, "networkAttachmentDefinition")
     if not reference:
         return []
     namespace, attachment = _split(reference, inputs.namespace_name)
-    return [{"name": attachment, "namespace": namespace, "cni-args": {"logicNetworkName": network}}]
+    return [{"name": attachment, "namespace": namespace, "cni-args": {"logicNetworkName": interface.name}}]
 
 
 def _split(reference: str, namespace: str) -> tuple[str, str]:
@@ -86,22 +92,19 @@ def _split(reference: str, namespace: str) -> tuple[str, str]:
 
 def wants_network_info(inputs: RenderInputs) -> bool:
     """Whether the launcher must learn device details that are known only once the pod's networks exist."""
-    for interface in get_list(inputs.devices, "interfaces"):
-        if "sriov" in interface:
-            return True
-        plugin = get_object(inputs.settings.binding_plugins, get_str(interface, "binding", "name"))
-        if plugin.get("downwardAPI") == "device-info":
-            return True
-    return False
+    return any(
+        interface.sriov is not None or _plugin(inputs, interface).get("downwardAPI") == "device-info"
+        for interface in inputs.devices.interfaces
+    )
 
 
 def container_ports(inputs: RenderInputs) -> list[JsonObject]:
     """Ports that the user listed at the guest's interfaces."""
     ports: list[JsonObject] = []
-    for interface in get_list(inputs.devices, "interfaces"):
-        for port in get_list(interface, "ports"):
-            item: JsonObject = {"containerPort": port.get("port"), "protocol": port.get("protocol") or "TCP"}
-            if port.get("name"):
-                item["name"] = port["name"]
+    for interface in inputs.devices.interfaces:
+        for port in interface.ports:
+            item: JsonObject = {"containerPort": port.port, "protocol": port.protocol or "TCP"}
+            if port.name:
+                item["name"] = port.name
             ports.append(item)
     return ports

@@ -6,29 +6,19 @@ them.
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, SyNICTimer, TLBFlush
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 OBSOLETE_HOST_MODEL = "node-labeller.kubevirt.io/obsolete-host-model"
 _HYPERV_LABEL = "hyperv.node.kubevirt.io/"
-_HYPERV_CHECKED = (
-    "frequencies",
-    "ipi",
-    "reenlightenment",
-    "reset",
-    "runtime",
-    "synic",
-    "synictimer",
-    "tlbflush",
-    "vpindex",
-)
-_ENCRYPTION_LABELS = {"sev": "kubevirt.io/sev", "snp": "kubevirt.io/sev-snp", "tdx": "kubevirt.io/tdx"}
 
 
 def node_selector(inputs: RenderInputs) -> dict[str, str]:
     """The labels that a node must carry."""
     selector: dict[str, str] = dict(get_object(inputs.settings.developer, "nodeSelectors"))
-    selector.update(get_object(inputs.spec, "nodeSelector"))
+    selector.update(inputs.spec.node_selector)
     selector["kubevirt.io/schedulable"] = "true"
     cross = inputs.settings.gate("CrossArchitectureVirtualization")
     if cross:
@@ -41,56 +31,77 @@ def node_selector(inputs: RenderInputs) -> dict[str, str]:
 
 
 def _required_labels(inputs: RenderInputs) -> list[str]:
-    cpu = get_object(inputs.domain, "cpu")
+    cpu = inputs.domain.cpu
     labels: list[str] = []
     if inputs.is_dedicated:
         labels.append("kubevirt.io/cpumanager")
-    if isinstance(cpu.get("realtime"), dict):
+    if cpu.realtime is not None:
         labels.append("kubevirt.io/realtime")
-    model = get_str(cpu, "model")
-    if model and model not in ("host-model", "host-passthrough"):
-        labels.append(f"cpu-model.node.kubevirt.io/{model}")
-    for feature in get_list(cpu, "features"):
-        if feature.get("policy") in (None, "", "require"):
-            labels.append(f"cpu-feature.node.kubevirt.io/{feature.get('name')}")
-    machine = get_str(inputs.domain, "machine", "type")
-    if machine:
-        labels.append(f"machine-type.node.kubevirt.io/{machine}")
+    if cpu.model and cpu.model not in ("host-model", "host-passthrough"):
+        labels.append(f"cpu-model.node.kubevirt.io/{cpu.model}")
+    for feature in cpu.features:
+        if feature.policy in (None, "", "require"):
+            labels.append(f"cpu-feature.node.kubevirt.io/{feature.name}")
+    if inputs.domain.machine.type:
+        labels.append(f"machine-type.node.kubevirt.io/{inputs.domain.machine.type}")
     labels += _hyperv_labels(inputs) + _encryption_labels(inputs)
-    frequency = get_object(inputs.vmi, "status", "topologyHints").get("tscFrequency")
-    if frequency:
-        labels.append(f"scheduling.node.kubevirt.io/tsc-frequency-{frequency}")
+    hints = inputs.vmi.status.topology_hints
+    if hints is not None and hints.tsc_frequency:
+        labels.append(f"scheduling.node.kubevirt.io/tsc-frequency-{hints.tsc_frequency}")
     return labels
 
 
 def _hyperv_labels(inputs: RenderInputs) -> list[str]:
-    features = get_object(inputs.domain, "features", "hyperv")
-    if not features or not inputs.settings.gate("HypervStrictCheck"):
+    features = inputs.domain.features.hyperv
+    if features is None or not inputs.settings.gate("HypervStrictCheck"):
         return []
-    on = [name for name in _HYPERV_CHECKED if _is_on(features.get(name))]
-    labels = [_HYPERV_LABEL + name for name in on]
-    if _is_on(features.get("evmcs")):
+    labels = [_HYPERV_LABEL + name for name, feature in _hyperv_checked(features).items() if _is_on(feature)]
+    if _is_on(features.evmcs):
         labels.append("cpu-vendor.node.kubevirt.io/Intel")
     return labels
 
 
-def _is_on(feature: object) -> bool:
-    return isinstance(feature, dict) and feature.get("enabled") is not False
+def _hyperv_checked(features: FeatureHyperv) -> dict[str, FeatureState | SyNICTimer | TLBFlush | None]:
+    """The enlightenments that nodes tell by labels whether they have them, by the labels' names."""
+    return {
+        "frequencies": features.frequencies,
+        "ipi": features.ipi,
+        "reenlightenment": features.reenlightenment,
+        "reset": features.reset,
+        "runtime": features.runtime,
+        "synic": features.synic,
+        "synictimer": features.synictimer,
+        "tlbflush": features.tlbflush,
+        "vpindex": features.vpindex,
+    }
+
+
+def _is_on(feature: FeatureState | SyNICTimer | TLBFlush | None) -> bool:
+    return feature is not None and feature.enabled is not False
 
 
 def _encryption_labels(inputs: RenderInputs) -> list[str]:
-    security = get_object(inputs.domain, "launchSecurity")
-    labels = [label for kind, label in _ENCRYPTION_LABELS.items() if kind in security]
-    if get_bool(security, "sev", "policy", "encryptedState"):
+    security = inputs.domain.launch_security
+    if security is None:
+        return []
+    labels: list[str] = []
+    if security.sev is not None:
+        labels.append("kubevirt.io/sev")
+    if security.snp is not None:
+        labels.append("kubevirt.io/sev-snp")
+    if security.tdx is not None:
+        labels.append("kubevirt.io/tdx")
+    policy = security.sev.policy if security.sev is not None else None
+    if policy is not None and policy.encrypted_state:
         labels.append("kubevirt.io/sev-es")
-    if inputs.architecture == "s390x" and isinstance(inputs.domain.get("launchSecurity"), dict):
+    if inputs.architecture == "s390x":
         labels.append("kubevirt.io/s390-pv")
     return labels
 
 
 def affinity(inputs: RenderInputs) -> JsonObject:
     """The user's affinity, every alternative of it narrowed to nodes that can run the guest's CPU."""
-    result = deep_copy(get_object(inputs.spec, "affinity"))
+    result = encode(inputs.spec.affinity) if inputs.spec.affinity is not None else {}
     expressions = _node_expressions(inputs)
     if not expressions:
         return result
@@ -105,12 +116,12 @@ def affinity(inputs: RenderInputs) -> JsonObject:
 
 
 def _node_expressions(inputs: RenderInputs) -> list[JsonObject]:
-    cpu = get_object(inputs.domain, "cpu")
+    cpu = inputs.domain.cpu
     expressions = [
-        {"key": f"cpu-feature.node.kubevirt.io/{feature.get('name')}", "operator": "DoesNotExist"}
-        for feature in get_list(cpu, "features")
-        if feature.get("policy") == "forbid"
+        {"key": f"cpu-feature.node.kubevirt.io/{feature.name}", "operator": "DoesNotExist"}
+        for feature in cpu.features
+        if feature.policy == "forbid"
     ]
-    if get_str(cpu, "model") in ("", "host-model") and inputs.architecture != "arm64":
+    if cpu.model in (None, "", "host-model") and inputs.architecture != "arm64":
         expressions.append({"key": OBSOLETE_HOST_MODEL, "operator": "DoesNotExist"})
     return expressions

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object
+from kubecore.json import JsonObject
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.probes import Probe
 
 _START_SECONDS = 10
 """Time given to QEMU before a guest's own delay begins."""
 
 
-def container_probe(probe: JsonObject, domain: str) -> JsonObject:
+def container_probe(probe: Probe, domain: str) -> JsonObject:
     """The container's probe for a guest's. Commands and pings go through the guest agent of `domain`."""
-    result = deep_copy(probe)
-    result["initialDelaySeconds"] = get_int(probe, "initialDelaySeconds") + _START_SECONDS
-    timeout = get_int(probe, "timeoutSeconds") or 1
-    if "exec" in probe:
+    result = encode(probe)
+    result["initialDelaySeconds"] = (probe.initial_delay_seconds or 0) + _START_SECONDS
+    timeout = probe.timeout_seconds or 1
+    if probe.exec is not None:
         # A probe without a command is never healthy; virt-probe says so.
-        program, *arguments = get_list(get_object(probe, "exec"), "command") or [""]
+        program, *arguments = probe.exec.command or [""]
         result["exec"] = {"command": _probe_command(domain, timeout, "--command", program, "--", *arguments)}
         result["timeoutSeconds"] = timeout + 1
-    elif "guestAgentPing" in probe:
+    elif probe.guest_agent_ping is not None:
         del result["guestAgentPing"]
         result["exec"] = {"command": _probe_command(domain, timeout, "--guestAgentPing")}
         result["timeoutSeconds"] = timeout + 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.structs import encode
 from virtplane.compute.launcherpod import containers, metadata, placement, sidecars, volumes
 from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
@@ -10,7 +11,6 @@ from virtplane.compute.launcherpod.volumes import VolumeSet
 UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _GRACE_EXTRA_SECONDS = 30
-_COPIED_FIELDS = ("dnsConfig", "priorityClassName", "schedulerName", "subdomain", "resourceClaims")
 
 
 def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
@@ -44,19 +44,19 @@ def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
             "namespace": inputs.namespace_name,
             "labels": metadata.pod_labels(inputs),
             "annotations": metadata.pod_annotations(inputs),
-            "ownerReferences": [owner_reference(inputs.vmi)],
+            "ownerReferences": [owner_reference(inputs.name, inputs.uid)],
         },
         "spec": spec,
     }
 
 
-def owner_reference(vmi: JsonObject) -> JsonObject:
+def owner_reference(instance: str, uid: str) -> JsonObject:
     """The reference by which a pod belongs to an instance."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
-        "name": get_str(vmi, "metadata", "name"),
-        "uid": get_str(vmi, "metadata", "uid"),
+        "name": instance,
+        "uid": uid,
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -68,28 +68,24 @@ def _set_hook_count(compute: JsonObject, count: int) -> None:
 
 
 def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
-    grace = inputs.spec.get("terminationGracePeriodSeconds")
+    grace = inputs.spec.termination_grace_period_seconds
     spec: JsonObject = {
         "restartPolicy": "Never",
         "hostname": inputs.hostname,
-        "terminationGracePeriodSeconds": (30 if grace is None else int(grace)) + _GRACE_EXTRA_SECONDS,
+        "terminationGracePeriodSeconds": (30 if grace is None else grace) + _GRACE_EXTRA_SECONDS,
         "enableServiceLinks": False,
         "automountServiceAccountToken": _mounts_token(inputs, pod_volumes),
         "securityContext": _pod_security(inputs),
         "nodeSelector": placement.node_selector(inputs),
         "readinessGates": [{"conditionType": UNPAUSED_GATE}],
-        "tolerations": deep_copy({"items": get_list(inputs.spec, "tolerations")})["items"],
+        "tolerations": [encode(toleration) for toleration in inputs.spec.tolerations],
         "volumes": pod_volumes.volumes,
-        "dnsPolicy": get_str(inputs.spec, "dnsPolicy") or "ClusterFirst",
+        "dnsPolicy": inputs.spec.dns_policy or "ClusterFirst",
     }
     affinity = placement.affinity(inputs)
     if affinity:
         spec["affinity"] = affinity
-    for key in _COPIED_FIELDS:
-        if inputs.spec.get(key):
-            spec[key] = inputs.spec[key]
-    if inputs.spec.get("topologySpreadConstraints"):
-        spec["topologySpreadConstraints"] = inputs.spec["topologySpreadConstraints"]
+    spec.update({key: value for key, value in _copied(inputs).items() if value})
     if pod_volumes.service_account:
         spec["serviceAccountName"] = pod_volumes.service_account
     runtime_class = get_str(inputs.settings.raw, "defaultRuntimeClass")
@@ -99,6 +95,19 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
     if secrets:
         spec["imagePullSecrets"] = secrets
     return spec
+
+
+def _copied(inputs: RenderInputs) -> JsonObject:
+    """Fields of the instance that are the pod's as well."""
+    spec = inputs.spec
+    return {
+        "dnsConfig": encode(spec.dns_config) if spec.dns_config is not None else None,
+        "priorityClassName": spec.priority_class_name,
+        "schedulerName": spec.scheduler_name,
+        "subdomain": spec.subdomain,
+        "resourceClaims": [encode(claim) for claim in spec.resource_claims],
+        "topologySpreadConstraints": [encode(each) for each in spec.topology_spread_constraints],
+    }
 
 
 def _mounts_token(inputs: RenderInputs, pod_volumes: VolumeSet) -> bool:

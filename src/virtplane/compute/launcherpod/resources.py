@@ -7,8 +7,10 @@ see the sum.
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects.selectors import from_label_selector_object
+from virtplane.api.kubevirt_v1.devices import GPU, Devices, HostDevice
+from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
 from virtplane.compute.launcherpod.inputs import RenderInputs
@@ -20,31 +22,27 @@ _LAUNCHER_PARTS_MI = 25 + 100 + 25 + 40 + 50  # monitor, launcher, virtlogd, lib
 _DEVICE_PREFIX = "devices.kubevirt.io/"
 
 
-def vcpu_count(vmi: JsonObject) -> int:
+def vcpu_count(domain: DomainSpec) -> int:
     """Virtual CPUs of the guest: its topology, else its CPU limit or request, else one."""
-    cpu = get_object(vmi, "spec", "domain", "cpu")
-    topology = [int(cpu.get(key) or 1) for key in ("sockets", "cores", "threads")]
-    if any(cpu.get(key) for key in ("sockets", "cores", "threads")):
-        return topology[0] * topology[1] * topology[2]
-    resources = get_object(vmi, "spec", "domain", "resources")
-    for kind in ("limits", "requests"):
-        amount = get_object(resources, kind).get("cpu")
-        if amount is not None:
-            return max(1, -(-amounts.to_milli(amount) // 1000))
+    cpu = domain.cpu
+    if cpu.sockets or cpu.cores or cpu.threads:
+        return (cpu.sockets or 1) * (cpu.cores or 1) * (cpu.threads or 1)
+    for asked in (domain.resources.limits, domain.resources.requests):
+        if "cpu" in asked:
+            return max(1, -(-amounts.to_milli(asked["cpu"]) // 1000))
     return 1
 
 
-def io_thread_pool(vmi: JsonObject) -> int:
+def io_thread_pool(domain: DomainSpec) -> int:
     """Extra CPUs for a supplemental pool of I/O threads."""
-    if get_str(vmi, "spec", "domain", "ioThreadsPolicy") != "supplementalPool":
+    if domain.io_threads_policy != "supplementalPool":
         return 0
-    return int(get_object(vmi, "spec", "domain", "ioThreads").get("supplementalPoolThreadCount") or 0)
+    return domain.io_threads.supplemental_pool_thread_count or 0
 
 
-def is_guaranteed(vmi: JsonObject) -> bool:
+def is_guaranteed(domain: DomainSpec) -> bool:
     """Whether the user asked for equal requests and limits of CPU and memory."""
-    resources = get_object(vmi, "spec", "domain", "resources")
-    requests, limits = get_object(resources, "requests"), get_object(resources, "limits")
+    requests, limits = domain.resources.requests, domain.resources.limits
     if any(key not in requests or key not in limits for key in ("cpu", "memory")):
         return False
     return all(amounts.to_milli(requests[key]) == amounts.to_milli(limits[key]) for key in ("cpu", "memory"))
@@ -52,14 +50,14 @@ def is_guaranteed(vmi: JsonObject) -> bool:
 
 def wants_exclusive_resources(inputs: RenderInputs) -> bool:
     """Whether helper containers must request as much as they may use, so that the pod is Guaranteed."""
-    return inputs.is_dedicated or is_guaranteed(inputs.vmi)
+    return inputs.is_dedicated or is_guaranteed(inputs.domain)
 
 
 def memory_overhead(inputs: RenderInputs) -> int:
     """Bytes that a launcher needs beside the guest's memory."""
     total = _base_overhead(inputs) + _device_overhead(inputs)
-    reserved = get_object(inputs.domain, "memory", "reservedOverhead").get("addedOverhead")
-    total += amounts.to_bytes(reserved)
+    reserved = inputs.domain.memory.reserved_overhead
+    total += amounts.to_bytes(reserved.added_overhead) if reserved is not None else 0
     ratio = inputs.settings.raw.get("additionalGuestMemoryOverheadRatio")
     if ratio:
         total += int(amounts.kilo(total) * (float(ratio) - 1)) * 1000
@@ -67,10 +65,12 @@ def memory_overhead(inputs: RenderInputs) -> int:
 
 
 def _base_overhead(inputs: RenderInputs) -> int:
-    requested = get_object(inputs.domain, "resources", "requests").get("memory")
+    requested = inputs.domain.resources.requests.get("memory")
     page_tables = amounts.kilo(amounts.to_bytes(requested)) * 1000 // 512
-    total = page_tables + _LAUNCHER_PARTS_MI * MI + 8 * MI * vcpu_count(inputs.vmi) + 8 * MI  # + I/O thread
-    if inputs.devices.get("autoattachGraphicsDevice") is not False:
+    total = (
+        page_tables + _LAUNCHER_PARTS_MI * MI + 8 * MI * vcpu_count(inputs.domain) + 8 * MI
+    )  # + I/O thread
+    if inputs.devices.autoattach_graphics_device is not False:
         total += 32 * MI
     if inputs.architecture == "arm64":
         total += 128 * MI
@@ -81,55 +81,54 @@ def _base_overhead(inputs: RenderInputs) -> int:
 
 def _device_overhead(inputs: RenderInputs) -> int:
     total = 0
-    if uses_passthrough(inputs.vmi):
+    if uses_passthrough(inputs.devices):
         total += GI
-    if any("downwardMetrics" in volume for volume in inputs.volumes):
+    if any(volume.downward_metrics is not None for volume in inputs.volumes):
         total += MI
-    probes = [get_object(inputs.spec, kind) for kind in ("livenessProbe", "readinessProbe")]
-    exec_probes = sum("exec" in probe for probe in probes)
+    probes = (inputs.spec.liveness_probe, inputs.spec.readiness_probe)
+    exec_probes = sum(probe is not None and probe.exec is not None for probe in probes)
     total += (10 * exec_probes + (100 if exec_probes else 0)) * MI
-    security = get_object(inputs.domain, "launchSecurity")
-    if "sev" in security or "snp" in security:
+    if _is_encrypted_by_sev(inputs.domain):
         total += 256 * MI
-    if is_tpm_enabled(inputs.vmi):
+    if is_tpm_enabled(inputs.devices):
         total += 53 * MI
     return total
 
 
 def _network_overhead(inputs: RenderInputs) -> int:
     total = 0
-    plugins = {
-        get_str(item, "binding", "name")
-        for item in get_list(inputs.devices, "interfaces")
-        if "binding" in item
-    }
+    interfaces = inputs.devices.interfaces
+    plugins = {interface.binding.name for interface in interfaces if interface.binding is not None}
     for plugin in plugins:
         registered = get_object(inputs.settings.binding_plugins, plugin)
         total += amounts.to_bytes(get_object(registered, "computeResourceOverhead", "requests").get("memory"))
-    if any("passtBinding" in item for item in get_list(inputs.devices, "interfaces")):
+    if any(interface.passt_binding is not None for interface in interfaces):
         total += 250 * MI
     return total
 
 
-def uses_passthrough(vmi: JsonObject) -> bool:
+def uses_passthrough(devices: Devices) -> bool:
     """Whether host devices are handed to the guest through VFIO."""
-    devices = get_object(vmi, "spec", "domain", "devices")
-    if get_list(devices, "gpus") or get_list(devices, "hostDevices"):
+    if devices.gpus or devices.host_devices:
         return True
-    return any("sriov" in item for item in get_list(devices, "interfaces"))
+    return any(interface.sriov is not None for interface in devices.interfaces)
 
 
-def is_tpm_enabled(vmi: JsonObject) -> bool:
+def is_tpm_enabled(devices: Devices) -> bool:
     """Whether the guest has a TPM."""
-    tpm = get_object(vmi, "spec", "domain", "devices").get("tpm")
-    return isinstance(tpm, dict) and tpm.get("enabled") is not False
+    return devices.tpm is not None and devices.tpm.enabled is not False
+
+
+def _is_encrypted_by_sev(domain: DomainSpec) -> bool:
+    security = domain.launch_security
+    return security is not None and (security.sev is not None or security.snp is not None)
 
 
 def compute_resources(inputs: RenderInputs) -> JsonObject:
     """Requests and limits of the container that runs the guest."""
-    asked = get_object(inputs.domain, "resources")
-    requests: JsonObject = dict(get_object(asked, "requests"))
-    limits: JsonObject = dict(get_object(asked, "limits"))
+    asked = inputs.domain.resources
+    requests: JsonObject = dict(asked.requests)
+    limits: JsonObject = dict(asked.limits)
     _set_memory(inputs, requests, limits)
     _set_cpu(inputs, requests, limits)
     _set_automatic_limits(inputs, requests, limits)
@@ -146,20 +145,19 @@ def compute_resources(inputs: RenderInputs) -> JsonObject:
 
 
 def _set_memory(inputs: RenderInputs, requests: JsonObject, limits: JsonObject) -> None:
-    guest = get_object(inputs.domain, "memory").get("guest")
+    guest, hugepages = inputs.domain.memory.guest, inputs.domain.memory.hugepages
     sample = requests.get("memory", limits.get("memory", guest))
     if "memory" in requests or "memory" in limits:
         wanted = amounts.to_bytes(sample)
     else:
         wanted = amounts.to_bytes(guest) * 100 // inputs.settings.memory_overcommit
-    page_size = get_str(inputs.domain, "memory", "hugepages", "pageSize")
     if not wanted and guest is None:
         return
     overhead = memory_overhead(inputs)
-    if page_size:
-        _set_hugepages(page_size, wanted, overhead, (requests, limits, guest))
+    if hugepages is not None and hugepages.page_size:
+        _set_hugepages(hugepages.page_size, wanted, overhead, (requests, limits, guest))
     else:
-        if get_bool(inputs.domain, "resources", "overcommitGuestOverhead"):
+        if inputs.domain.resources.overcommit_guest_overhead:
             overhead = 0
         if "memory" in limits:
             limits["memory"] = amounts.like(amounts.to_bytes(limits["memory"]) + overhead, limits["memory"])
@@ -169,7 +167,7 @@ def _set_memory(inputs: RenderInputs, requests: JsonObject, limits: JsonObject) 
 
 
 def _set_hugepages(
-    page_size: str, wanted: int, overhead: int, target: tuple[JsonObject, JsonObject, str | None]
+    page_size: str, wanted: int, overhead: int, target: tuple[JsonObject, JsonObject, str | int | None]
 ) -> None:
     requests, limits, guest = target
     pages = min(wanted, amounts.to_bytes(guest)) if guest is not None else wanted
@@ -180,12 +178,12 @@ def _set_hugepages(
 
 
 def _set_cpu(inputs: RenderInputs, requests: JsonObject, limits: JsonObject) -> None:
-    pool = io_thread_pool(inputs.vmi)
-    count = vcpu_count(inputs.vmi) + pool
+    pool = io_thread_pool(inputs.domain)
+    count = vcpu_count(inputs.domain) + pool
     if not inputs.is_dedicated:
         requests.setdefault("cpu", amounts.cpus(count * 1000 // inputs.settings.cpu_allocation_ratio))
         return
-    if get_bool(inputs.domain, "cpu", "isolateEmulatorThread"):
+    if inputs.domain.cpu.isolate_emulator_thread:
         annotated = (
             PARITY_ANNOTATION in inputs.annotations or PARITY_ANNOTATION in inputs.settings.annotations
         )
@@ -200,7 +198,7 @@ def _set_automatic_limits(inputs: RenderInputs, requests: JsonObject, limits: Js
         value = int(amounts.to_bytes(requests["memory"]) * ratio)
         limits["memory"] = amounts.like(value, requests["memory"])
     if "cpu" not in limits and ("limits.cpu" in hard or _namespace_wants_cpu_limit(inputs)):
-        limits["cpu"] = str(vcpu_count(inputs.vmi) + io_thread_pool(inputs.vmi))
+        limits["cpu"] = str(vcpu_count(inputs.domain) + io_thread_pool(inputs.domain))
 
 
 def _namespace_wants_cpu_limit(inputs: RenderInputs) -> bool:
@@ -225,49 +223,50 @@ def _set_ephemeral_storage(requests: JsonObject, limits: JsonObject) -> None:
 def _devices(inputs: RenderInputs) -> dict[str, int]:
     """Extended resources: the node's devices that QEMU opens, and devices handed through."""
     counts: dict[str, int] = {}
+    security = inputs.domain.launch_security
     wanted = {
         "kvm": not inputs.settings.use_emulation,
         "tun": _has_network(inputs),
         "vhost-net": _has_network(inputs)
         and _has_virtio_interface(inputs)
         and not inputs.settings.use_emulation,
-        "vhost-vsock": get_bool(inputs.devices, "autoattachVSOCK"),
-        "sev": bool({"sev", "snp"} & get_object(inputs.domain, "launchSecurity").keys()),
-        "tdx": "tdx" in get_object(inputs.domain, "launchSecurity"),
+        "vhost-vsock": bool(inputs.devices.autoattach_vsock),
+        "sev": _is_encrypted_by_sev(inputs.domain),
+        "tdx": security is not None and security.tdx is not None,
         "iommufd": inputs.settings.gate("IOMMUFD"),
-        "pr-helper": any(get_bool(disk, "lun", "reservation") for disk in get_list(inputs.devices, "disks")),
+        "pr-helper": any(disk.lun is not None and disk.lun.reservation for disk in inputs.devices.disks),
     }
     for device, is_wanted in wanted.items():
         if is_wanted:
             counts[_DEVICE_PREFIX + device] = 1
-    for device in [*get_list(inputs.devices, "gpus"), *get_list(inputs.devices, "hostDevices")]:
-        resource = get_str(device, "deviceName")
-        if resource:
-            counts[resource] = counts.get(resource, 0) + 1
+    for handed in _handed_devices(inputs):
+        if handed.device_name:
+            counts[handed.device_name] = counts.get(handed.device_name, 0) + 1
     return counts
 
 
 def _has_network(inputs: RenderInputs) -> bool:
-    return (
-        bool(get_list(inputs.devices, "interfaces"))
-        or inputs.devices.get("autoattachPodInterface") is not False
-    )
+    return bool(inputs.devices.interfaces) or inputs.devices.autoattach_pod_interface is not False
 
 
 def _has_virtio_interface(inputs: RenderInputs) -> bool:
-    interfaces = get_list(inputs.devices, "interfaces")
-    return any(get_str(item, "model") in ("", "virtio") for item in interfaces) if interfaces else True
+    interfaces = inputs.devices.interfaces
+    return any(each.model in (None, "", "virtio") for each in interfaces) if interfaces else True
+
+
+def _handed_devices(inputs: RenderInputs) -> list[GPU | HostDevice]:
+    """The node's devices that are passed to the guest."""
+    return [*inputs.devices.gpus, *inputs.devices.host_devices]
 
 
 def _resource_claims(inputs: RenderInputs) -> list[JsonObject]:
     found: list[JsonObject] = []
-    for device in [*get_list(inputs.devices, "gpus"), *get_list(inputs.devices, "hostDevices")]:
-        request = device.get("claimRequest") or device
-        if not request.get("claimName"):
+    for device in _handed_devices(inputs):
+        if not device.claim_name:
             continue
-        claim = {"name": request["claimName"]}
-        if request.get("requestName"):
-            claim["request"] = request["requestName"]
+        claim = {"name": device.claim_name}
+        if device.request_name:
+            claim["request"] = device.request_name
         if claim not in found:
             found.append(claim)
     return found

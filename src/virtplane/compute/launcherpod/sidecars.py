@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
 from virtplane.compute.launcherpod import resources, volumes
 from virtplane.compute.launcherpod.containers import refuse_own_image, restricted
 from virtplane.compute.launcherpod.inputs import RenderInputs
@@ -29,8 +29,8 @@ def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
             if named or item.get("command") or item.get("args"):
                 refuse_own_image(inputs, f"annotation {ANNOTATION}", named or inputs.images.sidecar)
     seen: set[str] = set()
-    for interface in get_list(inputs.devices, "interfaces"):
-        plugin = get_str(interface, "binding", "name")
+    for interface in inputs.devices.interfaces:
+        plugin = interface.binding.name if interface.binding is not None else ""
         image = get_str(inputs.settings.binding_plugins, plugin, "sidecarImage") if plugin else ""
         if image and plugin not in seen:
             seen.add(plugin)

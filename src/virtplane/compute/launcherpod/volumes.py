@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_str
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
+from virtplane.api.kubevirt_v1.memory import Hugepages
+from virtplane.api.kubevirt_v1.volumes import (
+    CloudInitConfigDriveSource,
+    CloudInitNoCloudSource,
+    ContainerDiskSource,
+    SysprepSource,
+    Volume,
+)
 from virtplane.compute.launcherpod import network
 from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
 
@@ -56,16 +66,16 @@ def pod_volumes(inputs: RenderInputs) -> VolumeSet:
     for name, path in _EMPTY_DIRS:
         mount = {"mountPropagation": "HostToContainer"} if name == "container-disks" else {}
         result.add({"name": name, "emptyDir": {}}, path, **mount)
-    if inputs.devices.get("disableHotplug") is not True:
+    if not inputs.devices.disable_hotplug:
         result.add({"name": "hotplug-disks", "emptyDir": {}}, HOTPLUG_DIR, mountPropagation="HostToContainer")
-    if get_object(inputs.domain, "memory", "hugepages"):
+    if inputs.domain.memory.hugepages not in (None, Hugepages()):
         result.add({"name": "hugepages", "emptyDir": {"medium": "HugePages"}}, "/dev/hugepages")
         result.add({"name": "hugetblfs-dir", "emptyDir": {}}, "/dev/hugepages/libvirt/qemu")
-    filesystems = {get_str(item, "name") for item in get_list(inputs.devices, "filesystems")}
-    if filesystems:
+    if inputs.devices.filesystems:
         result.add({"name": "virtiofs-containers", "emptyDir": {}}, SHARE_DIR + "/virtiofs-containers")
-    for index, volume in enumerate(get_list(inputs.spec, "volumes")):
-        if volume in inputs.volumes:
+    carried = inputs.volumes
+    for index, volume in enumerate(inputs.spec.volumes):
+        if volume in carried:
             _add_user_volume(inputs, result, index, volume)
     _add_kernel_boot(inputs, result)
     _add_access_credentials(inputs, result)
@@ -80,38 +90,36 @@ def is_block(inputs: RenderInputs, claim: str) -> bool:
     return get_str(inputs.claims.get(claim), "spec", "volumeMode") == "Block"
 
 
-def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume: JsonObject) -> None:
-    name = get_str(volume, "name")
+def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume: Volume) -> None:
+    name = volume.name
     claim = claim_name(volume)
     if claim:
         _add_claim(inputs, result, volume, claim)
-    elif "containerDisk" in volume:
-        _add_container_disk(inputs, result, index, volume)
-    elif "configMap" in volume or "secret" in volume or "downwardAPI" in volume:
+    elif volume.container_disk is not None:
+        _add_container_disk(inputs, result, index, name, volume.container_disk)
+    elif volume.config_map is not None or volume.secret is not None or volume.downward_api is not None:
         _add_config(result, volume)
-    elif "sysprep" in volume:
-        _add_sysprep(result, volume)
-    elif "serviceAccount" in volume:
-        result.service_account = get_str(volume, "serviceAccount", "serviceAccountName")
-    elif "hostDisk" in volume:
-        path = get_str(volume, "hostDisk", "path")
-        host = {"path": path.rpartition("/")[0], "type": "DirectoryOrCreate"}
+    elif volume.sysprep is not None:
+        _add_sysprep(result, name, volume.sysprep)
+    elif volume.service_account is not None:
+        result.service_account = volume.service_account.service_account_name or ""
+    elif volume.host_disk is not None:
+        host = {"path": volume.host_disk.path.rpartition("/")[0], "type": "DirectoryOrCreate"}
         result.add({"name": name, "hostPath": host}, f"{PRIVATE_DIR}/vmi-disks/{name}")
-    elif "downwardMetrics" in volume:
+    elif volume.downward_metrics is not None:
         memory = {"medium": "Memory", "sizeLimit": "1Mi"}
         result.add({"name": name, "emptyDir": memory}, f"{PRIVATE_DIR}/downwardapi-disks")
-    elif "emptyDisk" in volume:
+    elif volume.empty_disk is not None:
         result.add({"name": "empty-disks", "emptyDir": {}}, "/var/run/libvirt/empty-disks")
-    for source in ("cloudInitNoCloud", "cloudInitConfigDrive"):
-        if source in volume:
-            _add_cloud_init(result, name, get_object(volume, source))
+    for source in (volume.cloud_init_no_cloud, volume.cloud_init_config_drive):
+        if source is not None:
+            _add_cloud_init(result, name, source)
 
 
-def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: JsonObject, claim: str) -> None:
-    name = get_str(volume, "name")
-    read_only = get_object(volume, "persistentVolumeClaim").get("readOnly") is True
+def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: Volume, claim: str) -> None:
+    name = volume.name
     source: JsonObject = {"claimName": claim}
-    if read_only:
+    if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.read_only:
         source["readOnly"] = True
     pod_volume = {"name": name, "persistentVolumeClaim": source}
     if is_block(inputs, claim):
@@ -121,69 +129,75 @@ def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: JsonObject, clai
         result.add(pod_volume, f"{PRIVATE_DIR}/vmi-disks/{name}")
 
 
-def _add_container_disk(inputs: RenderInputs, result: VolumeSet, index: int, volume: JsonObject) -> None:
-    disk = get_object(volume, "containerDisk")
+def _add_container_disk(
+    inputs: RenderInputs, result: VolumeSet, index: int, name: str, disk: ContainerDiskSource
+) -> None:
     _remember_secret(result, disk)
     if inputs.uses_image_volumes:
-        name = get_str(volume, "name")
         result.add(image_volume(inputs, name, disk), f"{IMAGE_VOLUME_DIR}/volume_{index}", readOnly=True)
 
 
-def image_volume(inputs: RenderInputs, name: str, source: JsonObject) -> JsonObject:
+def image_volume(
+    inputs: RenderInputs, name: str, source: ContainerDiskSource | KernelBootContainer
+) -> JsonObject:
     """An image as volume, pinned to a digest where one is known."""
-    image: JsonObject = {"reference": inputs.image_digests.get(name) or get_str(source, "image")}
-    if source.get("imagePullPolicy"):
-        image["pullPolicy"] = source["imagePullPolicy"]
+    image: JsonObject = {"reference": inputs.image_digests.get(name) or source.image}
+    if source.image_pull_policy:
+        image["pullPolicy"] = source.image_pull_policy
     return {"name": name, "image": image}
 
 
-def _remember_secret(result: VolumeSet, source: JsonObject) -> None:
-    secret = get_str(source, "imagePullSecret")
+def _remember_secret(result: VolumeSet, source: ContainerDiskSource | KernelBootContainer) -> None:
+    secret = source.image_pull_secret
     if secret and secret not in result.pull_secrets:
         result.pull_secrets.append(secret)
 
 
-def _add_config(result: VolumeSet, volume: JsonObject) -> None:
-    name = get_str(volume, "name")
-    if "configMap" in volume:
-        source = {k: v for k, v in get_object(volume, "configMap").items() if k in ("name", "optional")}
+def _add_config(result: VolumeSet, volume: Volume) -> None:
+    name = volume.name
+    if volume.config_map is not None:
+        source = _present(name=volume.config_map.name, optional=volume.config_map.optional)
         result.add({"name": name, "configMap": source}, f"{PRIVATE_DIR}/config-map/{name}", readOnly=True)
-    elif "secret" in volume:
-        source = {k: v for k, v in get_object(volume, "secret").items() if k in ("secretName", "optional")}
+    elif volume.secret is not None:
+        source = _present(secretName=volume.secret.secret_name, optional=volume.secret.optional)
         result.add({"name": name, "secret": source}, f"{PRIVATE_DIR}/secret/{name}", readOnly=True)
-    else:
-        items = get_list(volume, "downwardAPI", "fields")
+    elif volume.downward_api is not None:
+        items = [encode(file) for file in volume.downward_api.fields]
         result.add({"name": name, "downwardAPI": {"items": items}}, f"{PRIVATE_DIR}/downwardapi/{name}")
 
 
-def _add_sysprep(result: VolumeSet, volume: JsonObject) -> None:
-    name = get_str(volume, "name")
-    source = get_object(volume, "sysprep")
-    if "secret" in source:
-        pod_volume: JsonObject = {"name": name, "secret": {"secretName": get_str(source, "secret", "name")}}
+def _present(**fields: object) -> JsonObject:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _add_sysprep(result: VolumeSet, name: str, source: SysprepSource) -> None:
+    if source.secret is not None:
+        pod_volume: JsonObject = {"name": name, "secret": {"secretName": source.secret.name or ""}}
     else:
-        pod_volume = {"name": name, "configMap": {"name": get_str(source, "configMap", "name")}}
+        answers = source.config_map.name if source.config_map is not None else None
+        pod_volume = {"name": name, "configMap": {"name": answers or ""}}
     result.add(pod_volume, f"{PRIVATE_DIR}/sysprep/{name}", readOnly=True)
 
 
-def _add_cloud_init(result: VolumeSet, name: str, source: JsonObject) -> None:
-    for key, suffix, files in (
-        ("secretRef", "udata", ("userdata", "userData")),
-        ("networkDataSecretRef", "ndata", ("networkdata", "networkData")),
+def _add_cloud_init(
+    result: VolumeSet, name: str, source: CloudInitNoCloudSource | CloudInitConfigDriveSource
+) -> None:
+    for secret, suffix, files in (
+        (source.secret_ref, "udata", ("userdata", "userData")),
+        (source.network_data_secret_ref, "ndata", ("networkdata", "networkData")),
     ):
-        secret = get_str(source, key, "name")
-        if not secret:
+        if secret is None or not secret.name:
             continue
         volume_name = f"{name}-{suffix}"
-        result.add({"name": volume_name, "secret": {"secretName": secret}})
+        result.add({"name": volume_name, "secret": {"secretName": secret.name}})
         for file in files:
             path = f"{PRIVATE_DIR}/secret/{name}/{file}"
             result.mounts.append({"name": volume_name, "mountPath": path, "subPath": file, "readOnly": True})
 
 
 def _add_kernel_boot(inputs: RenderInputs, result: VolumeSet) -> None:
-    container = get_object(inputs.domain, "firmware", "kernelBoot", "container")
-    if not container:
+    container = inputs.domain.firmware.kernel_boot.container
+    if container is None:
         return
     _remember_secret(result, container)
     if inputs.uses_image_volumes:
@@ -191,16 +205,13 @@ def _add_kernel_boot(inputs: RenderInputs, result: VolumeSet) -> None:
 
 
 def _add_access_credentials(inputs: RenderInputs, result: VolumeSet) -> None:
-    for credential in get_list(inputs.spec, "accessCredentials"):
-        for kind in ("sshPublicKey", "userPassword"):
-            secret = get_str(credential, kind, "source", "secret", "secretName")
-            if secret:
-                name = f"{secret}-access-cred"
-                result.add(
-                    {"name": name, "secret": {"secretName": secret}},
-                    f"{PRIVATE_DIR}/secret/{name}",
-                    readOnly=True,
-                )
+    for credential in inputs.spec.access_credentials:
+        for kind in (credential.ssh_public_key, credential.user_password):
+            if kind is None or kind.source.secret is None or not kind.source.secret.secret_name:
+                continue
+            secret = kind.source.secret.secret_name
+            volume = {"name": f"{secret}-access-cred", "secret": {"secretName": secret}}
+            result.add(volume, f"{PRIVATE_DIR}/secret/{secret}-access-cred", readOnly=True)
 
 
 def _add_state(inputs: RenderInputs, result: VolumeSet) -> None:

@@ -10,8 +10,10 @@ import orjson
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.structs import decode
 from kubecore.patch import apply_json_patch
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.launcherpod.inputs import claim_name
 
 FINALIZER = "snapshot.kubevirt.io/vmrestore-protection"
@@ -117,7 +119,7 @@ def restored_spec(content: JsonObject, items: list[RestoredVolume]) -> JsonObjec
         if "memoryDump" in volume:
             continue
         if name in claims:
-            replaced.add(claim_name(volume))
+            replaced.add(claim_name(decode(Volume, volume)))
             kept.append({"name": name, "persistentVolumeClaim": {"claimName": claims[name]}})
         else:
             kept.append(volume)

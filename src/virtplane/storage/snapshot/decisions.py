@@ -9,7 +9,9 @@ from datetime import datetime
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster import conditions
 from virtplane.compute.launcherpod.inputs import claim_name
 
@@ -75,10 +77,10 @@ def choose_volumes(vm: JsonObject, claims: Mapping[str, JsonObject]) -> Volumes:
     included: list[tuple[str, JsonObject]] = []
     excluded: list[str] = []
     for volume in get_list(vm, "spec", "template", "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claims.get(claim_name(volume))
+        name, claim = get_str(volume, "name"), claims.get(claim_name(decode(Volume, volume)))
         if enabled.get(name) and claim is not None:
             included.append((name, claim))
-        elif claim_name(volume):
+        elif claim_name(decode(Volume, volume)):
             excluded.append(name)
     return Volumes(tuple(included), tuple(excluded))
 

@@ -8,8 +8,10 @@ from kubecore import resources
 from kubecore.client import Request
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.labels import SCHEDULABLE
 from virtplane.cluster.imagevolumes import (
     ImageVolumeSupport,
@@ -103,7 +105,9 @@ def test_a_launcher_without_image_volumes_holds_each_image_in_a_container() -> N
     }
     config = ClusterConfig({"spec": {"configuration": {}}})
     images = Images(launcher="launcher:1", sidecar="")
-    pod = render_launcher_pod(RenderInputs(vmi, config, images, nodes_mount_images=False))
+    pod = render_launcher_pod(
+        RenderInputs(decode(VirtualMachineInstance, vmi), config, images, nodes_mount_images=False)
+    )
     assert not [volume for volume in pod["spec"]["volumes"] if "image" in volume]
     holder = next(item for item in pod["spec"]["containers"] if item["name"] == "volumeroot")
     assert (holder["image"], holder["args"][-1]) == ("disk:1", "container-disk-root")

@@ -40,7 +40,9 @@ def _instance(later: JsonObject, device: str = "disk") -> JsonObject:
 def _started(vmi: JsonObject, folder: Path) -> ElementTree.Element:
     """The domain, from a node where the launcher pod has brought what is in its manifest."""
     settings = ClusterConfig({"status": {"phase": "Deployed"}, "spec": {"configuration": {}}})
-    pod = render_launcher_pod(RenderInputs(vmi, settings, Images("launcher:1", "sidecar:1")))
+    pod = render_launcher_pod(
+        RenderInputs(decode(VirtualMachineInstance, vmi), settings, Images("launcher:1", "sidecar:1"))
+    )
     for name in (item["name"] for item in pod["spec"]["volumes"] if "persistentVolumeClaim" in item):
         (folder / "root" / _DISKS / name).mkdir(parents=True)
         (folder / "root" / _DISKS / name / "disk.img").write_bytes(b"")

@@ -29,9 +29,8 @@ def image_digests(source: JsonObject | None) -> dict[str, str]:
     return pinned
 
 
-def host_model_selector(vmi: JsonObject, node: JsonObject | None) -> dict[str, str]:
-    """Labels of nodes that can run a guest which has its present node's CPU model."""
-    model = get_str(vmi, "spec", "domain", "cpu", "model")
+def host_model_selector(model: str, node: JsonObject | None) -> dict[str, str]:
+    """Labels of nodes that can run a guest of a CPU `model`, where that is its present node's."""
     if model not in ("", "host-model") or node is None:
         return {}
     selector: dict[str, str] = {}
@@ -64,7 +63,7 @@ def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject 
     metadata["labels"][pods.MIGRATION_JOB_LABEL] = meta.uid(migration)
     metadata["annotations"]["kubevirt.io/migrationJobName"] = meta.name(migration)
     selector = spec["nodeSelector"]
-    selector.update(host_model_selector(inputs.vmi, node))
+    selector.update(host_model_selector(inputs.domain.cpu.model or "", node))
     for label in meta.labels(node or {}):
         if label.startswith(_VENDOR):
             selector[label] = "true"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.launcherpod.inputs import claim_name
 
 
@@ -34,7 +36,7 @@ def _obstacle(
     drivers: set[str],
 ) -> str:
     name = get_str(volume, "name")
-    claim_of_volume = claim_name(volume)
+    claim_of_volume = claim_name(decode(Volume, volume))
     if not claim_of_volume or "ephemeral" in volume:
         return f"Snapshot is not supported for this volumeSource type [{name}]"
     claim = claims.get(claim_of_volume)

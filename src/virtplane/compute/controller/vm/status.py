@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster import conditions
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vmi.phases import is_final, phase_of
@@ -40,7 +42,7 @@ class View:
     def used_claims(self) -> list[str]:
         """Names of the claims that the template's volumes use."""
         volumes = get_list(self.vm, "spec", "template", "spec", "volumes")
-        return [name for name in map(claim_name, volumes) if name]
+        return [name for name in (claim_name(decode(Volume, volume)) for volume in volumes) if name]
 
     @property
     def used_data_volumes(self) -> list[JsonObject]:

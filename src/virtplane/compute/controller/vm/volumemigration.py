@@ -21,13 +21,13 @@ from virtplane.compute.launcherpod.inputs import claim_name
 def changed_volumes(vm: JsonObject, vmi: JsonObject) -> list[tuple[str, str, str]]:
     """Volumes whose claim differs: name, present claim, wanted claim."""
     wanted = {
-        get_str(item, "name"): claim_name(item)
+        get_str(item, "name"): claim_name(decode(Volume, item))
         for item in get_list(vm, "spec", "template", "spec", "volumes")
-        if claim_name(item)
+        if claim_name(decode(Volume, item))
     }
     result = []
     for volume in get_list(vmi, "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claim_name(volume)
+        name, claim = get_str(volume, "name"), claim_name(decode(Volume, volume))
         if claim and name in wanted and wanted[name] != claim:
             result.append((name, claim, wanted[name]))
     return result
@@ -76,7 +76,7 @@ def is_cancelled(vm: JsonObject, vmi: JsonObject) -> bool:
         for item in get_list(vmi, "status", "migratedVolumes")
     }
     wanted = {
-        get_str(item, "name"): claim_name(item)
+        get_str(item, "name"): claim_name(decode(Volume, item))
         for item in get_list(vm, "spec", "template", "spec", "volumes")
     }
     return bool(moving) and all(wanted.get(name) == claim for name, claim in moving.items())
@@ -120,7 +120,7 @@ def _left_behind(
     moving = {name for name, _, _ in changed}
     result = []
     for volume in get_list(vmi, "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claims.get(claim_name(volume))
+        name, claim = get_str(volume, "name"), claims.get(claim_name(decode(Volume, volume)))
         if claim is None or name in moving or is_hotpluggable(decode(Volume, volume)):
             continue
         if "ReadWriteMany" not in get_list(claim, "spec", "accessModes"):

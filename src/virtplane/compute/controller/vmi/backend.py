@@ -40,7 +40,7 @@ def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
 def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> JsonObject:
     """The claim to create for an instance."""
     name = meta.name(vmi)
-    owner = dict(meta.controller_of(vmi) or owner_reference(vmi))
+    owner = dict(meta.controller_of(vmi) or owner_reference(name, meta.uid(vmi)))
     prefix = f"persistent-state-for-{name}-"
     return {
         "apiVersion": "v1",

@@ -10,6 +10,7 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -23,14 +24,13 @@ NOT_PLUGGED = "HotplugNotSupported"
 _ON_NODE = ("Ready", "MountedToPod", "HotplugVolumeMounted", "VolumeReady")
 
 
-def hotplug_volumes(vmi: JsonObject) -> list[JsonObject]:
+def hotplug_volumes(vmi: VirtualMachineInstance) -> list[Volume]:
     """The volumes of the spec that attachment pods bring."""
-    names = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
-    every = [*get_list(vmi, "spec", "volumes"), *get_list(vmi, "spec", "utilityVolumes")]
-    return [volume for volume in every if volume.get("name") in names and claim_name(volume)]
+    names = hotplugged_volumes(vmi)
+    return [volume for volume in vmi.spec.volumes if volume.name in names and claim_name(volume)]
 
 
-def ready_volumes(vmi: JsonObject, claims: Mapping[str, JsonObject]) -> list[JsonObject]:
+def ready_volumes(vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject]) -> list[Volume]:
     """Those whose claims are bound, so that a pod can use them."""
     return [
         volume
@@ -39,14 +39,14 @@ def ready_volumes(vmi: JsonObject, claims: Mapping[str, JsonObject]) -> list[Jso
     ]
 
 
-def carries(pod: JsonObject, volumes: list[JsonObject]) -> bool:
+def carries(pod: JsonObject, volumes: list[Volume]) -> bool:
     """Whether an attachment pod brings exactly these volumes."""
     carried = {
         get_str(item, "name"): get_str(item, "persistentVolumeClaim", "claimName")
         for item in get_list(pod, "spec", "volumes")
         if "persistentVolumeClaim" in item
     }
-    return carried == {get_str(volume, "name"): claim_name(volume) for volume in volumes}
+    return carried == {volume.name: claim_name(volume) for volume in volumes}
 
 
 def obsolete_pods(
@@ -67,7 +67,7 @@ async def sync(
     if get_str(vmi, "status", "phase") not in ("Scheduled", "Running") or pods.is_down(launcher):
         return None
     claims = cluster.claims_of(meta.namespace(vmi))
-    wanted = ready_volumes(vmi, claims)
+    wanted = ready_volumes(decode(VirtualMachineInstance, vmi), claims)
     current = next((pod for pod in attachments if carries(pod, wanted) and not pods.is_down(pod)), None)
     for pod in obsolete_pods(current, attachments, bool(wanted)):
         await _delete(cluster, vmi, pod)
@@ -77,10 +77,10 @@ async def sync(
 
 
 async def _create(
-    cluster: Cluster, vmi: JsonObject, launcher: JsonObject, wanted: list[JsonObject]
+    cluster: Cluster, vmi: JsonObject, launcher: JsonObject, wanted: list[Volume]
 ) -> SyncError | None:
     inputs = RenderInputs(
-        vmi=vmi,
+        vmi=decode(VirtualMachineInstance, vmi),
         settings=cluster.settings(),
         images=cluster.images,
         claims=cluster.claims_of(meta.namespace(vmi)),
@@ -98,7 +98,7 @@ async def _create(
         cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
         return SyncError("FailedHotplugSync", text)
     cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", f"Created attachment pod {meta.name(created)}")
-    names = ", ".join(get_str(volume, "name") for volume in wanted)
+    names = ", ".join(volume.name for volume in wanted)
     cluster.recorder.event(vmi, "Warning", NOT_PLUGGED, f"{names}: no volume reaches a running guest yet")
     return None
 
@@ -122,7 +122,7 @@ def with_attachment(
     claims: Mapping[str, JsonObject],
 ) -> list[JsonObject]:
     """Volume status entries with what attachment pods tell. Phases that the node agent set are kept."""
-    sources = {get_str(volume, "name"): volume for volume in hotplug_volumes(vmi)}
+    sources = {volume.name: volume for volume in hotplug_volumes(decode(VirtualMachineInstance, vmi))}
     result = []
     for entry in entries:
         if entry.get("hotplugVolume") is None:
@@ -136,7 +136,7 @@ def with_attachment(
 
 
 def _attached(
-    entry: JsonObject, volume: JsonObject, attachments: list[JsonObject], claims: Mapping[str, JsonObject]
+    entry: JsonObject, volume: Volume, attachments: list[JsonObject], claims: Mapping[str, JsonObject]
 ) -> JsonObject:
     new = deep_copy(entry)
     name, claim = get_str(entry, "name"), claim_name(volume)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.inputs import claim_name
 
@@ -44,7 +45,7 @@ def storage_state(
     used: list[str] = []
     hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
     for volume in get_list(vmi, "spec", "volumes"):
-        name = claim_name(volume)
+        name = claim_name(decode(Volume, volume))
         if not name or volume.get("name") in hotplugged:
             continue
         claim = claims.get(name)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.inputs import claim_name
 
@@ -53,7 +54,7 @@ def volume_status(
     for volume in [*get_list(vmi, "spec", "volumes"), *get_list(vmi, "spec", "utilityVolumes")]:
         name = get_str(volume, "name")
         entry = dict(before.get(name) or {"name": name, "target": ""})
-        claim = claims.get(claim_name(volume))
+        claim = claims.get(claim_name(decode(Volume, volume)))
         if claim is not None:
             entry["persistentVolumeClaimInfo"] = claim_info(claim, overhead_of(claim, cdi_config))
         if name in hotplugged:

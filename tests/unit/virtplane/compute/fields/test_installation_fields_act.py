@@ -129,7 +129,9 @@ def _vmi(architecture: str) -> JsonObject:
 def _pod(spec: JsonObject) -> JsonObject:
     images, namespace = Images("launcher", "sidecar"), {"metadata": {"labels": {"limited": "yes"}}}
     config = ClusterConfig(_kubevirt(spec))
-    return render_launcher_pod(RenderInputs(_vmi("amd64"), config, images, namespace=namespace))
+    return render_launcher_pod(
+        RenderInputs(decode(VirtualMachineInstance, _vmi("amd64")), config, images, namespace=namespace)
+    )
 
 
 def _instances(spec: JsonObject) -> list[Any]:

@@ -46,7 +46,11 @@ def _instance(spec: JsonObject) -> JsonObject:
 
 
 def _pod(spec: JsonObject) -> JsonObject:
-    return render_launcher_pod(RenderInputs(_instance(spec), _SETTINGS, Images("launcher", "sidecar")))
+    return render_launcher_pod(
+        RenderInputs(
+            decode(VirtualMachineInstance, _instance(spec)), _SETTINGS, Images("launcher", "sidecar")
+        )
+    )
 
 
 def _domain(spec: JsonObject) -> str:

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
 
@@ -82,8 +84,9 @@ def _load(path: Path) -> tuple[RenderInputs, JsonObject]:
         vmi = _admitted(
             next(b for b in bodies if b.get("kind") == "VirtualMachineInstance"), ClusterConfig(kubevirt)
         )
+    vmi["metadata"]["namespace"] = "${ns}"
     inputs = RenderInputs(
-        vmi=vmi,
+        vmi=decode(VirtualMachineInstance, vmi),
         settings=ClusterConfig(kubevirt),
         images=_IMAGES,
         claims=claims,
@@ -165,8 +168,7 @@ def _volume_differences(expected: list[JsonObject], actual: list[JsonObject]) ->
 @pytest.mark.parametrize("path", _CASES, ids=lambda path: path.stem)
 def test_the_rendered_pod_is_the_recorded_one(path: Path) -> None:
     inputs, recorded = _load(path)
-    inputs.vmi["metadata"]["namespace"] = "${ns}"
-    priority_class = get_str(inputs.vmi, "spec", "priorityClassName")
+    priority_class = inputs.spec.priority_class_name
     rendered = _without_server_defaults(json.loads(json.dumps(render_launcher_pod(inputs))))
     expected = _without_server_defaults(recorded)
     if priority_class:

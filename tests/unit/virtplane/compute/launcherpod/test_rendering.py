@@ -8,7 +8,9 @@ import pytest
 
 from kindling.apiserver.admission.pod_security.levels import Policy, describe
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.migration.target import host_model_selector
 from virtplane.compute.launcherpod.attachment import render_attachment_pod
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
@@ -28,7 +30,9 @@ def instance(*, metadata: JsonObject | None = None, **spec: Any) -> JsonObject:
 
 
 def rendered(vmi: JsonObject, config: ClusterConfig | None = None, **inputs: Any) -> JsonObject:
-    return render_launcher_pod(RenderInputs(vmi, config or settings(), IMAGES, **inputs))
+    return render_launcher_pod(
+        RenderInputs(decode(VirtualMachineInstance, vmi), config or settings(), IMAGES, **inputs)
+    )
 
 
 def compute(pod: JsonObject) -> JsonObject:
@@ -99,7 +103,10 @@ def test_one_container_holds_launcher_and_guest_and_asks_for_kvm() -> None:
 @pytest.mark.feature("INS-46")
 def test_the_pod_keeps_the_restricted_security_standard() -> None:
     profile = {"virtualMachineInstanceProfile": {"customProfile": {"runtimeDefaultProfile": True}}}
-    volumes = [{"name": "root", "containerDisk": {"image": "i"}}, {"name": "e", "emptyDisk": {"capacity": "1Gi"}}]
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "i"}},
+        {"name": "e", "emptyDisk": {"capacity": "1Gi"}},
+    ]
     pod = rendered(instance(volumes=volumes), settings(seccompConfiguration=profile))
     assert describe(Policy("restricted").violations(pod, pod["spec"])) == ""
     context = compute(pod)["securityContext"]
@@ -341,7 +348,7 @@ def test_users_run_no_commands_in_the_launchers_own_image(image: str) -> None:
     vmi, config = with_sidecars(f'[{{{image}"command": ["/bin/sh", "-c", "cat /etc/os-release"]}}]')
     images = Images(launcher="launcher:1", sidecar="launcher:1")
     with pytest.raises(ValueError, match="launcher's own image"):
-        render_launcher_pod(RenderInputs(vmi, config, images))
+        render_launcher_pod(RenderInputs(decode(VirtualMachineInstance, vmi), config, images))
 
 
 def test_a_sidecar_that_names_neither_image_nor_command_gets_the_installations_image() -> None:
@@ -349,7 +356,7 @@ def test_a_sidecar_that_names_neither_image_nor_command_gets_the_installations_i
         '[{"configMap": {"name": "s", "key": "a.sh", "hookPath": "/usr/bin/onDefineDomain"}}]'
     )
     images = Images(launcher="launcher:1", sidecar="launcher:1")
-    pod = render_launcher_pod(RenderInputs(vmi, config, images))
+    pod = render_launcher_pod(RenderInputs(decode(VirtualMachineInstance, vmi), config, images))
     hook = next(item for item in pod["spec"]["containers"] if item["name"] == "hook-sidecar-0")
     assert (hook["image"], "command" in hook, "args" in hook) == ("launcher:1", False, False)
 
@@ -426,19 +433,18 @@ def test_a_guest_with_its_hosts_model_moves_to_hosts_that_support_it() -> None:
         "other": "x",
     }
     node = {"metadata": {"name": "n", "labels": labels}}
-    own = instance(domain={"cpu": {"model": "host-model"}})
-    assert host_model_selector(own, node) == {
+    assert host_model_selector("host-model", node) == {
         "cpu-model-migration.node.kubevirt.io/EPYC": "true",
         "cpu-feature.node.kubevirt.io/aes": "true",
     }
-    assert host_model_selector(instance(domain={"cpu": {"model": "Conroe"}}), node) == {}
+    assert host_model_selector("Conroe", node) == {}
 
 
 def test_an_attachment_pod_takes_the_launchers_image_as_the_launcher_does() -> None:
     config = settings(imagePullPolicy="Never")
     launcher = rendered(instance(), config)
     launcher["spec"]["nodeName"] = "node01"
-    inputs = RenderInputs(instance(), config, IMAGES)
+    inputs = RenderInputs(decode(VirtualMachineInstance, instance()), config, IMAGES)
     (container,) = render_attachment_pod(inputs, launcher, [])["spec"]["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("launcher:1", "Never")
     assert compute(launcher)["imagePullPolicy"] == "Never"

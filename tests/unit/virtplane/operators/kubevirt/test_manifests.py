@@ -8,7 +8,9 @@ import pytest
 
 from kindling.apiserver.admission.pod_security.levels import Policy, describe
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
 from virtplane.operators.kubevirt import manifests
@@ -54,7 +56,9 @@ def test_launchers_are_admitted_where_the_restricted_standard_is_enforced(is_con
             ],
         },
     }
-    inputs = RenderInputs(vmi, settings, Images("launcher:1", "sidecar:1"), namespace=enforced)
+    inputs = RenderInputs(
+        decode(VirtualMachineInstance, vmi), settings, Images("launcher:1", "sidecar:1"), namespace=enforced
+    )
     pod = render_launcher_pod(inputs)
     assert describe(Policy("restricted").violations(pod, pod["spec"])) == ""
     assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.migration.target import image_digests, render_target
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
@@ -43,7 +45,12 @@ def test_images_without_a_digest_keep_their_name_on_the_target() -> None:
         },
     }
     digests = image_digests(_source("docker.io/library/disk:latest", _DIGEST))
-    inputs = RenderInputs(vmi, ClusterConfig(None), Images("launcher:1", "s:1"), image_digests=digests)
+    inputs = RenderInputs(
+        decode(VirtualMachineInstance, vmi),
+        ClusterConfig(None),
+        Images("launcher:1", "s:1"),
+        image_digests=digests,
+    )
     migration = {"metadata": {"name": "m", "uid": "m1"}, "spec": {}}
     target = render_target(inputs, migration, None)
     (volume,) = [item for item in target["spec"]["volumes"] if item["name"] == "root"]

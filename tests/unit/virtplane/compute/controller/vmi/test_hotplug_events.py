@@ -6,9 +6,11 @@ from typing import Any
 
 from kubecore import resources
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi import hotplug
 from virtplane.compute.launcherpod.inputs import Images
@@ -33,7 +35,7 @@ async def test_whoever_adds_a_volume_finds_an_event_that_no_guest_gets_it() -> N
         "metadata": {"name": "virt-launcher-vm", "namespace": "ns", "uid": "p"},
         "spec": {"nodeName": "node1", "containers": []},
     }
-    assert await hotplug._create(cluster, vmi, launcher, [_DISK]) is None
+    assert await hotplug._create(cluster, vmi, launcher, [decode(Volume, _DISK)]) is None
     assert len(api.list(resources.PODS, "ns")) == 1
     warnings = [event for event in said if event[1] == "Warning"]
     assert [(event[2], event[3]) for event in warnings] == [
