@@ -27,9 +27,10 @@ from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
 from kubecore.runtime.logs import set_up_logging
+from virtplane.api import ports
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component
 from virtplane.operators.kit.self_signed import self_signed_tls
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +38,9 @@ OPERATOR = "virt-operator"
 EXIT_USAGE = 2
 EXIT_FAILED = 1
 
-HEALTH_PORTS = {"virt-handler": 8185}
+HEALTH_PORTS = {"virt-handler": ports.HANDLER_HEALTH}
 """Where a process serves health and metrics by default, by its first component."""
-DEFAULT_HEALTH_PORT = 8445
+DEFAULT_HEALTH_PORT = ports.HEALTH
 
 
 @dataclass(frozen=True, slots=True)

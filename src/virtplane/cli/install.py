@@ -13,6 +13,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import DEPLOYMENTS, NODES, PODS, ResourceType
 from virtplane.api import labels
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.api.resources import KUBEVIRTS
 from virtplane.cli.installation import (
     is_available,
@@ -29,7 +30,6 @@ from virtplane.operators.kubevirt.manifests import (
     install_objects,
     kubevirt_object,
 )
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 DEFAULT_NAMESPACE = "openshift-cnv"
 DEFAULT_IMAGE = "localhost/virtplane:latest"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-QEMU_USER = 107
-"""The user of guests, as in KubeVirt's images."""
+from virtplane.api.launcherpods import QEMU_USER
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -18,6 +18,7 @@ from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.runtime import Context, Manager
 from virtplane import KUBEVIRT_VERSION
+from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig, effective
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
@@ -30,8 +31,7 @@ from virtplane.compute.apiserver.subresources.nodeagent import NodeAgents
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_PORT = 8443
-DEFAULT_CERTIFICATES = Path("/etc/virt-api/certificates")
+DEFAULT_CERTIFICATES = Path(paths.API_CERTIFICATES)
 _RETRY_SECONDS = 1.0
 _CHECK_SECONDS = 30.0
 _MAX_BODY = 16 * 1024 * 1024
@@ -50,7 +50,7 @@ class VirtApi:
         manager = Manager(client)
         requires_certificate = bool(context.settings.get(authorization.REQUIRE_WEBHOOK_CERTIFICATE))
         served = Served(client, manager, context.namespace, requires_certificate)
-        port = int(context.settings.get("api_port") or DEFAULT_PORT)
+        port = int(context.settings.get("api_port") or ports.API)
         certificates = Path(context.settings.get("api_certificates") or DEFAULT_CERTIFICATES)
         serving = asyncio.Event()
         context.health.add_ready(self.name, lambda: "" if serving.is_set() else "not serving yet")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-PRIVATE_DIRECTORY = "/var/run/kubevirt-private"
-EPHEMERAL_DIRECTORY = "/var/run/kubevirt-ephemeral-disks"
+from virtplane.api import paths
+
+PRIVATE_DIRECTORY = paths.PRIVATE_DIR
+EPHEMERAL_DIRECTORY = paths.EPHEMERAL_DISK_DIR
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-QEMU_USER = 107
-"""User and group of the launcher's processes, QEMU among them."""
+from virtplane.api import paths, ports
 
 
 @dataclass(frozen=True)
@@ -14,14 +13,14 @@ class HandlerSettings:
     """Paths as virt-handler's own container sees them; intervals in seconds."""
 
     node_name: str
-    pods_directory: Path = Path("/var/lib/kubelet/pods")
-    kubelet_root: Path = Path("/var/lib/kubelet")
-    share_directory: Path = Path("/var/run/kubevirt")
-    certificate_directory: Path = Path("/etc/virt-handler")
-    capabilities_cache: Path = Path("/var/run/kubevirt/libvirt-cache")
+    pods_directory: Path = Path(paths.KUBELET_ROOT, "pods")
+    kubelet_root: Path = Path(paths.KUBELET_ROOT)
+    share_directory: Path = Path(paths.SHARE_DIR)
+    certificate_directory: Path = Path(paths.HANDLER_CERTIFICATES)
+    capabilities_cache: Path = Path(paths.SHARE_DIR, "libvirt-cache")
     """The node's warm copy of libvirt's QEMU capabilities, shared with every launcher."""
-    console_port: int = 8186
-    health_port: int = 8185
+    console_port: int = ports.HANDLER
+    health_port: int = ports.HANDLER_HEALTH
     resync_seconds: float = 300.0
 
 

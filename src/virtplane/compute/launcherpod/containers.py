@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api import paths
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
 from virtplane.api.kubevirt_v1.probes import Probe
 from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, Volume
-from virtplane.api.launcherpods import image_holder
+from virtplane.api.launcherpods import QEMU_USER, image_holder
 from virtplane.compute.launcher import seriallog
 from virtplane.compute.launcherpod import network, probes, resources, volumes
-from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
+from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
 
 BINARY_VOLUME = "virt-bin-share-dir"
@@ -76,11 +77,11 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
     arguments += ["--name", inputs.name, "--uid", inputs.uid, "--namespace", inputs.namespace_name]
     arguments += [
         "--kubevirt-share-dir",
-        volumes.SHARE_DIR,
+        paths.SHARE_DIR,
         "--ephemeral-disk-dir",
-        volumes.EPHEMERAL_DISK_DIR,
+        paths.EPHEMERAL_DISK_DIR,
     ]
-    arguments += ["--container-disk-dir", volumes.CONTAINER_DISK_DIR]
+    arguments += ["--container-disk-dir", paths.CONTAINER_DISK_DIR]
     arguments += ["--grace-period-seconds", str((30 if grace is None else grace) + _GRACE_EXTRA_SECONDS)]
     arguments += ["--hook-sidecars", "0", "--ovmf-path", inputs.settings.ovmf_path(inputs.architecture)]
     memory_limit = get_str(inputs.settings.developer, "diskVerification", "memoryLimit", default="2000Mi")
@@ -108,8 +109,8 @@ def _is_true(inputs: RenderInputs, annotation: str) -> bool:
 def _environment(inputs: RenderInputs) -> list[JsonObject]:
     labels = inputs.vmi.metadata.labels
     values = {
-        "XDG_CACHE_HOME": volumes.PRIVATE_DIR,
-        "XDG_CONFIG_HOME": volumes.PRIVATE_DIR,
+        "XDG_CACHE_HOME": paths.PRIVATE_DIR,
+        "XDG_CONFIG_HOME": paths.PRIVATE_DIR,
         "XDG_RUNTIME_DIR": "/var/run",
     }
     verbosity = labels.get("logVerbosity") or get_object(inputs.settings.developer, "logVerbosity").get(
@@ -145,7 +146,7 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
     )
     if is_disabled and not inputs.devices.log_serial_console:
         return None
-    log = f"{volumes.PRIVATE_DIR}/{inputs.uid}/{seriallog.FILE}"
+    log = f"{paths.PRIVATE_DIR}/{inputs.uid}/{seriallog.FILE}"
     script = f"trap 'exit 0' TERM; tail -n +1 -F {log} & wait $!"
     return {
         "name": "guest-console-log",
@@ -156,7 +157,7 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
         "restartPolicy": "Always",
         "resources": resources.support_resources(inputs, "guest-console-log"),
         "securityContext": restricted(),
-        "volumeMounts": [{"name": "private", "mountPath": volumes.PRIVATE_DIR, "readOnly": True}],
+        "volumeMounts": [{"name": "private", "mountPath": paths.PRIVATE_DIR, "readOnly": True}],
     }
 
 
@@ -264,9 +265,9 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
     for filesystem in inputs.devices.filesystems:
         name = filesystem.name
         shared = _shared_directory(by_name.get(name, Volume(name=name)))
-        mounts = [{"name": "virtiofs-containers", "mountPath": f"{volumes.SHARE_DIR}/virtiofs-containers"}]
+        mounts = [{"name": "virtiofs-containers", "mountPath": f"{paths.SHARE_DIR}/virtiofs-containers"}]
         mounts += [mount for mount in pod_volumes.mounts if mount["name"] == name]
-        socket = f"{volumes.SHARE_DIR}/virtiofs-containers/{name}.sock"
+        socket = f"{paths.SHARE_DIR}/virtiofs-containers/{name}.sock"
         result.append(
             {
                 "name": f"virtiofs-{name}",
@@ -297,4 +298,4 @@ def _shared_directory(volume: Volume) -> str:
         folder = "secret"
     elif volume.downward_api is not None:
         folder = "downwardapi"
-    return f"{volumes.PRIVATE_DIR}/{folder}/{volume.name}"
+    return f"{paths.PRIVATE_DIR}/{folder}/{volume.name}"

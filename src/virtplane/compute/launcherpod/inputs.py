@@ -14,9 +14,6 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachine
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import hotplugged_volumes
 
-QEMU_USER = 107
-"""User and group that guests run as."""
-
 PROGRAMS = "/usr/bin"
 """The folder of the product's programs in the launcher's image, as KubeVirt's."""
 

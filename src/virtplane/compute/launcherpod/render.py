@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.structs import encode
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.launcherpod import containers, metadata, placement, sidecars, volumes
-from virtplane.compute.launcherpod.inputs import QEMU_USER, RenderInputs
+from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
 
 UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"

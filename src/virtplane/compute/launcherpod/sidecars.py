@@ -5,7 +5,8 @@ from __future__ import annotations
 import orjson
 
 from kubecore.json import JsonObject, get_object, get_str
-from virtplane.compute.launcherpod import resources, volumes
+from virtplane.api.paths import HOOK_SOCKET_DIR
+from virtplane.compute.launcherpod import resources
 from virtplane.compute.launcherpod.containers import refuse_own_image, restricted
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
@@ -50,13 +51,13 @@ def sidecar_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Jso
     asked = requested_sidecars(inputs)
     if not asked:
         return []
-    pod_volumes.add({"name": _SOCKET_VOLUME, "emptyDir": {}}, volumes.HOOK_SOCKET_DIR)
+    pod_volumes.add({"name": _SOCKET_VOLUME, "emptyDir": {}}, HOOK_SOCKET_DIR)
     return [_container(inputs, pod_volumes, index, item) for index, item in enumerate(asked)]
 
 
 def _container(inputs: RenderInputs, pod_volumes: VolumeSet, index: int, sidecar: JsonObject) -> JsonObject:
     mounts: list[JsonObject] = [
-        {"name": _SOCKET_VOLUME, "mountPath": volumes.HOOK_SOCKET_DIR, "subPath": f"hook-sidecar-{index}"}
+        {"name": _SOCKET_VOLUME, "mountPath": HOOK_SOCKET_DIR, "subPath": f"hook-sidecar-{index}"}
     ]
     container: JsonObject = {
         "name": f"hook-sidecar-{index}",

@@ -18,17 +18,20 @@ from virtplane.api.kubevirt_v1.volumes import (
     SysprepSource,
     Volume,
 )
+from virtplane.api.paths import (
+    CONTAINER_DISK_DIR,
+    EMPTY_DISK_DIR,
+    EPHEMERAL_DISK_DIR,
+    HOTPLUG_DIR,
+    IMAGE_VOLUME_DIR,
+    KERNEL_BOOT_DIR,
+    LIBVIRT_RUNTIME_DIR,
+    PRIVATE_DIR,
+    SHARE_DIR,
+)
 from virtplane.compute.launcherpod import network
 from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
 
-PRIVATE_DIR = "/var/run/kubevirt-private"
-SHARE_DIR = "/var/run/kubevirt"
-EPHEMERAL_DISK_DIR = "/var/run/kubevirt-ephemeral-disks"
-CONTAINER_DISK_DIR = "/var/run/kubevirt/container-disks"
-HOTPLUG_DIR = "/var/run/kubevirt/hotplug-disks"
-IMAGE_VOLUME_DIR = "/var/run/kubevirt-image-volume"
-KERNEL_BOOT_DIR = "/var/run/kubevirt-kernel-boot"
-HOOK_SOCKET_DIR = "/var/run/kubevirt-hooks"
 STATE_VOLUME = "vm-state"
 KERNEL_BOOT_VOLUME = "kernel-boot-volume"
 
@@ -37,7 +40,7 @@ _EMPTY_DIRS = (
     ("public", SHARE_DIR),
     ("sockets", SHARE_DIR + "/sockets"),
     ("ephemeral-disks", EPHEMERAL_DISK_DIR),
-    ("libvirt-runtime", "/var/run/libvirt"),
+    ("libvirt-runtime", LIBVIRT_RUNTIME_DIR),
     ("container-disks", CONTAINER_DISK_DIR),
 )
 
@@ -110,7 +113,7 @@ def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume
         memory = {"medium": "Memory", "sizeLimit": "1Mi"}
         result.add({"name": name, "emptyDir": memory}, f"{PRIVATE_DIR}/downwardapi-disks")
     elif volume.empty_disk is not None:
-        result.add({"name": "empty-disks", "emptyDir": {}}, "/var/run/libvirt/empty-disks")
+        result.add({"name": "empty-disks", "emptyDir": {}}, EMPTY_DISK_DIR)
     for source in (volume.cloud_init_no_cloud, volume.cloud_init_config_drive):
         if source is not None:
             _add_cloud_init(result, name, source)

@@ -22,6 +22,7 @@ from virtplane.api import event_reasons as reasons
 from virtplane.api import labels
 from virtplane.api import resources as api
 from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import Applier
 from virtplane.operators.kit.customize import BadCustomization
@@ -38,7 +39,7 @@ from virtplane.operators.kubevirt import status
 from virtplane.operators.kubevirt.certificates import CA, CERTIFICATES, lifetimes
 from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout, Parameters
+from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,9 @@ from kubecore.objects import meta
 from kubecore.runtime import Controller, LeaderElector, Manager
 from kubecore.runtime.component import Context
 from virtplane import __version__
+from virtplane.api import ports
 from virtplane.api import resources as api
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.compute.apiserver.authorization import REQUIRE_WEBHOOK_CERTIFICATE
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import BUILT_IN
@@ -20,7 +22,7 @@ from virtplane.operators.kit.mirror import CertificateMirror
 from virtplane.operators.kubevirt.certificates import OPERATOR_SECRET
 from virtplane.operators.kubevirt.controller import Caches, KubeVirtController, Settings, kubevirt_keys
 from virtplane.operators.kubevirt.product import KUBEVIRT
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Layout
+from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.workloads import MIRRORED_CERTIFICATES
 from virtplane.operators.kubevirt.webhooks import OperatorWebhooks
 
@@ -52,7 +54,7 @@ class VirtOperator:
         mirror = CertificateMirror(MIRRORED_CERTIFICATES if compact else {})
         webhooks = OperatorWebhooks(
             client,
-            port=int(context.settings.get("operator_webhook_port", 8444)),
+            port=int(context.settings.get("operator_webhook_port", ports.OPERATOR_WEBHOOKS)),
             requires_certificate=bool(context.settings.get(REQUIRE_WEBHOOK_CERTIFICATE)),
         )
         context.health.add_ready("webhooks", lambda: "" if webhooks.is_serving else "no certificate yet")

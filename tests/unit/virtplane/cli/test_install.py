@@ -13,11 +13,11 @@ from kubecore.resources import DEPLOYMENTS, NODES, PODS
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.labels import SCHEDULABLE
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.cli import install
 from virtplane.cli.installation import KVM_RESOURCE, kvm_notice, stuck_containers
 from virtplane.cli.terminal import CommandError
 from virtplane.operators.kubevirt.manifests import InstallOptions
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT
 
 _PROGRESSING = {"type": "Progressing", "status": "True"}
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}}

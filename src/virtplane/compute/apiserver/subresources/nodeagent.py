@@ -15,10 +15,10 @@ from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
+from virtplane.api import paths, ports
 from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.apiserver.subresources import refusals
 
-PORT = 8186
 _TIMEOUT_SECONDS = 10.0
 _AUTHORITIES = "kubevirt-ca"
 
@@ -44,7 +44,7 @@ class NodeAgents:
         self,
         client: Client,
         namespace: str,
-        certificates: Path = Path("/etc/virt-handler/clientcertificates"),
+        certificates: Path = Path(paths.HANDLER_CLIENT_CERTIFICATES),
     ) -> None:
         self._client = client
         self._namespace = namespace
@@ -70,7 +70,7 @@ class NodeAgents:
             if address and not meta.is_being_deleted(pod):
                 host = f"[{address}]" if ":" in address else address
                 path = f"namespaces/{meta.namespace(vmi)}/virtualmachineinstances/{meta.name(vmi)}"
-                return f"https://{host}:{PORT}/v1/{path}"
+                return f"https://{host}:{ports.HANDLER}/v1/{path}"
         raise errors.bad_request(f"No virt-handler on node {node} found")
 
     async def request(self, vmi: JsonObject, method: str, action: str, body: bytes = b"") -> Reply:

@@ -10,6 +10,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.network.bridge import (
     AddAddress,
     AddLink,
@@ -22,7 +23,6 @@ from virtplane.compute.handler.network.bridge import (
     Step,
 )
 from virtplane.compute.handler.network.plan import PodInterface, Route
-from virtplane.compute.handler.settings import QEMU_USER
 
 _HOLDER_KINDS = ("dummy", "bridge")
 """A dummy link is made to be connected to nothing, but not every kernel has it; a bridge without ports is as

@@ -14,6 +14,7 @@ from typing import Any
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.network import bridge, links
 from virtplane.compute.handler.network.plan import (
     MASQUERADE_MAC,
@@ -24,7 +25,6 @@ from virtplane.compute.handler.network.plan import (
     PodInterface,
 )
 from virtplane.compute.handler.network.rules import ruleset
-from virtplane.compute.handler.settings import QEMU_USER
 
 # The launcher answers DHCP without privileges.
 _DHCP_SYSCTLS = {"net/ipv4/ip_unprivileged_port_start": "0"}

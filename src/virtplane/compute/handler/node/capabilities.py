@@ -18,12 +18,12 @@ from pathlib import Path
 
 from lxml import etree
 
+from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherNotReady, connect
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.node import processor
 from virtplane.compute.handler.node.processor import Processor
-from virtplane.compute.handler.settings import QEMU_USER
 from virtplane.programs import own_program
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from kubecore import openat2
-from virtplane.compute.handler.settings import QEMU_USER
+from virtplane.api.launcherpods import QEMU_USER
 
 READ_LIMIT = 4 << 20
 """Bytes of one file that are read: Kubernetes' own objects, which pods have mounted, end at 1 MiB."""

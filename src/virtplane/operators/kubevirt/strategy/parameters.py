@@ -8,11 +8,9 @@ from typing import Literal
 
 from kubecore.json import JsonObject
 from virtplane.api.config import ClusterConfig
+from virtplane.api.paths import KUBELET_ROOT
 
 Layout = Literal["compact", "distributed"]
-
-KUBELET_ROOT = "/var/lib/kubelet"
-"""Where kubelets keep pods, device plugins and CSI drivers unless they are told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

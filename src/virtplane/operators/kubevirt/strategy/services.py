@@ -1,66 +1,38 @@
-"""Services, the priority class, and disruption budgets."""
+"""How components are reached, and what goes before what users run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kubecore.json import JsonObject
-from virtplane.api.labels import APP, PROMETHEUS
+from virtplane.api import ports
+from virtplane.api.labels import ALLOW_CLUSTER_SERVICES, APP, PROMETHEUS
+from virtplane.operators.kit import workloads
+from virtplane.operators.kit.workloads import Workloads
+from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.webhooks import API_SERVICE, OPERATOR_SERVICE
 
 PRIORITY_CLASS = "kubevirt-cluster-critical"
-API_PORT = 8443
-OPERATOR_WEBHOOK_PORT = 8444
-HEALTH_PORT = 8445
-HANDLER_HEALTH_PORT = 8185
-HANDLER_PORT = 8186
+_PRIORITY_TEXT = "This priority class should be used for core kubevirt components only."
+
+
+def made_for(namespace: str) -> Workloads:
+    """Makes KubeVirt's workloads and services in a namespace."""
+    return Workloads(KUBEVIRT, namespace, {PROMETHEUS: "true", ALLOW_CLUSTER_SERVICES: "true"})
 
 
 def priority_class() -> JsonObject:
     """Components go before what users run."""
-    return {
-        "apiVersion": "scheduling.k8s.io/v1",
-        "kind": "PriorityClass",
-        "metadata": {"name": PRIORITY_CLASS, "labels": {APP: ""}},
-        "value": 1000000000,
-        "globalDefault": False,
-        "description": "This priority class should be used for core kubevirt components only.",
-    }
+    return workloads.priority_class(KUBEVIRT, PRIORITY_CLASS, _PRIORITY_TEXT)
 
 
 def services(parameters: Parameters) -> list[JsonObject]:
     """How components are reached: virt-api, the operator's webhooks and everybody's metrics."""
-    namespace = parameters.namespace
-    metrics = _service("kubevirt-prometheus-metrics", namespace, {PROMETHEUS: "true"}, "metrics", "metrics")
+    made = made_for(parameters.namespace)
+    metrics = made.service("kubevirt-prometheus-metrics", {PROMETHEUS: "true"}, "metrics", "metrics")
     metrics["metadata"]["labels"][PROMETHEUS] = "true"
     metrics["spec"]["clusterIP"] = "None"
     return [
-        _service(API_SERVICE, namespace, parameters.component_selector, "", API_PORT),
-        _service(OPERATOR_SERVICE, namespace, {APP: "virt-operator"}, "webhooks", "webhooks"),
+        made.service(API_SERVICE, parameters.component_selector, ports.API),
+        made.service(OPERATOR_SERVICE, {APP: "virt-operator"}, "webhooks", "webhooks"),
         metrics,
     ]
-
-
-def _service(
-    name: str, namespace: str, selector: Mapping[str, str], port_name: str, target: int | str
-) -> JsonObject:
-    port: JsonObject = {"port": 443, "targetPort": target, "protocol": "TCP"}
-    if port_name:
-        port["name"] = port_name
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": namespace, "labels": {APP: name}},
-        "spec": {"selector": dict(selector), "ports": [port], "type": "ClusterIP"},
-    }
-
-
-def disruption_budget(name: str, namespace: str, replicas: int) -> JsonObject:
-    """All replicas of a component but one stay up while nodes are drained."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": f"{name}-pdb", "namespace": namespace, "labels": {APP: name}},
-        "spec": {"minAvailable": replicas - 1, "selector": {"matchLabels": {APP: name}}},
-    }

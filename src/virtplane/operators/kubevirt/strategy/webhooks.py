@@ -1,42 +1,18 @@
-"""Webhook configurations and aggregated API services."""
+"""KubeVirt's webhooks and its aggregated API group."""
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kubecore.json import JsonObject
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
+from virtplane.operators.kit.webhooks import CREATE, DELETE, UPDATE, Endpoint, Webhook
 from virtplane.operators.kubevirt.certificates import API_SECRET, OPERATOR_SECRET
+from virtplane.operators.kubevirt.product import KUBEVIRT
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 
-TIMEOUT_SECONDS = 10
 API_SERVICE = "virt-api"
 OPERATOR_SERVICE = "kubevirt-operator-webhook"
-CERTIFICATE_ANNOTATION = "certificates.kubevirt.io/secret"
-
-CREATE = "CREATE"
-UPDATE = "UPDATE"
-DELETE = "DELETE"
-
-
-@dataclass(frozen=True, slots=True)
-class Webhook:
-    """One webhook: what it is asked about, and under which path."""
-
-    name: str
-    path: str
-    operations: tuple[str, ...]
-    group: str
-    versions: tuple[str, ...]
-    resources: tuple[str, ...]
-    condition: tuple[str, str] | None = None
-    side_effects: str = "None"
-    review_versions: tuple[str, ...] = ("v1",)
-    failure_policy: str = "Fail"
-
-
 _KUBEVIRT = ("v1alpha3", "v1")
 _CU = (CREATE, UPDATE)
 
@@ -250,16 +226,8 @@ OPERATOR_VALIDATORS: tuple[Webhook, ...] = (
 
 def operator_webhooks(parameters: Parameters) -> list[JsonObject]:
     """The configuration that guards the KubeVirt object."""
-    return [
-        _configuration(
-            "ValidatingWebhookConfiguration",
-            "virt-operator-validator",
-            OPERATOR_VALIDATORS,
-            OPERATOR_SERVICE,
-            OPERATOR_SECRET,
-            parameters,
-        )
-    ]
+    operator = _endpoint(OPERATOR_SERVICE, OPERATOR_SECRET, parameters)
+    return [operator.validating("virt-operator-validator", OPERATOR_VALIDATORS)]
 
 
 def api_webhooks(parameters: Parameters) -> list[JsonObject]:
@@ -267,94 +235,18 @@ def api_webhooks(parameters: Parameters) -> list[JsonObject]:
     validators = VALIDATORS
     if parameters.layout == "compact":
         validators += (_control_plane_eviction(parameters.namespace),)
-    return [
-        _configuration(
-            "ValidatingWebhookConfiguration",
-            "virt-api-validator",
-            validators,
-            API_SERVICE,
-            API_SECRET,
-            parameters,
-        ),
-        _configuration(
-            "MutatingWebhookConfiguration",
-            "virt-api-mutator",
-            MUTATORS,
-            API_SERVICE,
-            API_SECRET,
-            parameters,
-        ),
-    ]
+    api = _endpoint(API_SERVICE, API_SECRET, parameters)
+    return [api.validating("virt-api-validator", validators), api.mutating("virt-api-mutator", MUTATORS)]
 
 
 def api_services(parameters: Parameters) -> list[JsonObject]:
     """Registration of the aggregated group of subresources."""
+    api = _endpoint(API_SERVICE, API_SECRET, parameters)
     return [
-        {
-            "apiVersion": "apiregistration.k8s.io/v1",
-            "kind": "APIService",
-            "metadata": {
-                "name": f"{version}.{SUBRESOURCES_GROUP}",
-                "labels": {"kubevirt.io": "virt-api-aggregator"},
-                "annotations": {CERTIFICATE_ANNOTATION: API_SECRET},
-            },
-            "spec": {
-                "group": SUBRESOURCES_GROUP,
-                "version": version,
-                "groupPriorityMinimum": 1000,
-                "versionPriority": 15,
-                "caBundle": _encoded(parameters.ca_bundle),
-                "service": {"name": API_SERVICE, "namespace": parameters.namespace, "port": 443},
-            },
-        }
+        api.aggregated("virt-api-aggregator", SUBRESOURCES_GROUP, version)
         for version in SUBRESOURCES_VERSIONS
     ]
 
 
-def _configuration(
-    kind: str, name: str, webhooks: Sequence[Webhook], service: str, secret: str, parameters: Parameters
-) -> JsonObject:
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "labels": {"kubevirt.io": name},
-            "annotations": {CERTIFICATE_ANNOTATION: secret},
-        },
-        "webhooks": [_webhook(webhook, service, parameters) for webhook in webhooks],
-    }
-
-
-def _webhook(webhook: Webhook, service: str, parameters: Parameters) -> JsonObject:
-    document: JsonObject = {
-        "name": webhook.name,
-        "admissionReviewVersions": list(webhook.review_versions),
-        "clientConfig": {
-            "service": {
-                "name": service,
-                "namespace": parameters.namespace,
-                "path": webhook.path,
-                "port": 443,
-            },
-            "caBundle": _encoded(parameters.ca_bundle),
-        },
-        "failurePolicy": webhook.failure_policy,
-        "sideEffects": webhook.side_effects,
-        "timeoutSeconds": TIMEOUT_SECONDS,
-        "rules": [
-            {
-                "operations": list(webhook.operations),
-                "apiGroups": [webhook.group],
-                "apiVersions": list(webhook.versions),
-                "resources": list(webhook.resources),
-            }
-        ],
-    }
-    if webhook.condition:
-        document["matchConditions"] = [{"name": webhook.condition[0], "expression": webhook.condition[1]}]
-    return document
-
-
-def _encoded(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()
+def _endpoint(service: str, secret: str, parameters: Parameters) -> Endpoint:
+    return Endpoint(KUBEVIRT, parameters.namespace, service, secret, parameters.ca_bundle)

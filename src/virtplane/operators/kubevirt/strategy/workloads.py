@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object
-from virtplane.api.labels import ALLOW_CLUSTER_SERVICES, APP, PROMETHEUS
+from kubecore.json import JsonObject, get_int, get_list, get_object
+from virtplane.api import paths, ports
+from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS
+from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
 from virtplane.operators.kubevirt import certificates
-from virtplane.operators.kubevirt.strategy.parameters import KUBELET_ROOT, Parameters
-from virtplane.operators.kubevirt.strategy.services import (
-    API_PORT,
-    HANDLER_HEALTH_PORT,
-    HANDLER_PORT,
-    HEALTH_PORT,
-    OPERATOR_WEBHOOK_PORT,
-    PRIORITY_CLASS,
-    disruption_budget,
-)
-
-API_CERTIFICATES = "/etc/virt-api/certificates"
-HANDLER_CERTIFICATES = "/etc/virt-handler"
-OPERATOR_CERTIFICATES = "/etc/virt-operator/certificates"
+from virtplane.operators.kubevirt.strategy.parameters import Parameters
+from virtplane.operators.kubevirt.strategy.services import PRIORITY_CLASS, made_for
 
 MIRRORED_CERTIFICATES: Mapping[str, str] = {
-    f"{API_CERTIFICATES}": certificates.API_SECRET,
-    f"{HANDLER_CERTIFICATES}/clientcertificates": certificates.HANDLER_CLIENT_SECRET,
-    "/etc/virt-controller/certificates": certificates.CONTROLLER_SECRET,
+    paths.API_CERTIFICATES: certificates.API_SECRET,
+    paths.HANDLER_CLIENT_CERTIFICATES: certificates.HANDLER_CLIENT_SECRET,
+    paths.CONTROLLER_CERTIFICATES: certificates.CONTROLLER_SECRET,
 }
 """Directories in which components of a compact process find their certificates, and the secrets' names."""
 
@@ -43,7 +33,6 @@ _REQUESTS: Mapping[str, Mapping[str, str]] = {
     "virt-operator": {"cpu": "10m", "memory": "450Mi"},
 }
 _REQUIRE_CERTIFICATE = "--require-webhook-certificate"
-_PLACEMENT_KEYS = ("nodeSelector", "affinity", "tolerations")
 
 
 def workloads(parameters: Parameters) -> list[JsonObject]:
@@ -54,7 +43,7 @@ def workloads(parameters: Parameters) -> list[JsonObject]:
             replicas = replica_count(name, parameters)
             objects.append(_control_plane_deployment(name, replicas, parameters))
             if replicas > 1:
-                objects.append(disruption_budget(name, parameters.namespace, replicas))
+                objects.append(made_for(parameters.namespace).disruption_budget(name, replicas))
     objects.append(_handler(parameters))
     return objects
 
@@ -86,43 +75,44 @@ def operator_deployment(
     if require_webhook_certificate:
         container["args"].append(_REQUIRE_CERTIFICATE)
     container["ports"] = [
-        {"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"},
-        {"name": "webhooks", "containerPort": OPERATOR_WEBHOOK_PORT, "protocol": "TCP"},
+        {"name": "metrics", "containerPort": ports.HEALTH, "protocol": "TCP"},
+        {"name": "webhooks", "containerPort": ports.OPERATOR_WEBHOOKS, "protocol": "TCP"},
     ]
     volumes: list[JsonObject] = []
     if layout == "compact":
-        container["ports"].append({"name": "api", "containerPort": API_PORT, "protocol": "TCP"})
+        container["ports"].append({"name": "api", "containerPort": ports.API, "protocol": "TCP"})
         for directory in ("virt-api", "virt-handler", "virt-controller"):
             volumes.append({"name": f"{directory}-certs", "emptyDir": {"medium": "Memory"}})
             container.setdefault("volumeMounts", []).append(
                 {"name": f"{directory}-certs", "mountPath": f"/etc/{directory}"}
             )
     spec = _pod_spec("virt-operator", container, volumes)
-    return _deployment("virt-operator", namespace, replicas, spec)
+    return made_for(namespace).deployment("virt-operator", replicas, spec)
 
 
 def _control_plane_deployment(name: str, replicas: int, parameters: Parameters) -> JsonObject:
+    made = made_for(parameters.namespace)
     container = _container(name, parameters.image, (name,), parameters.layout, parameters.pull_policy)
-    container["ports"] = [{"name": "metrics", "containerPort": HEALTH_PORT, "protocol": "TCP"}]
+    container["ports"] = [{"name": "metrics", "containerPort": ports.HEALTH, "protocol": "TCP"}]
     volumes: list[JsonObject] = []
     if name == "virt-api":
         if parameters.require_webhook_certificate:
             container["args"].append(_REQUIRE_CERTIFICATE)
-        container["ports"].append({"name": "virt-api", "containerPort": API_PORT, "protocol": "TCP"})
-        _mount_secret(container, volumes, certificates.API_SECRET, API_CERTIFICATES)
-        _mount_secret(
+        container["ports"].append({"name": "virt-api", "containerPort": ports.API, "protocol": "TCP"})
+        mount_secret(container, volumes, certificates.API_SECRET, paths.API_CERTIFICATES)
+        mount_secret(
             container,
             volumes,
             certificates.HANDLER_CLIENT_SECRET,
-            f"{HANDLER_CERTIFICATES}/clientcertificates",
+            paths.HANDLER_CLIENT_CERTIFICATES,
         )
     else:
-        _mount_secret(container, volumes, certificates.CONTROLLER_SECRET, "/etc/virt-controller/certificates")
+        mount_secret(container, volumes, certificates.CONTROLLER_SECRET, paths.CONTROLLER_CERTIFICATES)
     spec = _pod_spec(name, container, volumes)
-    _place(spec, get_object(parameters.spec, "infra", "nodePlacement"))
-    spec.setdefault("affinity", {}).setdefault("podAntiAffinity", _apart(name))
-    _pull_secrets(spec, parameters)
-    return _deployment(name, parameters.namespace, replicas, spec)
+    place(spec, get_object(parameters.spec, "infra", "nodePlacement"))
+    spec.setdefault("affinity", {}).setdefault("podAntiAffinity", made.apart(name))
+    add_pull_secrets(spec, get_list(parameters.spec, "imagePullSecrets"))
+    return made.deployment(name, replicas, spec)
 
 
 def _handler(parameters: Parameters) -> JsonObject:
@@ -130,8 +120,8 @@ def _handler(parameters: Parameters) -> JsonObject:
         "virt-handler", parameters.image, ("virt-handler",), parameters.layout, parameters.pull_policy
     )
     container["ports"] = [
-        {"name": "metrics", "containerPort": HANDLER_HEALTH_PORT, "protocol": "TCP"},
-        {"name": "console", "containerPort": HANDLER_PORT, "protocol": "TCP"},
+        {"name": "metrics", "containerPort": ports.HANDLER_HEALTH, "protocol": "TCP"},
+        {"name": "console", "containerPort": ports.HANDLER, "protocol": "TCP"},
     ]
     container["securityContext"] = {"privileged": True, "runAsUser": 0}
     container["env"].append({"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}})
@@ -139,11 +129,11 @@ def _handler(parameters: Parameters) -> JsonObject:
     container["env"].append({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
     volumes: list[JsonObject] = []
     for directory, secret in _HANDLER_SECRETS.items():
-        _mount_secret(container, volumes, secret, f"{HANDLER_CERTIFICATES}/{directory}")
+        mount_secret(container, volumes, secret, f"{paths.HANDLER_CERTIFICATES}/{directory}")
     for name, path, propagation in (
         ("kubelet", parameters.kubelet_root, "Bidirectional"),
-        ("virt-share-dir", "/var/run/kubevirt", "Bidirectional"),
-        ("virt-private-dir", "/var/run/kubevirt-private", "Bidirectional"),
+        ("virt-share-dir", paths.SHARE_DIR, "Bidirectional"),
+        ("virt-private-dir", paths.PRIVATE_DIR, "Bidirectional"),
         ("node-labeller", "/var/lib/kubevirt-node-labeller", "None"),
         ("dev", "/dev", "HostToContainer"),
     ):
@@ -155,33 +145,15 @@ def _handler(parameters: Parameters) -> JsonObject:
         container["volumeMounts"].append(mount)
     spec = _pod_spec("virt-handler", container, volumes)
     spec["hostPID"] = True
-    _place(spec, get_object(parameters.spec, "workloads", "nodePlacement"))
-    _pull_secrets(spec, parameters)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": {
-            "name": "virt-handler",
-            "namespace": parameters.namespace,
-            "labels": {APP: "virt-handler"},
-        },
-        "spec": {
-            "selector": {"matchLabels": {APP: "virt-handler"}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
-            "template": {"metadata": {"labels": _pod_labels("virt-handler")}, "spec": spec},
-        },
-    }
+    place(spec, get_object(parameters.spec, "workloads", "nodePlacement"))
+    add_pull_secrets(spec, get_list(parameters.spec, "imagePullSecrets"))
+    return made_for(parameters.namespace).daemon_set("virt-handler", spec)
 
 
 def _container(
     name: str, image: str, components: Sequence[str], layout: str, pull_policy: str = "IfNotPresent"
 ) -> JsonObject:
-    port = HANDLER_HEALTH_PORT if name == "virt-handler" else HEALTH_PORT
-
-    def probe(path: str, **times: int) -> JsonObject:
-        return {"httpGet": {"path": path, "port": port, "scheme": "HTTPS"}, **times}
-
-    return {
+    container: JsonObject = {
         "name": name,
         "image": image,
         "imagePullPolicy": pull_policy,
@@ -193,11 +165,11 @@ def _container(
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
         "resources": {"requests": dict(_REQUESTS[name])},
-        "livenessProbe": probe("/healthz", initialDelaySeconds=15, timeoutSeconds=10, periodSeconds=20),
-        "readinessProbe": probe("/readyz", initialDelaySeconds=1, timeoutSeconds=10, periodSeconds=1),
         "volumeMounts": [],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
+    probed(container, ports.HANDLER_HEALTH if name == "virt-handler" else ports.HEALTH)
+    return container
 
 
 def _pod_spec(name: str, container: JsonObject, volumes: list[JsonObject]) -> JsonObject:
@@ -209,52 +181,3 @@ def _pod_spec(name: str, container: JsonObject, volumes: list[JsonObject]) -> Js
         "containers": [container],
         "volumes": volumes,
     }
-
-
-def _deployment(name: str, namespace: str, replicas: int, spec: JsonObject) -> JsonObject:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace, "labels": {APP: name}},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": {APP: name}},
-            "template": {"metadata": {"labels": _pod_labels(name)}, "spec": spec},
-        },
-    }
-
-
-def _pod_labels(name: str) -> dict[str, str]:
-    return {APP: name, PROMETHEUS: "true", ALLOW_CLUSTER_SERVICES: "true"}
-
-
-def _mount_secret(container: JsonObject, volumes: list[JsonObject], secret: str, path: str) -> None:
-    volumes.append({"name": secret, "secret": {"secretName": secret, "optional": True}})
-    container["volumeMounts"].append({"name": secret, "mountPath": path, "readOnly": True})
-
-
-def _place(spec: JsonObject, placement: JsonObject) -> None:
-    """Apply what the user said about nodes; his node selector is added to ours."""
-    for key in _PLACEMENT_KEYS:
-        if key not in placement:
-            continue
-        if key == "nodeSelector":
-            spec["nodeSelector"] = {**spec["nodeSelector"], **placement[key]}
-        elif key == "tolerations":
-            spec["tolerations"] = [*spec["tolerations"], *deep_copy({"v": placement[key]})["v"]]
-        else:
-            spec[key] = deep_copy(placement[key])
-
-
-def _pull_secrets(spec: JsonObject, parameters: Parameters) -> None:
-    secrets = get_list(parameters.spec, "imagePullSecrets")
-    if secrets:
-        spec["imagePullSecrets"] = [dict(secret) for secret in secrets]
-
-
-def _apart(name: str) -> JsonObject:
-    term = {
-        "labelSelector": {"matchExpressions": [{"key": APP, "operator": "In", "values": [name]}]},
-        "topologyKey": "kubernetes.io/hostname",
-    }
-    return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": term}]}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import names
+from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 
@@ -244,7 +245,7 @@ def _container_path(
             where,
         )
     path = get_str(volume, "containerPath", "path")
-    for prefix in ("/var/run/kubevirt", "/var/run/libvirt"):
+    for prefix in (paths.SHARE_DIR, paths.LIBVIRT_RUNTIME_DIR):
         if path == prefix or path.startswith(prefix + "/"):
             yield Cause(
                 f"ContainerPath volume '{name}' uses reserved path prefix '{prefix}'", where + ".path"

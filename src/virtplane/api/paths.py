@@ -1,0 +1,26 @@
+"""Folders that several components agree on: on nodes, in launcher pods, and in components' own pods."""
+
+from __future__ import annotations
+
+KUBELET_ROOT = "/var/lib/kubelet"
+"""Where kubelets keep pods, device plugins and CSI drivers unless they are told otherwise."""
+
+# In launcher pods; the first two are on nodes as well, for virt-handler.
+SHARE_DIR = "/var/run/kubevirt"
+PRIVATE_DIR = "/var/run/kubevirt-private"
+EPHEMERAL_DISK_DIR = "/var/run/kubevirt-ephemeral-disks"
+CONTAINER_DISK_DIR = f"{SHARE_DIR}/container-disks"
+HOTPLUG_DIR = f"{SHARE_DIR}/hotplug-disks"
+IMAGE_VOLUME_DIR = "/var/run/kubevirt-image-volume"
+KERNEL_BOOT_DIR = "/var/run/kubevirt-kernel-boot"
+HOOK_SOCKET_DIR = "/var/run/kubevirt-hooks"
+LIBVIRT_RUNTIME_DIR = "/var/run/libvirt"
+EMPTY_DISK_DIR = f"{LIBVIRT_RUNTIME_DIR}/empty-disks"
+
+# In components' pods: where their certificates are.
+API_CERTIFICATES = "/etc/virt-api/certificates"
+CONTROLLER_CERTIFICATES = "/etc/virt-controller/certificates"
+HANDLER_CERTIFICATES = "/etc/virt-handler"
+"""With a folder for each purpose."""
+HANDLER_CLIENT_CERTIFICATES = f"{HANDLER_CERTIFICATES}/clientcertificates"
+"""virt-api's, towards virt-handler."""
