@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
-from virtplane.api import feature_gates
+from virtplane.api import feature_gates, labels
 
 DEFAULT_ARCHITECTURE = "amd64"
 
@@ -61,7 +61,7 @@ _DEFAULTS: Mapping[str, Any] = {
         "bandwidthPerMigration": "0Mi",
         "completionTimeoutPerGiB": 150,
         "maxDowntimeMs": 900,
-        "nodeDrainTaintKey": "kubevirt.io/drain",
+        "nodeDrainTaintKey": labels.DRAIN_TAINT,
         "parallelMigrationsPerCluster": 5,
         "parallelOutboundMigrationsPerNode": 2,
         "progressTimeout": 150,

@@ -84,3 +84,5 @@ VOLUME_SNAPSHOT_CLASSES = ResourceType(
 SUBRESOURCES_GROUP = "subresources.kubevirt.io"
 """The aggregated group that virt-api serves."""
 SUBRESOURCES_VERSIONS = ("v1", "v1alpha3")
+SUBRESOURCES_PATH = f"/apis/{SUBRESOURCES_GROUP}/{SUBRESOURCES_VERSIONS[0]}"
+"""Where the API server serves it."""

@@ -15,10 +15,9 @@ import yaml
 from kubecore.client import Client, load_kubeconfig
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
-from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
+from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli import cluster, load
 from virtplane.cli.terminal import CommandError, require_root, say, step
-from virtplane.cli.virtctl.connection import SUBRESOURCES
 from virtplane.cli.virtctl.streams import open_stream
 
 _NAMESPACE = "default"
@@ -112,7 +111,7 @@ async def _wait_running(client: Client, name: str, deadline: float) -> None:
 
 
 async def _show_until_prompt(client: Client, name: str, deadline: float) -> None:
-    path = f"{SUBRESOURCES}/namespaces/{_NAMESPACE}/virtualmachineinstances/{name}/console"
+    path = f"{SUBRESOURCES_PATH}/namespaces/{_NAMESPACE}/virtualmachineinstances/{name}/console"
     socket = await open_stream(client, path)
     seen = b""
     try:

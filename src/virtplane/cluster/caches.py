@@ -14,6 +14,7 @@ from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
@@ -23,7 +24,7 @@ from virtplane.compute.launcherpod.inputs import Images, RenderInputs, claim_nam
 
 OBSERVED_VERSION = "v1"
 _QEMU_TIMEOUT_SECONDS = (240, 359)
-OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
+OBSERVED_ANNOTATIONS = (labels.LATEST_API_VERSION, labels.STORAGE_API_VERSION)
 
 OPTIONAL_KINDS: tuple[ResourceType, ...] = (
     kinds.DATA_VOLUMES,

@@ -23,12 +23,12 @@ from kubecore.client import (
 from kubecore.errors import StatusError
 from kubecore.json import get_str
 from virtplane import KUBEVIRT_VERSION
+from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.documents import quoted
 
 logger = logging.getLogger(__name__)
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-SUBRESOURCES = "/apis/subresources.kubevirt.io/v1"
 
 KINDS = {
     "vm": "virtualmachines",
@@ -79,7 +79,7 @@ class Connection:
 
     def subresource(self, resource: str, name: str, action: str) -> str:
         """The path of an action on a virtual machine or instance."""
-        return f"{SUBRESOURCES}/namespaces/{self.namespace}/{resource}/{name}/{action}"
+        return f"{SUBRESOURCES_PATH}/namespaces/{self.namespace}/{resource}/{name}/{action}"
 
 
 def connected(command: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -133,7 +133,7 @@ async def _run(
 async def _tell_of_other_version(client: Client) -> None:
     """Say so when client and server are of different releases: that may be why a request failed."""
     try:
-        answer = (await client.request("GET", f"{SUBRESOURCES}/version")).json()
+        answer = (await client.request("GET", f"{SUBRESOURCES_PATH}/version")).json()
     except (StatusError, ConnectionFailed) as error:
         # The failure of the command itself says more.
         logger.debug("The server's version is not known", extra={"err": str(error)})

@@ -12,9 +12,9 @@ from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api import labels
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected
 
-_LABEL = "vmi.kubevirt.io/id"
 _LONGEST_LABEL = 63
 _KEPT = 54
 _REPLICA_SETS = "virtualmachineinstancereplicasets"
@@ -127,7 +127,7 @@ async def _owner(client: Client, connection: Connection, kind: str, name: str) -
 def selector(owner: JsonObject) -> JsonObject:
     """The labels of the instances that are meant. Raises click.ClickException."""
     if owner["kind"] != "VirtualMachineInstanceReplicaSet":
-        return {_LABEL: instance_id(get_str(owner, "metadata", "name"))}
+        return {labels.VMI_ID: instance_id(get_str(owner, "metadata", "name"))}
     wanted = get_object(owner, "spec", "selector")
     if wanted.get("matchExpressions") or not wanted.get("matchLabels"):
         text = "cannot expose VirtualMachineInstanceReplicaSet without any selector labels"

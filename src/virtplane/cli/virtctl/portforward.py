@@ -16,7 +16,8 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from virtplane.cli.virtctl.connection import KINDS, SUBRESOURCES, Connection, connected
+from virtplane.api.resources import SUBRESOURCES_PATH
+from virtplane.cli.virtctl.connection import KINDS, Connection, connected
 from virtplane.cli.virtctl.datagrams import DatagramForwarder
 from virtplane.cli.virtctl.streams import Sink, StreamLost, carry, open_stream
 
@@ -97,7 +98,7 @@ async def port_forward(
 
 
 def _path(goal: Target, port: Port) -> str:
-    own = f"{SUBRESOURCES}/namespaces/{goal.namespace}/{goal.resource}/{goal.name}"
+    own = f"{SUBRESOURCES_PATH}/namespaces/{goal.namespace}/{goal.resource}/{goal.name}"
     return f"{own}/portforward/{port.remote}/{port.protocol}"
 
 

@@ -9,7 +9,8 @@ import click
 
 from kubecore.client import Client
 from virtplane import KUBEVIRT_VERSION
-from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connection_flags, run_connected
+from virtplane.api.resources import SUBRESOURCES_PATH
+from virtplane.cli.virtctl.connection import Connection, connection_flags, run_connected
 
 _FIELDS = {
     "GitVersion": "gitVersion",
@@ -33,7 +34,7 @@ def version(client_only: bool, **given: Any) -> None:
 
 
 async def _server(client: Client, _connection: Connection) -> None:
-    answer = await client.request("GET", f"{SUBRESOURCES}/version")
+    answer = await client.request("GET", f"{SUBRESOURCES_PATH}/version")
     click.echo(f"Server Version: {_render(answer.json())}")
 
 

@@ -12,7 +12,8 @@ import yaml
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from virtplane.cli.virtctl.connection import SUBRESOURCES, Connection, connected, key_values
+from virtplane.api.resources import SUBRESOURCES_PATH
+from virtplane.cli.virtctl.connection import Connection, connected, key_values
 from virtplane.cli.virtctl.documents import as_json, as_yaml
 from virtplane.cli.virtctl.params import given_flags, refuse_together
 
@@ -34,7 +35,7 @@ async def expand(client: Client, connection: Connection, vm: str, path: str, out
     if path:
         method, body = "PUT", _read(path)
         name = get_str(body, "metadata", "name")
-        url = f"{SUBRESOURCES}/namespaces/{connection.namespace}/expand-vm-spec"
+        url = f"{SUBRESOURCES_PATH}/namespaces/{connection.namespace}/expand-vm-spec"
     try:
         expanded = (await client.request(method, url, body=body)).json()
     except StatusError as error:

@@ -18,6 +18,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 
@@ -78,7 +79,7 @@ def mark_operations(vmi: JsonObject, node: str, requested_by: str) -> list[JsonO
             path = "/metadata/annotations/kubevirt.io~1eviction-source"
             operations.append({"op": "add", "path": path, "value": "descheduler"})
         else:
-            value = {"kubevirt.io/eviction-source": "descheduler"}
+            value = {labels.EVICTION_SOURCE: "descheduler"}
             operations.append({"op": "add", "path": "/metadata/annotations", "value": value})
     return operations
 
@@ -107,7 +108,7 @@ class EvictionWebhook:
         kind = meta.labels(pod).get("kubevirt.io")
         if kind == "hotplug-disk":
             return await self._attachment_refusal(pod)
-        owner = meta.annotations(pod).get("kubevirt.io/domain", "")
+        owner = meta.annotations(pod).get(labels.DOMAIN, "")
         if kind == "virt-operator" and namespace == config.namespace:
             return await self._control_plane_refusal(pod)
         if kind != "virt-launcher" or not owner:
@@ -132,7 +133,7 @@ class EvictionWebhook:
         )
         if launcher is None or get_str(launcher, "status", "phase") in ("Succeeded", "Failed"):
             return ""
-        vmi = meta.annotations(launcher).get("kubevirt.io/domain", "")
+        vmi = meta.annotations(launcher).get(labels.DOMAIN, "")
         text = f"cannot evict hotplug pod: {meta.name(pod)} associated with running vmi: {vmi}"
         return f"{text} in namespace {meta.namespace(pod)}"
 

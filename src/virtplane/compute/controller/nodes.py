@@ -13,14 +13,15 @@ from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
 from kubecore.patch.guarded import same_object
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
 from virtplane.compute.controller.vmi.phases import is_final
 
-HEARTBEAT = "kubevirt.io/heartbeat"
-SCHEDULABLE = "kubevirt.io/schedulable"
+HEARTBEAT = labels.HEARTBEAT
+SCHEDULABLE = labels.SCHEDULABLE
 SILENCE_SECONDS = 300.0
 _LOOK_SECONDS = 30.0
 _REASON = "NodeUnresponsive"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels
 
 EPHEMERAL_ANNOTATION = "kubevirt.io/ephemeral-provisioning"
-MIGRATION_JOB_LABEL = "kubevirt.io/migrationJobUID"
+MIGRATION_JOB_LABEL = labels.MIGRATION_JOB_UID
 _LENIENT_CONTAINERS = ("compute", "istio-proxy")
 """Containers that need only run, as their readiness speaks of the guest."""
 _PULL_FAILURES = ("ErrImagePull", "ImagePullBackOff")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virtplane.api import labels
 from virtplane.api.kubevirt_v1.devices import Devices, SoundDevice, TPMDevice, Watchdog
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY, DomainContext
@@ -56,7 +57,7 @@ def _controllers(vmi: VirtualMachineInstance, devices: Devices) -> list[Element]
     elements.append(
         element("controller", {"type": "virtio-serial", "index": 0, "model": _virtio_model(devices)})
     )
-    if vmi.metadata.annotations.get("kubevirt.io/disablePCIHole64") == "true":
+    if vmi.metadata.annotations.get(labels.DISABLE_PCI_HOLE64) == "true":
         hole = element("pcihole64", {"unit": "KiB"}, "0")
         elements.append(element("controller", {"type": "pci", "index": 0, "model": "pcie-root"}, hole))
     return elements
@@ -143,7 +144,7 @@ def _balloon(vmi: VirtualMachineInstance, devices: Devices, context: DomainConte
         or domain.cpu.realtime is not None
         or domain.memory.hugepages is not None
     )
-    disabled = vmi.metadata.annotations.get("kubevirt.io/free-page-reporting-disabled") == "true"
+    disabled = vmi.metadata.annotations.get(labels.FREE_PAGE_REPORTING_DISABLED) == "true"
     reporting = context.free_page_reporting and not high_performance and not disabled
     attributes = {"model": _virtio_model(devices), "freePageReporting": on_off(reporting)}
     return element("memballoon", attributes, element("stats", {"period": _BALLOON_STATISTICS_SECONDS}))

@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import Enum
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
+from virtplane.api import labels as wellknown
 from virtplane.api.labels import ALLOW_BRIDGE_MIGRATION
 from virtplane.compute.handler.libvirtcalls import DomainState
 
@@ -151,7 +152,7 @@ def pod_on_node(vmi: JsonObject, node_name: str) -> str:
 def belongs_to_node(vmi: JsonObject, node_name: str) -> bool:
     """True for an instance that was placed on this node."""
     labels = get_object(vmi, "metadata", "labels")
-    return node_name in (labels.get("kubevirt.io/nodeName"), get_str(vmi, "status", "nodeName"))
+    return node_name in (labels.get(wellknown.NODE_NAME), get_str(vmi, "status", "nodeName"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
+from virtplane.api import labels
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.launcherpod import resources
@@ -49,7 +50,7 @@ def render_attachment_pod(
             "namespace": inputs.namespace_name,
             "labels": {"kubevirt.io": "hotplug-disk"},
             "annotations": {
-                "kubevirt.io/owner-vmi-name": inputs.name,
+                labels.OWNER_VMI_NAME: inputs.name,
                 "kubevirt.io/owner-vmi-uid": inputs.uid,
             },
             "ownerReferences": [_owner(launcher)],

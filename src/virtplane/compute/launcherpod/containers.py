@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api import labels as wellknown
 from virtplane.api import paths
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
 from virtplane.api.kubevirt_v1.probes import Probe
@@ -86,7 +87,7 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
     arguments += ["--hook-sidecars", "0", "--ovmf-path", inputs.settings.ovmf_path(inputs.architecture)]
     memory_limit = get_str(inputs.settings.developer, "diskVerification", "memoryLimit", default="2000Mi")
     arguments += ["--disk-memory-limit", memory_limit, "--hypervisor", "kvm"]
-    filters = inputs.annotations.get("kubevirt.io/libvirt-log-filters")
+    filters = inputs.annotations.get(wellknown.LIBVIRT_LOG_FILTERS)
     if filters:
         arguments += ["--libvirt-log-filters", filters]
     flags = {
@@ -96,7 +97,7 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
         "--upgrade-ordinal-ifaces": inputs.settings.gate("PodSecondaryInterfaceNamingUpgrade"),
         "--vm-stats-collector": inputs.settings.gate("VMStatsCollector"),
         "--firmware-auto-selection": inputs.settings.gate("FirmwareAutoSelection"),
-        "--keep-after-failure": _is_true(inputs, "kubevirt.io/keep-launcher-alive-after-failure"),
+        "--keep-after-failure": _is_true(inputs, wellknown.KEEP_LAUNCHER_ALIVE),
         "--simulate-crash": _is_true(inputs, "kubevirt.io/func-test-virt-launcher-fail-fast"),
     }
     return arguments + [flag for flag, is_on in flags.items() if is_on]

@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 
+from virtplane.api import labels
 from virtplane.compute.launcherpod import network, resources
 from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs, label_sized
 
-CREATED_BY_LABEL = "kubevirt.io/created-by"
+CREATED_BY_LABEL = labels.CREATED_BY
 APP_LABEL = "kubevirt.io"
 LAUNCHER = "virt-launcher"
-DOMAIN_ANNOTATION = "kubevirt.io/domain"
-OBSERVED_ANNOTATIONS = ("kubevirt.io/latest-observed-api-version", "kubevirt.io/storage-observed-api-version")
+DOMAIN_ANNOTATION = labels.DOMAIN
+OBSERVED_ANNOTATIONS = (labels.LATEST_API_VERSION, labels.STORAGE_API_VERSION)
 SKIP_BACKUP_ANNOTATION = "kubevirt.io/skip-backup-hooks"
 _SIDECAR_INJECT = "sidecar.istio.io/inject"
 
@@ -48,8 +49,8 @@ def pod_labels(inputs: RenderInputs) -> dict[str, str]:
     result: dict[str, str] = dict(inputs.vmi.metadata.labels)
     result[APP_LABEL] = LAUNCHER
     result[CREATED_BY_LABEL] = inputs.uid
-    result["vm.kubevirt.io/name"] = inputs.hostname
-    result["vmi.kubevirt.io/id"] = label_sized(inputs.name)
+    result[labels.VM_NAME] = inputs.hostname
+    result[labels.VMI_ID] = label_sized(inputs.name)
     inject = inputs.annotations.get(_SIDECAR_INJECT)
     if inject is not None:
         result[_SIDECAR_INJECT] = inject
@@ -67,7 +68,7 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
     result["kubectl.kubernetes.io/default-container"] = "compute"
     result["kubevirt.io/migrationTransportUnix"] = "true"
     result["descheduler.alpha.kubernetes.io/request-evict-only"] = ""
-    result["kubevirt.io/memory-overhead-bytes"] = str(resources.memory_overhead(inputs))
+    result[labels.MEMORY_OVERHEAD_BYTES] = str(resources.memory_overhead(inputs))
     parity = resources.PARITY_ANNOTATION
     if parity in inputs.settings.annotations and inputs.settings.gate("AlignCPUs"):
         result.setdefault(parity, inputs.settings.annotations[parity])

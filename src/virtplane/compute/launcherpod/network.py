@@ -8,13 +8,14 @@ from typing import Any
 import orjson
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api import labels
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 NETWORKS_ANNOTATION = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK_ANNOTATION = "v1.multus-cni.io/default-network"
 NETWORK_STATUS_ANNOTATION = "k8s.v1.cni.cncf.io/network-status"
-NETWORK_INFO_ANNOTATION = "kubevirt.io/network-info"
+NETWORK_INFO_ANNOTATION = labels.NETWORK_INFO
 _ISTIO_ANNOTATIONS = ("istio.io/reroute-virtual-interfaces", "traffic.sidecar.istio.io/kubevirtInterfaces")
 
 

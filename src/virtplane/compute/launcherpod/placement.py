@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import encode
+from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, SyNICTimer, TLBFlush
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
-OBSOLETE_HOST_MODEL = "node-labeller.kubevirt.io/obsolete-host-model"
-_HYPERV_LABEL = "hyperv.node.kubevirt.io/"
+OBSOLETE_HOST_MODEL = wellknown.OBSOLETE_HOST_MODEL
 
 
 def node_selector(inputs: RenderInputs) -> dict[str, str]:
     """The labels that a node must carry."""
     selector: dict[str, str] = dict(get_object(inputs.settings.developer, "nodeSelectors"))
     selector.update(inputs.spec.node_selector)
-    selector["kubevirt.io/schedulable"] = "true"
+    selector[wellknown.SCHEDULABLE] = "true"
     cross = inputs.settings.gate("CrossArchitectureVirtualization")
     if cross:
-        selector[f"kubevirt.io/vm-arch-{inputs.architecture}"] = "true"
+        selector[f"{wellknown.VM_ARCHITECTURE_PREFIX}{inputs.architecture}"] = "true"
     else:
         selector["kubernetes.io/arch"] = inputs.architecture
     for label in _required_labels(inputs):
@@ -34,20 +34,20 @@ def _required_labels(inputs: RenderInputs) -> list[str]:
     cpu = inputs.domain.cpu
     labels: list[str] = []
     if inputs.is_dedicated:
-        labels.append("kubevirt.io/cpumanager")
+        labels.append(wellknown.CPU_MANAGER)
     if cpu.realtime is not None:
-        labels.append("kubevirt.io/realtime")
+        labels.append(wellknown.REALTIME)
     if cpu.model and cpu.model not in ("host-model", "host-passthrough"):
-        labels.append(f"cpu-model.node.kubevirt.io/{cpu.model}")
+        labels.append(f"{wellknown.CPU_MODEL_PREFIX}{cpu.model}")
     for feature in cpu.features:
         if feature.policy in (None, "", "require"):
-            labels.append(f"cpu-feature.node.kubevirt.io/{feature.name}")
+            labels.append(f"{wellknown.CPU_FEATURE_PREFIX}{feature.name}")
     if inputs.domain.machine.type:
-        labels.append(f"machine-type.node.kubevirt.io/{inputs.domain.machine.type}")
+        labels.append(f"{wellknown.MACHINE_TYPE_PREFIX}{inputs.domain.machine.type}")
     labels += _hyperv_labels(inputs) + _encryption_labels(inputs)
     hints = inputs.vmi.status.topology_hints
     if hints is not None and hints.tsc_frequency:
-        labels.append(f"scheduling.node.kubevirt.io/tsc-frequency-{hints.tsc_frequency}")
+        labels.append(f"{wellknown.TSC_SCHEDULING_PREFIX}{hints.tsc_frequency}")
     return labels
 
 
@@ -55,7 +55,11 @@ def _hyperv_labels(inputs: RenderInputs) -> list[str]:
     features = inputs.domain.features.hyperv
     if features is None or not inputs.settings.gate("HypervStrictCheck"):
         return []
-    labels = [_HYPERV_LABEL + name for name, feature in _hyperv_checked(features).items() if _is_on(feature)]
+    labels = [
+        wellknown.HYPERV_PREFIX + name
+        for name, feature in _hyperv_checked(features).items()
+        if _is_on(feature)
+    ]
     if _is_on(features.evmcs):
         labels.append("cpu-vendor.node.kubevirt.io/Intel")
     return labels
@@ -118,7 +122,7 @@ def affinity(inputs: RenderInputs) -> JsonObject:
 def _node_expressions(inputs: RenderInputs) -> list[JsonObject]:
     cpu = inputs.domain.cpu
     expressions = [
-        {"key": f"cpu-feature.node.kubevirt.io/{feature.name}", "operator": "DoesNotExist"}
+        {"key": f"{wellknown.CPU_FEATURE_PREFIX}{feature.name}", "operator": "DoesNotExist"}
         for feature in cpu.features
         if feature.policy == "forbid"
     ]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.structs import encode
+from virtplane.api import labels
 from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.launcherpod import containers, metadata, placement, sidecars, volumes
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
 
-UNPAUSED_GATE = "kubevirt.io/virtual-machine-unpaused"
+UNPAUSED_GATE = labels.CONDITION_UNPAUSED
 _POD_SECURITY = "pod-security.kubernetes.io/enforce"
 _GRACE_EXTRA_SECONDS = 30
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.selectors import from_label_selector_object
+from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.devices import GPU, Devices, HostDevice
 from virtplane.api.kubevirt_v1.domain import DomainSpec
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
-PARITY_ANNOTATION = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
-LIMITS_RATIO_LABEL = "alpha.kubevirt.io/auto-memory-limits-ratio"
+PARITY_ANNOTATION = wellknown.EVEN_PARITY
+LIMITS_RATIO_LABEL = wellknown.AUTO_MEMORY_LIMITS_RATIO
 
 _LAUNCHER_PARTS_MI = 25 + 100 + 25 + 40 + 50  # monitor, launcher, virtlogd, libvirt daemon, QEMU
 _DEVICE_PREFIX = "devices.kubevirt.io/"

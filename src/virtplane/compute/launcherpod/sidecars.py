@@ -5,13 +5,14 @@ from __future__ import annotations
 import orjson
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api import labels
 from virtplane.api.paths import HOOK_SOCKET_DIR
 from virtplane.compute.launcherpod import resources
 from virtplane.compute.launcherpod.containers import refuse_own_image, restricted
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.volumes import VolumeSet
 
-ANNOTATION = "hooks.kubevirt.io/hookSidecars"
+ANNOTATION = labels.HOOK_SIDECARS
 _SOCKET_VOLUME = "hook-sidecar-sockets"
 
 

@@ -12,11 +12,12 @@ from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode
 from kubecore.patch import apply_json_patch
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.launcherpod.inputs import claim_name
 
-FINALIZER = "snapshot.kubevirt.io/vmrestore-protection"
+FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"
 RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 GRACE_SECONDS = 300

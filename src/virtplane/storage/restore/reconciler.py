@@ -162,7 +162,7 @@ class RestoreController:
         if policy == "WaitGracePeriod" and age > decisions.GRACE_SECONDS:
             raise _Fails("Restore target failed to be ready within 5m0s")
         if policy == "StopTarget":
-            path = f"/apis/subresources.kubevirt.io/v1/namespaces/{meta.namespace(vm)}/virtualmachines"
+            path = f"{kinds.SUBRESOURCES_PATH}/namespaces/{meta.namespace(vm)}/virtualmachines"
             try:
                 await self._cluster.client.request("PUT", f"{path}/{meta.name(vm)}/stop", body={})
             except StatusError as error:

@@ -10,14 +10,15 @@ from datetime import datetime
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.objects.structs import decode
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster import conditions
 from virtplane.compute.launcherpod.inputs import claim_name
 
-SNAPSHOT_FINALIZER = "snapshot.kubevirt.io/vmsnapshot-protection"
-CONTENT_FINALIZER = "snapshot.kubevirt.io/vmsnapshotcontent-protection"
-SOURCE_FINALIZER = "snapshot.kubevirt.io/snapshot-source-protection"
+SNAPSHOT_FINALIZER = labels.FINALIZER_SNAPSHOT
+CONTENT_FINALIZER = labels.FINALIZER_SNAPSHOT_CONTENT
+SOURCE_FINALIZER = labels.FINALIZER_SNAPSHOT_SOURCE
 PARTIAL = "PartialSnapshot"
 DEADLINE_REASON = "snapshot deadline exceeded"
 _PARTIAL_TEXT = (

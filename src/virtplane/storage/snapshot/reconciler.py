@@ -292,7 +292,7 @@ class SnapshotController:
             or meta.is_condition_true(vmi, "Paused")
         ):
             return
-        base = f"/apis/subresources.kubevirt.io/v1/namespaces/{meta.namespace(vmi)}/virtualmachineinstances"
+        base = f"{kinds.SUBRESOURCES_PATH}/namespaces/{meta.namespace(vmi)}/virtualmachineinstances"
         body = {"unfreezeTimeout": "5m0s"} if action == "freeze" else {}
         await self._cluster.client.request("PUT", f"{base}/{meta.name(vmi)}/{action}", body=body)
 

@@ -7,10 +7,11 @@ from datetime import datetime
 
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta, times
+from virtplane.api import labels
 
 _FIRST_SECONDS = 20.0
 _MAX_DOUBLINGS = 10
-_AUTOMATIC = ("kubevirt.io/evacuationMigration", "kubevirt.io/workloadUpdateMigration")
+_AUTOMATIC = (labels.EVACUATION_MIGRATION, labels.WORKLOAD_UPDATE_MIGRATION)
 
 
 def remaining_seconds(migrations: Iterable[JsonObject], now: datetime) -> float:

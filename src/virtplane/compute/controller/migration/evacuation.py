@@ -6,12 +6,12 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
-_ANNOTATION = "kubevirt.io/evacuationMigration"
 
 
 def is_drained(node: JsonObject | None, taint_key: str) -> bool:
@@ -35,14 +35,14 @@ def is_candidate(vmi: JsonObject, default_strategy: str, *, drained: bool) -> bo
 
 def evacuation(vmi: JsonObject) -> JsonObject:
     """The migration that moves an instance from its node."""
-    by_descheduler = meta.annotations(vmi).get("kubevirt.io/eviction-source") == "descheduler"
+    by_descheduler = meta.annotations(vmi).get(labels.EVICTION_SOURCE) == "descheduler"
     return {
         "apiVersion": _KIND.api_version,
         "kind": _KIND.kind,
         "metadata": {
             "generateName": "kubevirt-evacuation-",
             "namespace": meta.namespace(vmi),
-            "annotations": {_ANNOTATION: get_str(vmi, "status", "nodeName")},
+            "annotations": {labels.EVACUATION_MIGRATION: get_str(vmi, "status", "nodeName")},
         },
         "spec": {
             "vmiName": meta.name(vmi),
@@ -105,7 +105,7 @@ class EvacuationController:
 
 
 def _evacuated_node(migration: JsonObject) -> list[Key]:
-    node = meta.annotations(migration).get(_ANNOTATION)
+    node = meta.annotations(migration).get(labels.EVACUATION_MIGRATION)
     return [("", node)] if node else []
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
+from virtplane.api import labels
 from virtplane.cluster import conditions
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.phases import is_final
 
-FINALIZER = "kubevirt.io/migrationJobFinalize"
+FINALIZER = labels.FINALIZER_MIGRATION
 FINAL_PHASES = ("Succeeded", "Failed")
 _UNTIL_HAND_OFF = ("", "Pending", "Scheduling", "Scheduled")
 _AFTER_CREATION = ("Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running")

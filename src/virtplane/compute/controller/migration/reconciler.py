@@ -9,6 +9,7 @@ from kubecore.objects import meta, times
 from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
@@ -20,7 +21,6 @@ from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
-_VMI_LABEL = "kubevirt.io/vmi-name"
 _NONROOT = "kubevirt.io/nonroot"
 _KEPT_FINISHED = 5
 _UNSCHEDULABLE_SECONDS = 300
@@ -58,7 +58,7 @@ class MigrationController:
         return self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
-        name = meta.annotations(pod).get("kubevirt.io/migrationJobName")
+        name = meta.annotations(pod).get(labels.MIGRATION_JOB_NAME)
         return [(meta.namespace(pod), name)] if name else []
 
     async def _reconcile(self, key: Key) -> Result:
@@ -86,8 +86,8 @@ class MigrationController:
 
     async def _mark(self, migration: JsonObject) -> bool:
         name = get_str(migration, "spec", "vmiName")
-        if meta.labels(migration).get(_VMI_LABEL) != name:
-            patch = {"metadata": {"labels": {_VMI_LABEL: name}}}
+        if meta.labels(migration).get(labels.MIGRATION_SELECTOR) != name:
+            patch = {"metadata": {"labels": {labels.MIGRATION_SELECTOR: name}}}
             await self._cluster.client.patch(
                 _KIND, meta.name(migration), patch, meta.namespace(migration), type="merge"
             )

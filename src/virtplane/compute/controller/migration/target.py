@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels
 from virtplane.compute.controller import pods
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.metadata import CREATED_BY_LABEL, unique_name
 from virtplane.compute.launcherpod.render import render_launcher_pod
-
-_HOST_MODEL = "host-model-cpu.node.kubevirt.io/"
-_HOST_FEATURE = "host-model-required-features.node.kubevirt.io/"
-_VENDOR = "cpu-vendor.node.kubevirt.io/"
 
 
 def image_digests(source: JsonObject | None) -> dict[str, str]:
@@ -35,10 +32,12 @@ def host_model_selector(model: str, node: JsonObject | None) -> dict[str, str]:
         return {}
     selector: dict[str, str] = {}
     for label in meta.labels(node):
-        if label.startswith(_HOST_MODEL):
-            selector["cpu-model-migration.node.kubevirt.io/" + label.removeprefix(_HOST_MODEL)] = "true"
-        elif label.startswith(_HOST_FEATURE):
-            selector["cpu-feature.node.kubevirt.io/" + label.removeprefix(_HOST_FEATURE)] = "true"
+        model = label.removeprefix(labels.HOST_MODEL_CPU_PREFIX)
+        feature = label.removeprefix(labels.HOST_MODEL_FEATURES_PREFIX)
+        if model != label:
+            selector[labels.CPU_MODEL_MIGRATION_PREFIX + model] = "true"
+        elif feature != label:
+            selector[labels.CPU_FEATURE_PREFIX + feature] = "true"
     return selector
 
 
@@ -61,11 +60,11 @@ def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject 
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["name"] = unique_name(metadata["generateName"], meta.uid(migration))
     metadata["labels"][pods.MIGRATION_JOB_LABEL] = meta.uid(migration)
-    metadata["annotations"]["kubevirt.io/migrationJobName"] = meta.name(migration)
+    metadata["annotations"][labels.MIGRATION_JOB_NAME] = meta.name(migration)
     selector = spec["nodeSelector"]
     selector.update(host_model_selector(inputs.domain.cpu.model or "", node))
     for label in meta.labels(node or {}):
-        if label.startswith(_VENDOR):
+        if label.startswith(labels.CPU_VENDOR_PREFIX):
             selector[label] = "true"
     for key, value in get_object(migration, "spec", "addedNodeSelector").items():
         selector.setdefault(key, value)

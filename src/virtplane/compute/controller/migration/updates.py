@@ -6,15 +6,14 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
-_ANNOTATION = "kubevirt.io/workloadUpdateMigration"
 _VETO = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
-_VOLUME_LABEL = "kubevirt.io/volume-update-migration"
 _RETRY_SECONDS = 5.0
 _PENDING_CHANGES = ("HotVCPUChange", "HotMemoryChange", "MigrationRequired", "VolumesChange")
 
@@ -39,11 +38,11 @@ def update_migration(vmi: JsonObject) -> JsonObject:
     metadata: JsonObject = {
         "generateName": "kubevirt-workload-update-",
         "namespace": meta.namespace(vmi),
-        "annotations": {_ANNOTATION: ""},
+        "annotations": {labels.WORKLOAD_UPDATE_MIGRATION: ""},
     }
     if conditions.has_status(meta.conditions(vmi), "VolumesChange", "True"):
         name = meta.name(vmi)
-        metadata["labels"] = {_VOLUME_LABEL: name if len(name) <= 63 else meta.uid(vmi)}
+        metadata["labels"] = {labels.VOLUME_MIGRATION: name if len(name) <= 63 else meta.uid(vmi)}
     return {
         "apiVersion": _KIND.api_version,
         "kind": _KIND.kind,
@@ -103,7 +102,8 @@ class UpdateController:
 
 
 def _updated_instance(migration: JsonObject) -> list[Key]:
-    return _instance_keys(migration) if _ANNOTATION in meta.annotations(migration) else []
+    is_update = labels.WORKLOAD_UPDATE_MIGRATION in meta.annotations(migration)
+    return _instance_keys(migration) if is_update else []
 
 
 def _instance_keys(migration: JsonObject) -> list[Key]:

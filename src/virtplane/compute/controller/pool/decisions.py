@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.compute.controller import replicas
 
-FINALIZER = "pool.kubevirt.io/finalizer"
-REVISION_LABEL = "kubevirt.io/vm-pool-revision-name"
+FINALIZER = labels.FINALIZER_POOL
+REVISION_LABEL = labels.POOL_REVISION
 BURST = 250
 _KEPT_FIRMWARE = ("uuid", "serial")
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.vmi.storage import READY_PHASES
 
-IMMEDIATE_ANNOTATION = "kubevirt.io/immediate-data-volume-creation"
-CREATED_BY_LABEL = "kubevirt.io/created-by"
+IMMEDIATE_ANNOTATION = wellknown.IMMEDIATE_DATA_VOLUMES
+CREATED_BY_LABEL = wellknown.CREATED_BY
 _ADOPTION_ANNOTATION = "cdi.kubevirt.io/allowClaimAdoption"
 
 

@@ -6,11 +6,12 @@ import uuid
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.vm.strategy import first_request
 from virtplane.compute.controller.vmi.phases import RECEIVER_ANNOTATION, VM_FINALIZER
 
-GENERATION_ANNOTATION = "kubevirt.io/vm-generation"
+GENERATION_ANNOTATION = wellknown.VM_GENERATION
 _FIRMWARE_NAMESPACE = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
 

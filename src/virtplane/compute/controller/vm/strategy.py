@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels
 from virtplane.compute.controller.vmi.phases import RECEIVER_ANNOTATION, is_final
 
-RESTORE_ANNOTATION = "kubevirt.io/restore-run-strategy"
+RESTORE_ANNOTATION = labels.RESTORE_RUN_STRATEGY
 BACKOFF_STRATEGIES = ("Always", "RerunOnFailure", "Once")
 """Strategies under which repeated failures to start lead to waiting."""
 

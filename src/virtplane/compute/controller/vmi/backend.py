@@ -6,6 +6,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
+from virtplane.api import labels as wellknown
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.launcherpod.metadata import unique_name
@@ -21,7 +22,7 @@ def state_claim_of(claims: list[JsonObject], vmi: JsonObject) -> JsonObject | No
     """The state claim of an instance, not one made for the target of a migration."""
     for claim in claims:
         labels = meta.labels(claim)
-        if labels.get(STATE_LABEL) == meta.name(vmi) and "kubevirt.io/migrationName" not in labels:
+        if labels.get(STATE_LABEL) == meta.name(vmi) and wellknown.MIGRATION_NAME not in labels:
             return claim
     return None
 

@@ -10,6 +10,7 @@ import orjson
 from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
+from virtplane.api import labels
 from virtplane.cluster import conditions
 from virtplane.compute import amounts
 from virtplane.compute.controller import pods
@@ -18,13 +19,13 @@ from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.storage import StorageState
 from virtplane.compute.launcherpod import network
 
-NODE_LABEL = "kubevirt.io/nodeName"
-TARGET_NODE_LABEL = "kubevirt.io/migrationTargetNodeName"
-OUTDATED_LABEL = "kubevirt.io/outdatedLauncherImage"
-FOREGROUND_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
+NODE_LABEL = labels.NODE_NAME
+TARGET_NODE_LABEL = labels.MIGRATION_TARGET_NODE
+OUTDATED_LABEL = labels.OUTDATED_LAUNCHER
+FOREGROUND_FINALIZER = labels.FINALIZER_INSTANCE
 LEGACY_FOREGROUND_FINALIZER = "foregroundDeleteVirtualMachine"
-VM_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
-RECEIVER_ANNOTATION = "kubevirt.io/create-migration-target"
+VM_FINALIZER = labels.FINALIZER_MACHINE
+RECEIVER_ANNOTATION = labels.CREATE_MIGRATION_TARGET
 FINAL_PHASES = ("Succeeded", "Failed")
 UNPROCESSED_PHASES = ("", "Pending")
 
@@ -107,7 +108,7 @@ def _set_pods(status: JsonObject, around: Surroundings) -> None:
     quality = get_str(pod, "status", "qosClass")
     if quality:
         status["qosClass"] = quality
-    overhead = meta.annotations(pod).get("kubevirt.io/memory-overhead-bytes")
+    overhead = meta.annotations(pod).get(labels.MEMORY_OVERHEAD_BYTES)
     if overhead and "memory" in status:
         status["memory"]["memoryOverhead"] = amounts.binary(int(overhead))
 

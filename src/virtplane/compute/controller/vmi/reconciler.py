@@ -10,6 +10,7 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
@@ -23,7 +24,6 @@ from virtplane.compute.launcherpod.render import render_launcher_pod
 
 logger = logging.getLogger(__name__)
 
-_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 _RETRY_SECONDS = 5.0
@@ -53,7 +53,7 @@ class VmiController:
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
         if pods.is_attachment(pod):
-            name = meta.annotations(pod).get("kubevirt.io/owner-vmi-name", "")
+            name = meta.annotations(pod).get(labels.OWNER_VMI_NAME, "")
             return [(meta.namespace(pod), name)] if name else []
         return list(owner_key("VirtualMachineInstance")(pod))
 
@@ -270,10 +270,10 @@ class VmiController:
         status, reason, text = ("False", "Paused", "the virtual machine is paused")
         if not is_paused:
             status, reason, text = ("True", "NotPaused", "the virtual machine is not paused")
-        present = meta.get_condition(pod, _UNPAUSED)
+        present = meta.get_condition(pod, labels.CONDITION_UNPAUSED)
         if present is not None and present.get("status") == status:
             return
-        wanted = conditions.new_condition(_UNPAUSED, status, reason, text, probed=True)
+        wanted = conditions.new_condition(labels.CONDITION_UNPAUSED, status, reason, text, probed=True)
         await self._client.patch(
             resources.PODS,
             meta.name(pod),

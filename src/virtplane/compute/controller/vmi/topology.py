@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api import labels as wellknown
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.controller.vmi.errors import SyncError
 
@@ -42,7 +43,7 @@ def missing_hints(
     found = [
         int(item[_FREQUENCY_LABEL])
         for item in labels
-        if item.get(_FREQUENCY_LABEL, "").isdigit() and item.get("kubevirt.io/schedulable") == "true"
+        if item.get(_FREQUENCY_LABEL, "").isdigit() and item.get(wellknown.SCHEDULABLE) == "true"
     ]
     if not found:
         return _unknown(needed, "no schedulable node exposes a tsc-frequency")

@@ -13,6 +13,7 @@ from typing import BinaryIO
 import pycdlib
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api import labels
 from virtplane.compute.handler.storage.rooted import Root
 
 _MISSING = (
@@ -113,7 +114,7 @@ def _hostname(vmi: JsonObject) -> str:
 
 def _instance_type(vmi: JsonObject) -> str:
     annotations = get_object(vmi, "metadata", "annotations")
-    names = ("kubevirt.io/cluster-instancetype-name", "kubevirt.io/instancetype-name")
+    names = (labels.CLUSTER_INSTANCETYPE_NAME, labels.INSTANCETYPE_NAME)
     return next((str(annotations[name]) for name in names if name in annotations), "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kubecore.json import JsonObject
+from virtplane.api.resources import SUBRESOURCES_GROUP
 from virtplane.components import COMPONENTS
 from virtplane.operators.kit.roles import (
     AGGREGATE_TO,
@@ -99,9 +100,9 @@ def controller_rules() -> list[JsonObject]:
         rule("pool.kubevirt.io", _with_parts("virtualmachinepools") + " virtualmachinepools/scale", WRITE),
         rule("kubevirt.io", "*", ("*",)),
         rule("kubevirt.io", "virtualmachines/finalizers virtualmachineinstances/finalizers", ("update",)),
-        rule("subresources.kubevirt.io", "virtualmachines/stop", ("update",)),
+        rule(SUBRESOURCES_GROUP, "virtualmachines/stop", ("update",)),
         rule(
-            "subresources.kubevirt.io",
+            SUBRESOURCES_GROUP,
             " ".join(
                 f"virtualmachineinstances/{action}"
                 for action in [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject
+from virtplane.api.resources import SUBRESOURCES_GROUP
 from virtplane.operators.kit.roles import (
     AGGREGATE_TO,
     ALL,
@@ -13,7 +14,7 @@ from virtplane.operators.kit.roles import (
 )
 from virtplane.operators.kubevirt.product import ACCESS
 
-_SUB = "subresources.kubevirt.io"
+_SUB = SUBRESOURCES_GROUP
 _BOOTSTRAP = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 _UPDATE_ANNOTATION = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
 _AUTHENTICATED = group_subject("system:authenticated")
