@@ -18,9 +18,9 @@ from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
-from virtplane.compute.launcherpod.inputs import Images, RenderInputs, claim_name
+from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
 OBSERVED_VERSION = "v1"
 _QEMU_TIMEOUT_SECONDS = (240, 359)

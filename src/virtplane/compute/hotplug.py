@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, kind_of
 
 
 def is_hotpluggable(volume: Volume) -> bool:
     """Whether a volume may come and go while the guest runs."""
-    sources = (volume.persistent_volume_claim, volume.data_volume, volume.memory_dump)
-    return any(source is not None and source.hotpluggable for source in sources)
+    kind = kind_of(volume)
+    return kind is not None and kind.is_hotpluggable and bool(kind.source(volume).hotpluggable)
 
 
 def hotplugged_volumes(vmi: VirtualMachineInstance) -> set[str]:

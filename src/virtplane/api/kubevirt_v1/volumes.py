@@ -1,10 +1,11 @@
-"""Volumes: where the data of disks comes from."""
+"""Volumes: where the data of disks comes from, and the one table of their kinds."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
-from msgspec import field
+from msgspec import field, structs
 
 from virtplane.api.core_v1 import (
     CorePersistentVolumeClaimVolumeSource,
@@ -12,6 +13,7 @@ from virtplane.api.core_v1 import (
     LocalObjectReference,
 )
 from virtplane.api.markers import ApiStruct, Quantity, describe, mark, requested_one_of, rules
+from virtplane.api.paths import PRIVATE_DIR
 
 
 class CloudInitConfigDriveSource(ApiStruct, kw_only=True):
@@ -189,3 +191,128 @@ class UtilityVolume(ApiStruct, kw_only=True):
     name: str
     read_only: bool | None = None
     type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An object that a volume's source names."""
+
+    path: tuple[str, ...]
+    """Fields of the source that lead to the name."""
+    kind: str
+    group: str = ""
+    purpose: Literal["storage", "config"] = "config"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeKind:
+    """One kind of source: what admission, launcher pods, disks, hotplug and migration have to know of it."""
+
+    name: str
+    """The field of the volume that holds the source."""
+    claim: tuple[str, ...] = ()
+    """Attributes of the source that lead to its claim's name. A DataVolume's claim has its name."""
+    claim_is: Literal["", "disk", "base", "dump"] = ""
+    """What the guest has of the claim: the disk itself, what lies below a scratch layer, or nothing."""
+    folder: str = "vmi-disks"
+    """Where launcher pods mount volumes of the kind, below their private directory."""
+    is_made_of_files: bool = False
+    """Whether virt-handler makes the disk of the files that the pod mounts."""
+    is_shared: bool = False
+    """Whether another node has the same bytes, so that they are not copied when the guest moves."""
+    required: str = ""
+    """The field of the source that admission insists on."""
+    unique: str = ""
+    """What admission calls the kind where an instance may have one volume of it at most."""
+    references: tuple[Reference, ...] = ()
+
+    @property
+    def is_hotpluggable(self) -> bool:
+        """Whether volumes of the kind may come and go while the guest runs."""
+        return self.claim_is in ("disk", "dump")
+
+    def mount(self, name: str) -> str:
+        """Where a launcher's pod mounts the volume `name`."""
+        return f"{PRIVATE_DIR}/{self.folder}/{name}"
+
+    def source(self, volume: Volume) -> Any:
+        """The source of this kind that a volume has, or None."""
+        return getattr(volume, _ATTRIBUTES[self.name])
+
+
+_CLOUD_INIT = (
+    Reference(("secretRef", "name"), "Secret"),
+    Reference(("networkDataSecretRef", "name"), "Secret"),
+)
+_ATTRIBUTES = {item.encode_name: item.name for item in structs.fields(Volume)}
+
+VOLUME_KINDS: tuple[VolumeKind, ...] = (
+    VolumeKind(
+        "persistentVolumeClaim",
+        claim=("claim_name",),
+        claim_is="disk",
+        is_shared=True,
+        references=(Reference(("claimName",), "PersistentVolumeClaim", purpose="storage"),),
+    ),
+    VolumeKind(
+        "dataVolume",
+        claim=("name",),
+        claim_is="disk",
+        is_shared=True,
+        references=(Reference(("name",), "DataVolume", "cdi.kubevirt.io", "storage"),),
+    ),
+    VolumeKind("ephemeral", claim=("persistent_volume_claim", "claim_name"), claim_is="base"),
+    VolumeKind(
+        "configMap",
+        folder="config-map",
+        is_made_of_files=True,
+        required="name",
+        references=(Reference(("name",), "ConfigMap"),),
+    ),
+    VolumeKind(
+        "secret",
+        folder="secret",
+        is_made_of_files=True,
+        required="secretName",
+        references=(Reference(("secretName",), "Secret"),),
+    ),
+    VolumeKind(
+        "serviceAccount",
+        is_made_of_files=True,
+        required="serviceAccountName",
+        unique="serviceAccount volume",
+        references=(Reference(("serviceAccountName",), "ServiceAccount"),),
+    ),
+    VolumeKind("cloudInitNoCloud", references=_CLOUD_INIT),
+    VolumeKind("cloudInitConfigDrive", references=_CLOUD_INIT),
+    VolumeKind(
+        "sysprep",
+        folder="sysprep",
+        is_made_of_files=True,
+        references=(Reference(("configMap", "name"), "ConfigMap"), Reference(("secret", "name"), "Secret")),
+    ),
+    VolumeKind("downwardAPI", folder="downwardapi", is_made_of_files=True),
+    VolumeKind("downwardMetrics", unique="downwardMetric volume"),
+    VolumeKind("memoryDump", claim=("claim_name",), claim_is="dump", unique="memory dump volume"),
+    VolumeKind("containerDisk"),
+    VolumeKind("emptyDisk"),
+    VolumeKind("hostDisk", is_shared=True),
+    VolumeKind("containerPath"),
+)
+"""Every kind of volume."""
+
+
+def kind_of(volume: Volume) -> VolumeKind | None:
+    """The kind of a volume; None for one without a source."""
+    return next((kind for kind in VOLUME_KINDS if kind.source(volume) is not None), None)
+
+
+def claim_name(volume: Volume) -> str:
+    """The claim behind a volume, empty when there is none."""
+    kind = kind_of(volume)
+    if kind is None or not kind.claim:
+        return ""
+    found = kind.source(volume)
+    for attribute in kind.claim:
+        found = getattr(found, attribute) if found is not None else None
+    return found or ""

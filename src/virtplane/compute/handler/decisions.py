@@ -12,6 +12,7 @@ from enum import Enum
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from virtplane.api import labels as wellknown
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.api.labels import ALLOW_BRIDGE_MIGRATION
 from virtplane.compute.handler.libvirtcalls import DomainState
 
@@ -201,5 +202,5 @@ def _can_move(vmi: JsonObject, interface: JsonObject) -> bool:
 
 
 def _has_local_disk(vmi: JsonObject) -> bool:
-    shared = ("persistentVolumeClaim", "dataVolume", "hostDisk")
-    return any(not any(kind in volume for kind in shared) for volume in get_list(vmi, "spec", "volumes"))
+    shared = {kind.name for kind in VOLUME_KINDS if kind.is_shared}
+    return any(shared.isdisjoint(volume) for volume in get_list(vmi, "spec", "volumes"))

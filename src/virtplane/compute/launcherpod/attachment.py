@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.api.launcherpods import QEMU_USER
 from virtplane.compute.launcherpod import resources
-from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs, claim_name
+from virtplane.compute.launcherpod.inputs import PROGRAMS, RenderInputs
 from virtplane.compute.launcherpod.volumes import is_block
 
 _TOLERATED = ("disk-pressure", "memory-pressure", "network-unavailable", "pid-pressure", "unschedulable")

@@ -292,11 +292,4 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
 def _shared_directory(volume: Volume) -> str:
     if volume.service_account is not None:
         return "/var/run/secrets/kubernetes.io/serviceaccount/"
-    folder = "vmi-disks"
-    if volume.config_map is not None:
-        folder = "config-map"
-    elif volume.secret is not None:
-        folder = "secret"
-    elif volume.downward_api is not None:
-        folder = "downwardapi"
-    return f"{paths.PRIVATE_DIR}/{folder}/{volume.name}"
+    return volumes.mount_path(volume)

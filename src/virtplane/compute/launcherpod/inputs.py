@@ -123,15 +123,3 @@ def label_sized(name: str) -> str:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]
     return f"{name[: _LABEL_LIMIT - len(digest) - 1]}-{digest}"
-
-
-def claim_name(volume: Volume) -> str:
-    """The claim behind a volume, empty when there is none. A DataVolume's claim has its name."""
-    if volume.persistent_volume_claim is not None:
-        return volume.persistent_volume_claim.claim_name
-    if volume.data_volume is not None:
-        return volume.data_volume.name
-    if volume.memory_dump is not None:
-        return volume.memory_dump.claim_name
-    below = volume.ephemeral.persistent_volume_claim if volume.ephemeral is not None else None
-    return below.claim_name if below is not None else ""

@@ -17,6 +17,8 @@ from virtplane.api.kubevirt_v1.volumes import (
     ContainerDiskSource,
     SysprepSource,
     Volume,
+    claim_name,
+    kind_of,
 )
 from virtplane.api.paths import (
     CONTAINER_DISK_DIR,
@@ -30,7 +32,7 @@ from virtplane.api.paths import (
     SHARE_DIR,
 )
 from virtplane.compute.launcherpod import network
-from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 STATE_VOLUME = "vm-state"
 KERNEL_BOOT_VOLUME = "kernel-boot-volume"
@@ -93,6 +95,12 @@ def is_block(inputs: RenderInputs, claim: str) -> bool:
     return get_str(inputs.claims.get(claim), "spec", "volumeMode") == "Block"
 
 
+def mount_path(volume: Volume) -> str:
+    """Where the pod mounts a volume: its disk, or the files of which virt-handler makes one."""
+    kind = kind_of(volume)
+    return kind.mount(volume.name) if kind is not None else ""
+
+
 def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume: Volume) -> None:
     name = volume.name
     claim = claim_name(volume)
@@ -103,12 +111,12 @@ def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume
     elif volume.config_map is not None or volume.secret is not None or volume.downward_api is not None:
         _add_config(result, volume)
     elif volume.sysprep is not None:
-        _add_sysprep(result, name, volume.sysprep)
+        _add_sysprep(result, volume, volume.sysprep)
     elif volume.service_account is not None:
         result.service_account = volume.service_account.service_account_name or ""
     elif volume.host_disk is not None:
         host = {"path": volume.host_disk.path.rpartition("/")[0], "type": "DirectoryOrCreate"}
-        result.add({"name": name, "hostPath": host}, f"{PRIVATE_DIR}/vmi-disks/{name}")
+        result.add({"name": name, "hostPath": host}, mount_path(volume))
     elif volume.downward_metrics is not None:
         memory = {"medium": "Memory", "sizeLimit": "1Mi"}
         result.add({"name": name, "emptyDir": memory}, f"{PRIVATE_DIR}/downwardapi-disks")
@@ -129,7 +137,7 @@ def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: Volume, claim: s
         result.add(pod_volume)
         result.devices.append({"name": name, "devicePath": f"/dev/{name}"})
     else:
-        result.add(pod_volume, f"{PRIVATE_DIR}/vmi-disks/{name}")
+        result.add(pod_volume, mount_path(volume))
 
 
 def _add_container_disk(
@@ -157,29 +165,30 @@ def _remember_secret(result: VolumeSet, source: ContainerDiskSource | KernelBoot
 
 
 def _add_config(result: VolumeSet, volume: Volume) -> None:
-    name = volume.name
+    name, path = volume.name, mount_path(volume)
     if volume.config_map is not None:
         source = _present(name=volume.config_map.name, optional=volume.config_map.optional)
-        result.add({"name": name, "configMap": source}, f"{PRIVATE_DIR}/config-map/{name}", readOnly=True)
+        result.add({"name": name, "configMap": source}, path, readOnly=True)
     elif volume.secret is not None:
         source = _present(secretName=volume.secret.secret_name, optional=volume.secret.optional)
-        result.add({"name": name, "secret": source}, f"{PRIVATE_DIR}/secret/{name}", readOnly=True)
+        result.add({"name": name, "secret": source}, path, readOnly=True)
     elif volume.downward_api is not None:
         items = [encode(file) for file in volume.downward_api.fields]
-        result.add({"name": name, "downwardAPI": {"items": items}}, f"{PRIVATE_DIR}/downwardapi/{name}")
+        result.add({"name": name, "downwardAPI": {"items": items}}, path)
 
 
 def _present(**fields: object) -> JsonObject:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _add_sysprep(result: VolumeSet, name: str, source: SysprepSource) -> None:
+def _add_sysprep(result: VolumeSet, volume: Volume, source: SysprepSource) -> None:
+    name = volume.name
     if source.secret is not None:
         pod_volume: JsonObject = {"name": name, "secret": {"secretName": source.secret.name or ""}}
     else:
         answers = source.config_map.name if source.config_map is not None else None
         pod_volume = {"name": name, "configMap": {"name": answers or ""}}
-    result.add(pod_volume, f"{PRIVATE_DIR}/sysprep/{name}", readOnly=True)
+    result.add(pod_volume, mount_path(volume), readOnly=True)
 
 
 def _add_cloud_init(

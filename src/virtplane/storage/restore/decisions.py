@@ -14,8 +14,7 @@ from kubecore.objects.structs import decode
 from kubecore.patch import apply_json_patch
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.volumes import Volume
-from virtplane.compute.launcherpod.inputs import claim_name
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 
 FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"

@@ -12,9 +12,8 @@ from kubecore.objects import meta, times
 from kubecore.objects.structs import decode
 from virtplane.api import labels
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster import conditions
-from virtplane.compute.launcherpod.inputs import claim_name
 
 SNAPSHOT_FINALIZER = labels.FINALIZER_SNAPSHOT
 CONTENT_FINALIZER = labels.FINALIZER_SNAPSHOT_CONTENT

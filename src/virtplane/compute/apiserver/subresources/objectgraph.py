@@ -8,6 +8,7 @@ from kubecore import errors
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 
 _LABEL = "kubevirt.io/dependency-type"
 
@@ -92,21 +93,12 @@ def _volumes(spec: JsonObject, owner: JsonObject) -> list[JsonObject]:
 
 
 def _sources(volume: JsonObject) -> list[tuple[str, str, str, str]]:
-    table = (
-        (("persistentVolumeClaim", "claimName"), ("", "PersistentVolumeClaim", "storage")),
-        (("dataVolume", "name"), ("cdi.kubevirt.io", "DataVolume", "storage")),
-        (("configMap", "name"), ("", "ConfigMap", "config")),
-        (("secret", "secretName"), ("", "Secret", "config")),
-        (("serviceAccount", "serviceAccountName"), ("", "ServiceAccount", "config")),
-        (("cloudInitNoCloud", "secretRef", "name"), ("", "Secret", "config")),
-        (("cloudInitNoCloud", "networkDataSecretRef", "name"), ("", "Secret", "config")),
-        (("cloudInitConfigDrive", "secretRef", "name"), ("", "Secret", "config")),
-        (("cloudInitConfigDrive", "networkDataSecretRef", "name"), ("", "Secret", "config")),
-        (("sysprep", "configMap", "name"), ("", "ConfigMap", "config")),
-        (("sysprep", "secret", "name"), ("", "Secret", "config")),
-    )
-    found = [(get_str(volume, *path), target) for path, target in table]
-    return [(group, kind, name, dependency) for name, (group, kind, dependency) in found if name]
+    found = [
+        (reference, get_str(volume, kind.name, *reference.path))
+        for kind in VOLUME_KINDS
+        for reference in kind.references
+    ]
+    return [(reference.group, reference.kind, name, reference.purpose) for reference, name in found if name]
 
 
 def _filtered(root: JsonObject, options: JsonObject) -> JsonObject:

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.volumes import Volume
-from virtplane.compute.launcherpod.inputs import claim_name
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 
 
 def volume_snapshot_statuses(

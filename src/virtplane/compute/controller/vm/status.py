@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster import conditions
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vmi.phases import is_final, phase_of
-from virtplane.compute.launcherpod.inputs import claim_name
 
 _OWN_CONDITIONS = ("Failure", "RestartRequired", "Ready", "Initialized", "ManualRecoveryRequired")
 """Conditions that are the VM's own, not copies of its instance's."""

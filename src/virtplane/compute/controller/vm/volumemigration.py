@@ -9,13 +9,12 @@ from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.controller.vmi.volumes import claim_info
 from virtplane.compute.hotplug import is_hotpluggable
-from virtplane.compute.launcherpod.inputs import claim_name
 
 
 def changed_volumes(vm: JsonObject, vmi: JsonObject) -> list[tuple[str, str, str]]:

@@ -10,13 +10,13 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.attachment import render_attachment_pod
-from virtplane.compute.launcherpod.inputs import RenderInputs, claim_name
+from virtplane.compute.launcherpod.inputs import RenderInputs
 
 NOT_PLUGGED = "HotplugNotSupported"
 """Reason of the event that tells of a volume which is accepted but never plugged into the guest."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
-from virtplane.compute.launcherpod.inputs import claim_name
 
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 """Phases of a DataVolume in which its claim can be used, or waits for a consumer."""

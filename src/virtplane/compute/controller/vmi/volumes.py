@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
-from virtplane.compute.launcherpod.inputs import claim_name
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""

@@ -7,20 +7,13 @@ import os
 import pycdlib.pycdlibexception
 
 from kubecore.json import JsonObject, get_object, get_str
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
 from virtplane.compute.handler.storage.cloudinit import write_iso
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, READ_LIMIT, Root
 
-_FOLDERS = {
-    "configMap": "config-map",
-    "secret": "secret",
-    "downwardAPI": "downwardapi",
-    "sysprep": "sysprep",
-}
-KINDS = (*_FOLDERS, "serviceAccount")
-"""The kinds of volumes that this module makes disks of."""
-
+_KINDS = tuple(kind for kind in VOLUME_KINDS if kind.is_made_of_files)
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LABEL = "cfgdata"
 _SYSPREP_LABEL = "unattendCD"
@@ -33,16 +26,16 @@ def create_disk(root: Root, volume: JsonObject) -> str:
     Raises BadImage where the files cannot be a disk, and OSError where they are not mounted.
     """
     name = get_str(volume, "name")
-    kind = next(kind for kind in KINDS if kind in volume)
-    if kind == "serviceAccount":
+    kind = next(kind for kind in _KINDS if kind.name in volume)
+    if kind.name == "serviceAccount":
         folder, path = _ACCOUNT, f"{PRIVATE_DIRECTORY}/service-account-disk/service-account.iso"
     else:
-        folder = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}/{name}"
-        path = f"{PRIVATE_DIRECTORY}/{_FOLDERS[kind]}-disks/{name}.iso"
+        folder = kind.mount(name)
+        path = f"{PRIVATE_DIRECTORY}/{kind.folder}-disks/{name}.iso"
     if not root.is_file(path):
         files = _files(root, folder)
-        label = get_str(volume, kind, "volumeLabel") or _LABEL
-        if kind == "sysprep":
+        label = get_str(volume, kind.name, "volumeLabel") or _LABEL
+        if kind.name == "sysprep":
             label = _SYSPREP_LABEL
             _check_answers(name, files)
         root.create(path, lambda descriptor: _write(descriptor, name, label, files))
@@ -51,7 +44,7 @@ def create_disk(root: Root, volume: JsonObject) -> str:
 
 def is_configuration(volume: JsonObject) -> bool:
     """Whether a volume is one of these."""
-    return any(get_object(volume, kind) for kind in KINDS)
+    return any(get_object(volume, kind.name) for kind in _KINDS)
 
 
 def _files(root: Root, folder: str) -> dict[str, bytes]:

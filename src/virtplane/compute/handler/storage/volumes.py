@@ -15,6 +15,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import cloudinit, configuration, images
@@ -80,9 +81,10 @@ class VolumePreparer:
             return self._empty_disk(name, get_object(volume, "emptyDisk"))
         if "hostDisk" in volume:
             return self._host_disk(name, get_object(volume, "hostDisk"))
-        if "persistentVolumeClaim" in volume or "dataVolume" in volume:
+        claim_is = next((kind.claim_is for kind in VOLUME_KINDS if kind.name in volume), "")
+        if claim_is == "disk":
             return self._claim(name)
-        if "ephemeral" in volume:
+        if claim_is == "base":
             return self._overlay(name, self._claim(name))
         kind = next((key for key in volume if key != "name"), "nothing")
         raise UnsupportedVolume(name, kind)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
 
@@ -158,7 +159,7 @@ def _known_volume(
 def _new_volume(
     name: str, volume: JsonObject, spec: JsonObject, disks: Mapping[str, JsonObject]
 ) -> Iterator[Cause]:
-    if not any(source in volume for source in ("persistentVolumeClaim", "dataVolume", "memoryDump")):
+    if not any(kind.is_hotpluggable and kind.name in volume for kind in VOLUME_KINDS):
         yield Cause(f"volume {name} is not a PVC or DataVolume", "spec.volumes")
         return
     if "memoryDump" in volume:

@@ -9,26 +9,9 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.apiserver.admission.response import NOT_FOUND, REQUIRED, Cause
 
-SOURCES = (
-    "persistentVolumeClaim",
-    "sysprep",
-    "cloudInitNoCloud",
-    "cloudInitConfigDrive",
-    "containerDisk",
-    "ephemeral",
-    "emptyDisk",
-    "hostDisk",
-    "dataVolume",
-    "configMap",
-    "secret",
-    "downwardAPI",
-    "serviceAccount",
-    "downwardMetrics",
-    "memoryDump",
-    "containerPath",
-)
 MAX_CLOUD_INIT_BYTES = 2048
 
 
@@ -41,17 +24,13 @@ def volumes(field: str, entries: list[JsonObject], config: ClusterConfig) -> Ite
             yield Cause(f"{own} and {field}[{first[name]}] must not have the same Name.", f"{own}.name")
         first.setdefault(name, index)
         yield from _source(own, volume, config)
-    for source, what in (
-        ("serviceAccount", "serviceAccount volume"),
-        ("downwardMetrics", "downwardMetric volume"),
-        ("memoryDump", "memory dump volume"),
-    ):
-        if sum(1 for volume in entries if isinstance(volume.get(source), dict)) > 1:
-            yield Cause(f"{field} must have max one {what} set", field)
+    for kind in VOLUME_KINDS:
+        if kind.unique and sum(1 for volume in entries if isinstance(volume.get(kind.name), dict)) > 1:
+            yield Cause(f"{field} must have max one {kind.unique} set", field)
 
 
 def _source(own: str, volume: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
-    if sum(1 for source in SOURCES if isinstance(volume.get(source), dict)) != 1:
+    if sum(1 for kind in VOLUME_KINDS if isinstance(volume.get(kind.name), dict)) != 1:
         yield Cause(f"{own} must have exactly one source type set", own)
     if isinstance(volume.get("dataVolume"), dict) and not get_str(volume, "dataVolume", "name"):
         yield Cause("DataVolume 'name' must be set", own, REQUIRED)
@@ -64,13 +43,10 @@ def _source(own: str, volume: JsonObject, config: ClusterConfig) -> Iterator[Cau
         )
     if isinstance(volume.get("hostDisk"), dict):
         yield from _host_disk(f"{own}.hostDisk", volume["hostDisk"], config)
-    for kind, key in (
-        ("configMap", "name"),
-        ("secret", "secretName"),
-        ("serviceAccount", "serviceAccountName"),
-    ):
-        if isinstance(volume.get(kind), dict) and not get_str(volume, kind, key):
-            path = f"{own}.{kind}.{key}"
+    for known in VOLUME_KINDS:
+        name, key = known.name, known.required
+        if key and isinstance(volume.get(name), dict) and not get_str(volume, name, key):
+            path = f"{own}.{name}.{key}"
             yield Cause(f"{path} is a required field", path)
 
 
