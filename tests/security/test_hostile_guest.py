@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,10 @@ _HEADER = (
 )
 
 _FIND_PORT = "port=$(basename $(dirname $(grep -l guest_agent /sys/class/virtio-ports/*/name)))"
+
+
+def _has_agent(machine: Machine) -> bool:
+    return machine.condition("AgentConnected") == "True"
 
 
 @pytest.fixture
@@ -43,9 +48,7 @@ def test_qcow2_header_in_a_raw_disk_opens_no_other_file(
     source = {"type": "DiskOrCreate", "path": str(file), "capacity": f"{_MEBIBYTES}Mi"}
     spec["volumes"].append({"name": "data", "hostDisk": source})
     spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}})
-    made: list[Machine] = []
-    wait_for("the feature gate is known", lambda: made.append(cluster.create(wanted)) or True, 20)
-    machine = made[0]
+    machine = wait_for("the feature gate is known", lambda: cluster.create(wanted), 20)
     try:
         machine.wait_running()
         with machine.console() as console:
@@ -71,7 +74,7 @@ def test_agent_that_answers_without_end_costs_nobody_else_anything(
     hostile, bystander = new_machine("talkative"), new_machine("patient")
     for machine in (hostile, bystander):
         machine.wait_running()
-        wait_for("the agent is connected", lambda m=machine: m.condition("AgentConnected") == "True", 60)
+        wait_for("the agent is connected", partial(_has_agent, machine), 60)
     before = resident(cluster)
     with hostile.console() as console:
         console.run("printf '#!/bin/sh\\nexec sleep 3600\\n' >/etc/agent; killall qemu-ga")

@@ -49,15 +49,23 @@ def guests(cluster: Cluster) -> Iterator[tuple[Machine, Machine]]:
         clean_up(machines)
 
 
+def _succeeds(*command: str | Path, env: dict[str, str]) -> bool:
+    return attempt(*command, env=env).returncode == 0
+
+
+def _has_condition(machine: Machine, kind: str, status: str) -> bool:
+    return machine.condition(kind) == status
+
+
 def prove_served(machine: Machine) -> None:
     """Pause a guest and let it go on, which needs virt-handler, its launcher's libvirt and the report."""
     begun, environment = time.monotonic(), machine.cluster.environment
     with starvation_measured() as starvation:
         for action, status in (("pause", "True"), ("unpause", "")):
             command = (program("virtctl"), action, "vm", machine.name)
-            wait_for(action, lambda c=command: attempt(*c, env=environment).returncode == 0, _SERVED_SECONDS)
+            wait_for(action, partial(_succeeds, *command, env=environment), _SERVED_SECONDS)
             wait_for(
-                f"{action} is reported", lambda s=status: machine.condition("Paused") == s, _SERVED_SECONDS
+                f"{action} is reported", partial(_has_condition, machine, "Paused", status), _SERVED_SECONDS
             )
         assert time.monotonic() - begun < _SERVED_SECONDS * starvation.factor
 

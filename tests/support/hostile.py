@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import trustme
 from tests.support.starvation import starvation, starvation_measured
@@ -131,7 +131,7 @@ class Target:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
         await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", self.port))
         made = await asyncio.open_connection(sock=plain, ssl=self.context, server_hostname="127.0.0.1")
-        made[1].transport.pause_reading()
+        cast(asyncio.Transport, made[1].transport).pause_reading()  # both directions are one transport
         return made
 
     async def raw(self, data: bytes, patience: float = 30.0) -> Reply:

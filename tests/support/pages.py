@@ -24,7 +24,8 @@ class Section:
 def sections(path: Path) -> list[Section]:
     """The sections of a page that show commands."""
     found: list[Section] = []
-    heading, commands = "", []
+    heading = ""
+    commands: list[str] = []
     fenced = False
     for line in [*path.read_text().splitlines(), "# end"]:
         if line.startswith("```"):
