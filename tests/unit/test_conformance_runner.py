@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.conformance.replay_recorded import Outcome, count, judge, report
 
 
 def test_results_are_counted_and_the_first_difference_is_kept() -> None:
     failure = {"step": "step 1", "path": "$.a", "expected": 1, "got": 2}
-    results = [
+    results: list[dict[str, Any]] = [
         {"name": "area/good", "failures": []},
         {"name": "area/bad", "failures": [failure, {**failure, "step": "step 2"}]},
     ]

@@ -17,23 +17,19 @@ from kubecore.patch.managed import Write, track_update
 Path = tuple[str, ...]
 Leaves = dict[Path, object]
 
-_SPECS = st.fixed_dictionaries(
+_ELEMENTS: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
+    {"k": st.sampled_from("123")},
+    optional={
+        "v": st.sampled_from("xy"),
+        "inner": st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"), min_size=1),
+    },
+)
+_SPECS: st.SearchStrategy[JsonObject] = st.fixed_dictionaries(
     {"amap": st.just({"always": "there"})},  # so that a spec is never empty, which is a value of its own
     optional={
         "map": st.dictionaries(st.sampled_from("abc"), st.sampled_from("12"), min_size=1, max_size=3),
         "set": st.lists(st.sampled_from("abc"), unique=True, min_size=1, max_size=3),
-        "keyed": st.lists(
-            st.fixed_dictionaries(
-                {"k": st.sampled_from("123")},
-                optional={
-                    "v": st.sampled_from("xy"),
-                    "inner": st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"), min_size=1),
-                },
-            ),
-            unique_by=lambda item: item["k"],
-            min_size=1,
-            max_size=3,
-        ),
+        "keyed": st.lists(_ELEMENTS, unique_by=lambda item: str(item["k"]), min_size=1, max_size=3),
         "atomic": st.lists(st.sampled_from("ab"), min_size=1, max_size=2),
         "count": st.integers(0, 2),
         "flag": st.booleans(),

@@ -166,4 +166,4 @@ async def test_a_runnable_that_ends_ends_the_manager() -> None:
     manager.add_runnable("short", short)
     with pytest.raises(ExceptionGroup) as caught:
         await manager.run()
-    assert "short ended" in str(caught.value.exceptions[0].exceptions[0])  # type: ignore[attr-defined]
+    assert "short ended" in str(caught.value.exceptions[0].exceptions[0])

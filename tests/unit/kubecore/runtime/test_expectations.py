@@ -102,9 +102,9 @@ async def test_a_server_that_cannot_be_asked_is_asked_again() -> None:
 
         def refuse_lists(request: Request) -> StatusError | None:
             error = next(refusals, None) if request.method == "GET" else None
-            if isinstance(error, ConnectionFailed):
-                raise error
-            return error
+            if error is None or isinstance(error, StatusError):
+                return error
+            raise error
 
         api.reactions.append(refuse_lists)
         maker.controller.enqueue(KEY)
