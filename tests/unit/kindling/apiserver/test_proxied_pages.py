@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable
 
 import pytest
 
@@ -89,8 +90,12 @@ def test_compressed_pages_are_rewritten_and_compressed_again(encoding: str) -> N
     recode = recoder(PLACE, "text/html; charset=utf-8", encoding)
     assert recode is not None
     out = b"".join(recode.feed(body[:500]) + recode.feed(body[500:])) + recode.finish()
-    plain = {"gzip": gzip.decompress, "deflate": lambda data: zlib.decompress(data, -15), "": bytes}[encoding]
-    assert plain(out) == page.replace(b'"/x"', f'"{PREFIX}/x"'.encode())
+    inverses: dict[str, Callable[[bytes], bytes]] = {
+        "gzip": gzip.decompress,
+        "deflate": lambda data: zlib.decompress(data, -15),
+        "": bytes,
+    }
+    assert inverses[encoding](out) == page.replace(b'"/x"', f'"{PREFIX}/x"'.encode())
 
 
 @pytest.mark.parametrize(("kind", "encoding"), [("text/plain", ""), ("", ""), ("text/html", "br")])

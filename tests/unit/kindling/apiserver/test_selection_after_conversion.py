@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.apiserver import WIDGETS, generic_definition, running_server, sample_definitions
 
 from kindling.apiserver.registry.definition import GenericStrategy
-from kubecore.client import Client
+from kubecore.client import Client, WatchEvent
 from kubecore.json import JsonObject
 
 STORED = "example.com/v0"
@@ -57,6 +58,12 @@ def names(listing: JsonObject) -> list[str]:
     return [item["metadata"]["name"] for item in listing["items"]]
 
 
+def _watch(client: Client, **options: Any) -> AsyncGenerator[WatchEvent, None]:
+    watching = client.watch(WIDGETS, "default", **options)
+    assert isinstance(watching, AsyncGenerator)  # so that it can be closed
+    return watching
+
+
 async def test_lists_select_by_the_fields_of_the_version_that_is_asked_for(client: Client) -> None:
     assert names(await client.list(WIDGETS, "default", field_selector="host=one")) == ["a", "b"]
     assert names(await client.list(WIDGETS, "default", field_selector="host=one,port=80")) == ["a"]
@@ -69,7 +76,7 @@ async def test_collections_are_deleted_by_the_same_fields(client: Client) -> Non
 
 
 async def test_watches_tell_what_comes_into_and_goes_out_of_selection(client: Client) -> None:
-    watching = client.watch(WIDGETS, "default", field_selector="host=one")
+    watching = _watch(client, field_selector="host=one")
     seen = [await anext(watching) for _ in range(2)]
     moved = await client.get(WIDGETS, "c", "default")
     await client.update(WIDGETS, {**moved, "host": "one"})
@@ -94,7 +101,7 @@ async def test_a_watch_that_resumes_selects_what_happened_meanwhile(client: Clie
     obj = await client.get(WIDGETS, "a", "default")
     await client.update(WIDGETS, {**obj, "host": "two"})
     version = listed["metadata"]["resourceVersion"]
-    watching = client.watch(WIDGETS, "default", field_selector="host=one", resource_version=version)
+    watching = _watch(client, field_selector="host=one", resource_version=version)
     event = await anext(watching)
     await watching.aclose()
 

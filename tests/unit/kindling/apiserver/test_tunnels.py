@@ -23,6 +23,7 @@ from kindling.apiserver.registry.context import UserInfo
 from kubecore import resources
 from kubecore.destinations import Destinations
 from kubecore.errors import StatusError
+from kubecore.json import JsonObject
 
 THINGS = "/apis/things.example.com/v1/things"
 FORGED = (
@@ -339,8 +340,8 @@ async def test_a_proxied_service_is_no_name_of_something_else(tmp_path: Path) ->
         running_server(tmp_path, full_definitions(), LOOPBACK_TOO) as running,
     ):
         port = server.sockets[0].getsockname()[1]
-        spec = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
-        await add_service(running, port, **spec)
+        wanted: JsonObject = {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]}
+        await add_service(running, port, **wanted)
         url = f"{running.url}/api/v1/namespaces/default/services/things:{port}/proxy/"
         async with session(running) as client, client.get(url) as answer:
             assert answer.status == 503

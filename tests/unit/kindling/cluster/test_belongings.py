@@ -12,6 +12,7 @@ from kindling import program
 from kindling.cluster import belongings, bringup, cli, isolation, machine, processes, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import ExitCode, SetupError
+from kubecore import mountinfo
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +86,7 @@ def test_only_what_a_cluster_made_is_removed(tmp_path: Path) -> None:
 def test_nothing_is_removed_below_a_mount_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nodes/node01").mkdir(parents=True)
     (tmp_path / "instance.json").touch()
-    monkeypatch.setattr(belongings.mountinfo, "mount_points", lambda: [tmp_path / "nodes/node01"])
+    monkeypatch.setattr(mountinfo, "mount_points", lambda: [tmp_path / "nodes/node01"])
     with pytest.raises(SetupError, match="is a mount point"):
         belongings.remove(tmp_path)
     assert (tmp_path / "instance.json").exists() and (tmp_path / "nodes/node01").exists()
@@ -139,7 +140,7 @@ def test_the_status_is_not_told_wrongly_to_those_who_may_not_know_it(
 
 
 def test_starting_without_root_ends_with_three(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert invoke("up", "--state", tmp_path)[0] == ExitCode.NOT_PERMITTED
 
 

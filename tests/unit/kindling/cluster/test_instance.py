@@ -162,7 +162,9 @@ def test_a_damaged_layout_is_told_and_not_thrown(tmp_path: Path, content: bytes)
 
 def test_only_the_administrator_is_above_all_roles(made: instances.Instance) -> None:
     certificates.ensure(made)
-    masters, clients, servers = set(), set(), set()
+    masters: set[str] = set()
+    clients: set[str] = set()
+    servers: set[str] = set()
     for path in made.pki.glob("*.crt"):
         certificate = x509.load_pem_x509_certificate(path.read_bytes())
         groups = certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)

@@ -131,7 +131,12 @@ async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Any
 
 
 async def test_each_number_may_have_its_own_tries(cluster: Any) -> None:
-    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1}
+    spec: JsonObject = {
+        "completions": 2,
+        "parallelism": 2,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": 1,
+    }
     cluster.api.put(JOBS, job(**spec, backoffLimit=2**31 - 1))
     async with cluster.running(jobs.set_up):
         for _ in range(2):
@@ -146,7 +151,12 @@ async def test_each_number_may_have_its_own_tries(cluster: Any) -> None:
 
 async def test_a_success_policy_may_end_the_job_early(cluster: Any) -> None:
     policy = {"rules": [{"succeededIndexes": "0"}]}
-    spec = {"completions": 3, "parallelism": 3, "completionMode": "Indexed", "successPolicy": policy}
+    spec: JsonObject = {
+        "completions": 3,
+        "parallelism": 3,
+        "completionMode": "Indexed",
+        "successPolicy": policy,
+    }
     cluster.api.put(JOBS, job(**spec))
     async with cluster.running(jobs.set_up):
         leader = next(pod for pod in cluster.pods() if job_plan.index_of(pod) == 0)

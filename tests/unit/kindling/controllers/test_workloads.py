@@ -53,7 +53,8 @@ def deployment(replicas: int = 2, strategy: JsonObject | None = None, **spec: An
 
 
 async def change(cluster: Any, resource: Any, name: str, patch: JsonObject) -> JsonObject:
-    return await cluster.client.patch(resource, name, patch, "lab", type="merge")
+    patched: JsonObject = await cluster.client.patch(resource, name, patch, "lab", type="merge")
+    return patched
 
 
 async def test_a_replica_set_keeps_its_number_of_pods(cluster: Any) -> None:

@@ -63,7 +63,7 @@ async def serve_driver(stack: AsyncExitStack, directory: Path) -> list[tuple[str
 
         return answer
 
-    node = {
+    node: dict[str, dict[str, Any]] = {
         "NodeGetCapabilities": {"capabilities": [{"rpc": {"type": 1}}]},
         "NodeGetInfo": {"node_id": "node01"},
         "NodeStageVolume": {},

@@ -9,7 +9,8 @@ import pytest
 
 from kindling.node.backoff import Backoff
 from kindling.node.images.host_image import is_host_image, outermost
-from kindling.node.images.manager import Credential, matching_auth, normalize
+from kindling.node.images.manager import Credential, matching_auth
+from kindling.node.images.references import normalize
 from kindling.node.pods import resources, sandbox, security
 from kindling.node.runtime.interface import Image
 

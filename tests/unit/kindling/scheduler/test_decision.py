@@ -311,7 +311,7 @@ def volume(name: str, on: str, size: str = "1Gi") -> JsonObject:
     }
 
 
-USING = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+USING: JsonObject = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 BOUND = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
 
 

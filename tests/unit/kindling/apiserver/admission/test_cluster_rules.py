@@ -95,7 +95,7 @@ def test_registries_with_ports_are_told_from_tags() -> None:
 
 
 async def test_addresses_that_take_no_effect_are_stored_with_a_warning(tmp_path: Path) -> None:
-    ranges = {"external_ranges": ("192.0.2.0/24", "10.64.0.0/10"), "cluster_cidr": "10.64.0.0/16"}
+    ranges: JsonObject = {"external_ranges": ("192.0.2.0/24", "10.64.0.0/10"), "cluster_cidr": "10.64.0.0/16"}
     headers = {"Authorization": f"Bearer {ADMIN_TOKEN}"}
     async with (
         running_server(tmp_path, service_cidr="10.64.240.0/20", **ranges) as server,
@@ -137,7 +137,7 @@ async def test_host_ports_on_addresses_of_no_node_are_warned_of() -> None:
 
 
 async def test_the_server_keeps_reserved_images_from_its_administrator(tmp_path: Path) -> None:
-    settings = {"reserved_images": (HOST,), "reserved_image_accounts": ("product/controller",)}
+    settings: JsonObject = {"reserved_images": (HOST,), "reserved_image_accounts": ("product/controller",)}
     async with running_server(tmp_path, **settings) as server, server.client() as client:
         account = {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}
         await client.create(SERVICE_ACCOUNTS, account, "default")

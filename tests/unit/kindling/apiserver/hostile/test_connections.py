@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 from tests.support.hostile import ADMIN_TOKEN, Target, bystander_unharmed, head, read_reply
@@ -149,6 +150,6 @@ async def test_a_watcher_who_stops_reading_is_cut_off(target: Target) -> None:
         for number in range(40):
             body["data"]["number"] = str(number)
             assert (await target.request("PUT", f"{_MAPS}/often", body)).status == 200
-    writer.transport.resume_reading()
+    cast(asyncio.Transport, writer.transport).resume_reading()  # both directions are one transport
     assert await _hung_up([(reader, writer)], 20) == 1
     writer.close()

@@ -57,7 +57,7 @@ def test_events_print_alike_in_both_groups(kinds: Any) -> None:
 def test_events_belong_beside_what_they_are_about(kinds: Any) -> None:
     strategy = kinds.definition("events", "v1").strategy
     obj = deep_copy(CORE)
-    obj["involvedObject"]["namespace"] = "elsewhere"  # type: ignore[index]
+    obj["involvedObject"]["namespace"] = "elsewhere"
     (found,) = strategy.validate(kinds.context("events"), obj)
     assert found.message() == (
         'involvedObject.namespace: Invalid value: "elsewhere": does not match event.namespace'

@@ -224,7 +224,7 @@ def test_tolerations_make_sense(kinds: Any, toleration: JsonObject, message: str
 
 
 def test_required_node_affinity_has_terms(kinds: Any) -> None:
-    spec = {
+    spec: JsonObject = {
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
         }

@@ -16,8 +16,9 @@ from kindling.apiserver.kinds import data_file, definitions
 from kindling.apiserver.kinds.data_file import DataFile, SchemasMissing
 from kindling.apiserver.kinds.definitions import convert
 from kindling.apiserver.kinds.schemas import BuiltinSchemas, builtin_schemas
+from kubecore.json import JsonObject
 
-SOURCE = {
+SOURCE: dict[str, JsonObject] = {
     "io.k8s.api.core.v1.Thing": {
         "description": "A thing.",
         "type": ["object", "null"],
@@ -129,7 +130,7 @@ def test_a_wheel_of_the_package_is_as_good_as_the_package(
 ) -> None:
     wheel = tmp_path / "kubernetes_validate.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        folder = f"kubernetes_validate/kubernetes-json-schema/v{definitions.KUBERNETES_RELEASE}.0-local"
+        folder = f"kubernetes_validate/kubernetes-json-schema/v{data_file.KUBERNETES_RELEASE}.0-local"
         archive.writestr(f"{folder}/_definitions.json", json.dumps({"$defs": SOURCE}))
     target = tmp_path / "definitions.bin"
     written = definitions.write(target, source=definitions.wheel_definitions(wheel))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ PORTS = [{"port": 80}]
 
 
 def spec(kinds: Any, **fields: Any) -> JsonObject:
-    made, problems = kinds.create("services", {"spec": {"ports": deep_copy(PORTS), **fields}})
+    made, problems = kinds.create("services", {"spec": {"ports": copy.deepcopy(PORTS), **fields}})
     assert problems == []
     return made["spec"]  # type: ignore[no-any-return]
 
@@ -150,7 +151,7 @@ def test_a_deleted_service_gives_back_what_it_had(kinds: Any) -> None:
     ],
 )
 def test_a_service_that_makes_no_sense_is_refused(kinds: Any, fields: JsonObject, message: str) -> None:
-    _, problems = kinds.create("services", {"spec": {"ports": deep_copy(PORTS), **fields}})
+    _, problems = kinds.create("services", {"spec": {"ports": copy.deepcopy(PORTS), **fields}})
     assert problems[0].startswith(message)
 
 

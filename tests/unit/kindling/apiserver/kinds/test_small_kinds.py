@@ -340,7 +340,7 @@ def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: A
 
 def bind(kinds: Any, binding: JsonObject) -> JsonObject:
     action = kinds.definition("pods").subresources["binding"].action
-    return asyncio.run(action(kinds.context("pods", "p"), binding))  # type: ignore[no-any-return]
+    return asyncio.run(action(kinds.context("pods", "p"), binding))
 
 
 def stored_pod(kinds: Any, **fields: Any) -> None:
@@ -372,7 +372,7 @@ def test_bindings_are_checked(kinds: Any) -> None:
 
 def evict(kinds: Any, eviction: JsonObject | None = None) -> JsonObject:
     action = kinds.definition("pods").subresources["eviction"].action
-    return asyncio.run(action(kinds.context("pods", "p"), eviction or {}))  # type: ignore[no-any-return]
+    return asyncio.run(action(kinds.context("pods", "p"), eviction or {}))
 
 
 def budget(kinds: Any, name: str, **status: Any) -> None:

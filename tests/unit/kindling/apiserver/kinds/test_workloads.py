@@ -109,7 +109,7 @@ def test_a_deployment_that_makes_no_sense_is_refused(
 
 def test_pods_of_controllers_are_always_restarted(kinds: Any) -> None:
     template = deep_copy(TEMPLATE)
-    template["spec"]["restartPolicy"] = "Never"  # type: ignore[index]
+    template["spec"]["restartPolicy"] = "Never"
     message = 'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'
     for plural in ("deployments", "replicasets", "statefulsets", "daemonsets"):
         assert kinds.create(plural, workload(template=template))[1] == [message]

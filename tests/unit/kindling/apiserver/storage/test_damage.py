@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,7 +240,7 @@ async def test_a_newer_format_is_refused_with_what_to_do(stopped: Path) -> None:
 
 async def test_the_first_format_is_brought_to_the_current_one(stopped: Path) -> None:
     def value_checksum(value: bytes) -> int:
-        return layout.zlib.crc32(value)
+        return zlib.crc32(value)
 
     with sqlite3.connect(stopped) as connection:
         connection.create_function("value_checksum", 1, value_checksum)

@@ -19,7 +19,7 @@ from kindling.apiserver.storage import backup
 from kindling.apiserver.storage.backup import Attachment
 from kindling.apiserver.storage.journal import Committed, StorageError
 from kindling.apiserver.storage.sqlite import SqliteJournal
-from kindling.apiserver.storage.store import Store, Window
+from kindling.apiserver.storage.store import Item, Store, Window
 
 BUCKET = "b"
 State = dict[str, bytes]
@@ -49,10 +49,10 @@ class Writers:
         for current in list(self._store.list(BUCKET).items):
             encode = self._encode(current.path, deleted=True, size=10)
             self._recorder.note((await self._store.delete(BUCKET, current.path, encode, current)).revision)
-        current = None
+        written: Item | None = None
         for _ in range(15):
-            current = await self._store.put(BUCKET, "x", self._encode("x", size=10), current)
-            self._recorder.note(current.revision)
+            written = await self._store.put(BUCKET, "x", self._encode("x", size=10), written)
+            self._recorder.note(written.revision)
 
     async def _write(self, writer: str, rounds: int) -> None:
         for _ in range(rounds):
