@@ -80,10 +80,9 @@ async def test_objects_are_applied_as_one_manager_and_the_operator_is_waited_for
     api = _api()
     looks = iter([{"phase": "Deploying"}, {"phase": "Deployed"}, _READY])
 
-    def progress(request: Any) -> JsonObject | None:
+    def progress(request: Any) -> None:
         if request.method == "GET" and "/kubevirts/" in request.path:
             api.put(kinds.KUBEVIRTS, _kubevirt(**next(looks)))
-        return None
 
     api.reactions.append(progress)
     await _run(api, monkeypatch, _CONFIG_MAP, seconds=10)

@@ -10,6 +10,7 @@ import pytest
 
 from virtplane.cli import cluster, load, main
 from virtplane.guest import build as guest
+from virtplane.guest import oci
 
 _RAW = b"\0" * 510 + b"\x55\xaa" + b"\0" * 512
 
@@ -114,7 +115,7 @@ def test_the_demo_guest_is_built_once_and_replaces_those_of_older_versions(
 
     def build(archive: Path) -> str:
         built.append(archive)
-        return load.oci.write_archive(disk, archive, guest.REFERENCE)
+        return oci.write_archive(disk, archive, guest.REFERENCE)
 
     monkeypatch.setattr(guest, "build", build)
     (state / "images/demo-guest-0123.tar").touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -105,7 +106,7 @@ def test_without_root_a_command_ends_with_three_and_says_sudo(
     tmp_path: Path,
 ) -> None:
     monkeypatch.setenv("VIRTPLANE_STATE", str(tmp_path))
-    monkeypatch.setattr(terminal.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert main.main(arguments) == 3
     assert "sudo ./virtplane" in capsys.readouterr().err
 
@@ -233,7 +234,7 @@ def test_commands_of_the_embedded_cluster_are_passed_on_with_the_folder_of_its_s
         ("status", str(tmp_path)),
         ("logs", "--lines=100", "--follow", "apiserver", str(tmp_path)),
     ]
-    monkeypatch.setattr(terminal.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     for command in ("backup", "restore"):
         assert cluster.main([command, "--state", str(tmp_path), "file"]) == 4
         assert seen[-1] == (command, "file", str(tmp_path))

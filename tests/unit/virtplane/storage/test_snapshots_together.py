@@ -50,7 +50,7 @@ def _running(api: MemoryApi) -> AbstractAsyncContextManager[None]:
 
 
 def _machine(api: MemoryApi) -> None:
-    disks = [{"name": name, "disk": {}} for name in ("root", "other", "scratch")]
+    disks: list[JsonObject] = [{"name": name, "disk": {}} for name in ("root", "other", "scratch")]
     volumes = [
         {"name": "root", "persistentVolumeClaim": {"claimName": "c1"}},
         {"name": "other", "persistentVolumeClaim": {"claimName": "c2"}},

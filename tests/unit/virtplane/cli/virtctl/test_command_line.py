@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kubecore.json import JsonObject
 from virtplane import KUBEVIRT_VERSION
 from virtplane.cli.virtctl import main as program
 from virtplane.cli.virtctl.usage import plain_switches
@@ -144,7 +145,7 @@ def test_what_the_guests_agent_tells_is_shown_as_indented_json(
 ) -> None:  # fmt: skip
     request.node.user_properties.append(("feature", feature))
     path = f"{SUB}/default/virtualmachineinstances/vm/{action}"
-    shown = {"metadata": {}, "items": []} if command != "guestosinfo" else {"hostname": "h"}
+    shown: JsonObject = {"metadata": {}, "items": []} if command != "guestosinfo" else {"hostname": "h"}
     api.answers["GET", path] = (200, dict(reversed(shown.items())))
     assert virtctl(command, "vm").out == json.dumps(shown, indent=2) + "\n"
     api.answers["GET", path] = (500, 'no "agent"')

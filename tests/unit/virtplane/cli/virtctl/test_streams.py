@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import click
 import pytest
 from aiohttp import web
 
-from virtplane.cli.virtctl import ssh, vnc
+from virtplane.cli.virtctl import vnc
 from virtplane.cli.virtctl.portforward import Port, Target, parse_port, parse_target
 
 from .conftest import SUB, FakeServer, Virtctl
@@ -297,8 +298,8 @@ def became(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         command.extend(arguments)
         done.set()
 
-    monkeypatch.setattr(ssh.os, "execv", become)
-    monkeypatch.setattr(ssh.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(os, "execv", become)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setenv("USER", "me")
     return command
 

@@ -76,8 +76,8 @@ async def test_nothing_instead_of_objects_expands_like_empty_ones(virt_api: Virt
 
 async def test_whoever_asks_for_a_memory_dump_is_warned_that_none_is_made(virt_api: VirtApi) -> None:
     _put_running(virt_api)
-    claim = {"metadata": {"name": "claim", "namespace": "ns"}, "spec": {}}
-    claim["spec"] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "claim", "namespace": "ns"}, "spec": spec}
     virt_api.cluster.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
     answer = await virt_api.ask("PUT", f"{VM}/memorydump", {"claimName": "claim", "phase": ""})
     assert answer.status == 202

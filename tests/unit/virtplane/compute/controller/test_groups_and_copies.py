@@ -95,7 +95,7 @@ def _migration(phase: str = "", **metadata: Any) -> JsonObject:
 
 
 def _target(running: bool = False) -> JsonObject:
-    state = {"running": {}} if running else {}
+    state: JsonObject = {"running": {}} if running else {}
     status = {"phase": "Running", "containerStatuses": [{"name": "compute", "state": state}]}
     return {"metadata": {"name": "t"}, "status": status}
 

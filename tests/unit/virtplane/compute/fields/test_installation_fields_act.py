@@ -135,7 +135,8 @@ def _pod(spec: JsonObject) -> JsonObject:
 
 
 def _instances(spec: JsonObject) -> list[Any]:
-    config, made = ClusterConfig(_kubevirt(spec)), []
+    config = ClusterConfig(_kubevirt(spec))
+    made: list[Any] = []
     for architecture in ("amd64", "arm64", "s390x"):
         vmi = _vmi(architecture)
         try:

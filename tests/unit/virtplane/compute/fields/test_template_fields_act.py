@@ -184,7 +184,8 @@ def _machine() -> JsonObject:
 
 
 def _applied(instancetype: JsonObject, preference: JsonObject | None = None) -> JsonObject:
-    spec, metadata = _machine(), {"annotations": {}}
+    spec = _machine()
+    metadata: JsonObject = {"annotations": {}}
     apply(spec, metadata, deep_copy(instancetype), preference)
     return {"spec": spec, "metadata": metadata}
 

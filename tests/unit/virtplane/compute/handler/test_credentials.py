@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from kubecore.json import JsonObject
 from virtplane.compute.handler import credentials
 from virtplane.compute.handler.credentials import Access, CredentialKeeper, Outcome
 from virtplane.compute.handler.hypervisor import Hypervisor
@@ -82,7 +83,7 @@ def test_passwords_stand_under_the_names_of_their_users(tmp_path: Path) -> None:
 
 
 def test_what_cloud_init_hands_over_is_left_to_it() -> None:
-    by_cloud_init = {"sshPublicKey": {"propagationMethod": {"noCloud": {}}}}
+    by_cloud_init: JsonObject = {"sshPublicKey": {"propagationMethod": {"noCloud": {}}}}
     assert not credentials.concern(_instance(by_cloud_init))
     assert credentials.concern(_instance(by_cloud_init, _keys("one", "root")))
 

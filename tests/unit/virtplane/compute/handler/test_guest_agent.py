@@ -13,7 +13,8 @@ from virtplane.compute.handler import guestagent
 
 _KEYS = ["user.count", "user.0.name", "user.0.login-time", "fs.count", "fs.0.disk.count"]
 _KEYS += ["fs.0.disk.0.serial", "os.name", "hostname", "timezone.name", "timezone.offset", "fs.0.total-bytes"]
-_VALUES = st.sampled_from([None, True, -1, 2**63, 0.5, float("nan"), "text", "", [], {}, b"bytes"])
+_ODD: list[Any] = [None, True, -1, 2**63, 0.5, float("nan"), "text", "", [], {}, b"bytes"]
+_VALUES = st.sampled_from(_ODD)
 _DETAILS = st.dictionaries(st.sampled_from(["hwaddr", "addrs"]), _VALUES) | _VALUES
 
 

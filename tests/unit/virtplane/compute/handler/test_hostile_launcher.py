@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import uvloop
@@ -127,7 +128,7 @@ async def test_launcher_that_reads_nothing_is_given_up(
     tmp_path: Path, descriptors: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def deaf(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()  # type: ignore[attr-defined] - both directions are one transport
+        cast(asyncio.Transport, writer.transport).pause_reading()  # both directions are one transport
         await asyncio.Event().wait()
 
     monkeypatch.setattr(handler_side, "ANSWER_SECONDS", 0.05)

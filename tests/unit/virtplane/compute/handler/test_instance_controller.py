@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class Machine:
         self.seen = Observation(launcher_ready=True, launcher_gone=False, domain=None)
         self.asked: list[str] = []
         self.failure: Exception | None = None
-        self.changed = lambda: None
+        self.changed: Callable[[], None] = lambda: None
         # What the report is made of.
         self.facts, self.fatal, self.machine_type = GuestFacts(), "", "q35"
         self.macs: dict[str, str] = {}

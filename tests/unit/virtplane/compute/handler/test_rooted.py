@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,14 @@ def test_links_out_are_refused_where_they_are_not_followed_inside(folder: Path, 
         strict.read("escape")
 
 
+def _write(content: bytes, descriptor: int) -> None:
+    os.write(descriptor, content)
+
+
 def test_a_new_file_takes_the_place_of_a_planted_link(folder: Path, root: Root) -> None:
     victim = folder.parent / "secret"
     (folder / "disk.img").symlink_to(victim)
-    root.create("disk.img", lambda descriptor: os.write(descriptor, b"new") and None, ME)
+    root.create("disk.img", partial(_write, b"new"), ME)
     assert victim.read_text() == "the node's"
     assert (folder / "disk.img").read_text() == "new"
     assert not (folder / "disk.img").is_symlink()
@@ -83,7 +88,7 @@ def test_a_file_whose_writing_fails_does_not_take_its_name(folder: Path, root: R
     with pytest.raises(ValueError, match="no"):
         root.create("a/b", fail, ME)
     assert root.mode("a/b") == 0
-    root.create("a/b", lambda descriptor: os.write(descriptor, b"whole") and None, ME)
+    root.create("a/b", partial(_write, b"whole"), ME)
     assert (folder / "a/b").read_text() == "whole"
     assert root.names("a") == ["b"]
 

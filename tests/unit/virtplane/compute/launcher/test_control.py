@@ -52,7 +52,8 @@ class Served:
 
     def close(self) -> None:
         for key in list(self.selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr] - sockets, all of them
+            assert isinstance(key.fileobj, socket.socket)
+            key.fileobj.close()
         self.selector.close()
 
 

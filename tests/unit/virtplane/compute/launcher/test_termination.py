@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def _pressed(launcher: main.Launcher) -> int:
 def _end(child: int, launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """One of the launcher's children ends."""
     ended = [(child, 0), (0, 0)]
-    monkeypatch.setattr(main.os, "waitpid", lambda *_: ended.pop(0))
+    monkeypatch.setattr(os, "waitpid", lambda *_: ended.pop(0))
     launcher._reap()
 
 
@@ -98,7 +99,7 @@ def test_the_power_button_is_pressed_again_and_its_end_is_not_the_guests(
     control: Any = launcher._control
     control.connected = False
     now = 100.0
-    monkeypatch.setattr(main.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     launcher._on_termination()
     assert _pressed(launcher) == 1
     _end(4711, launcher, monkeypatch)
@@ -115,7 +116,7 @@ def test_the_power_button_is_pressed_again_and_its_end_is_not_the_guests(
 def test_an_orphans_end_is_not_the_guests(launcher: main.Launcher, monkeypatch: pytest.MonkeyPatch) -> None:
     """What virt-freezer and ``kubectl exec`` leave behind becomes the launcher's child."""
     control: Any = launcher._control
-    monkeypatch.setattr(main.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     launcher._on_termination()
     _end(4242, launcher, monkeypatch)
     assert launcher._next_timeout() == 60.0
@@ -131,7 +132,7 @@ def test_the_guests_end_ends_the_launcher(
     control: Any = launcher._control
     daemon: Any = launcher._libvirt
     control.connected = is_connected
-    monkeypatch.setattr(main.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     launcher._on_termination()
     daemon.guest = None  # libvirt's pid file is gone by the time the launcher reaps
     _end(17, launcher, monkeypatch)

@@ -181,7 +181,8 @@ def test_another_scheduler_is_asked_for() -> None:
 
 
 def _cpu(**cpu: Any) -> JsonObject:
-    return rendered(instance(domain={"cpu": cpu}))["spec"]
+    spec: JsonObject = rendered(instance(domain={"cpu": cpu}))["spec"]
+    return spec
 
 
 def _node_expressions(spec: JsonObject) -> list[JsonObject]:

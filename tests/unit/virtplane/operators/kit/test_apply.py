@@ -14,7 +14,7 @@ from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from virtplane.operators.kit.apply import Applier, contains, marked, needs_write, replacement
 
-SERVICE = {
+SERVICE: JsonObject = {
     "kind": "Service",
     "metadata": {"name": "a", "labels": {"x": "1"}},
     "spec": {"selector": {"a": "b"}, "ports": [{"port": 443}]},
@@ -23,7 +23,7 @@ SERVICE = {
 MARKED = marked(SERVICE, BAKERY.digest_annotation)
 
 
-def live(document: dict) -> dict:  # type: ignore[type-arg]
+def live(document: JsonObject) -> JsonObject:
     """What an API server makes of it."""
     return {
         **document,

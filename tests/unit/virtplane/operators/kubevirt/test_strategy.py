@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_replicas_and_placement_follow_the_object() -> None:
 
 
 def test_roles_stay_apart_from_the_clusters_when_asked() -> None:
-    spec = {"configuration": {"roleAggregationStrategy": "Manual"}}
+    spec: dict[str, Any] = {"configuration": {"roleAggregationStrategy": "Manual"}}
     role = named(rendered(**spec).foundation, "ClusterRole", "kubevirt.io:admin")
     assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-admin"] == "false"
 
@@ -109,7 +110,7 @@ def test_roles_stay_apart_from_the_clusters_when_asked() -> None:
 @pytest.mark.feature("INS-45")
 def test_common_instance_types_can_be_left_out() -> None:
     assert rendered().content
-    spec = {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}
+    spec: dict[str, Any] = {"configuration": {"commonInstancetypesDeployment": {"enabled": False}}}
     assert not rendered(**spec).content
 
 
@@ -175,7 +176,7 @@ def test_the_operator_holds_every_right_that_it_grants() -> None:
     ],
 )
 def test_metrics_are_for_the_account_of_prometheus(
-    spec: dict[str, str], subjects: list[tuple[str, str]]
+    spec: dict[str, Any], subjects: list[tuple[str, str]]
 ) -> None:
     found = rendered(**spec).foundation
     role = named(found, "ClusterRole", "kubevirt-metrics-reader")

@@ -88,7 +88,7 @@ async def test_a_machine_is_on_the_pod_network_unless_it_says_otherwise() -> Non
 
 @pytest.mark.feature("NET-01")
 async def test_nothing_is_added_to_networks_that_were_chosen_or_switched_off() -> None:
-    second = {
+    second: JsonObject = {
         "devices": {"interfaces": [{"name": "blue", "bridge": {}}]},
         "networks": [{"name": "blue", "multus": {"networkName": "blue"}}],
     }

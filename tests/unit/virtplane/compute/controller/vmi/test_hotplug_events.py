@@ -24,7 +24,7 @@ async def test_whoever_adds_a_volume_finds_an_event_that_no_guest_gets_it() -> N
     said: list[tuple[Any, ...]] = []
     client = api.client()
     recorder = EventRecorder(client, "test")
-    recorder.event = lambda *event, **_: said.append(event)  # type: ignore[assignment, method-assign]
+    recorder.event = lambda *event, **_: said.append(event)  # type: ignore[method-assign]
     cluster = Cluster(client, Manager(client), recorder, Images("launcher:1", "sidecar:1"))
     vmi: JsonObject = {
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},

@@ -23,7 +23,7 @@ def _vmi(phase: str, **metadata: Any) -> JsonObject:
 
 
 def _pod(phase: str = "Pending", running: bool = False, **metadata: Any) -> JsonObject:
-    state = {"running": {}} if running else {"waiting": {}}
+    state: JsonObject = {"running": {}} if running else {"waiting": {}}
     status: dict[str, Any] = {"phase": phase, "containerStatuses": [{"name": "compute", "state": state}]}
     return {
         "metadata": {"name": "pod", "uid": "p1", **metadata},
