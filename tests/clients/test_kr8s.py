@@ -44,6 +44,7 @@ def api(cluster: LiveCluster, namespace: str) -> Iterator[Any]:
     """The sync client in a namespace."""
     made = kr8s.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     yield made
+    assert made._session is not None
     as_sync_func(made._session.aclose)()  # kr8s itself never closes its connections
 
 
@@ -52,6 +53,7 @@ async def async_api(cluster: LiveCluster, namespace: str) -> AsyncIterator[Any]:
     """The async client in a namespace."""
     made = await kr8s.asyncio.api(kubeconfig=str(cluster.kubeconfig), namespace=namespace)
     yield made
+    assert made._session is not None
     await made._session.aclose()
     await asyncio.sleep(0.1)  # closing takes turns of the loop
 

@@ -118,10 +118,10 @@ def test_explain_describes_built_in_kinds_and_custom_ones(kubectl: Kubectl, gadg
     assert "FIELD: maxSurge <IntOrString>" in told
     told = kubectl("explain", "pod.spec", "--recursive").splitlines()
     assert any(line.split()[:1] == ["containers"] and "-required-" in line for line in told)
-    told = kubectl("explain", "gadget.spec")
-    assert "What the gadget is to be." in told
-    assert re.search(r"size\s+<integer> -required-\s+How many parts it has.", told)
-    assert re.search(r"colour\s+<string>\s+enum: grey, green", told)
+    described = kubectl("explain", "gadget.spec")
+    assert "What the gadget is to be." in described
+    assert re.search(r"size\s+<integer> -required-\s+How many parts it has.", described)
+    assert re.search(r"colour\s+<string>\s+enum: grey, green", described)
     assert "does not exist" in kubectl.refused("explain", "gadget.spec.weight")
 
 

@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,8 @@ def _fill(bare: Bare) -> None:
             sample["metadata"]["name"] = SAMPLE
         version = sample["apiVersion"]
         root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        found = wait_for(
-            "the kind is served", lambda root=root, kind=sample["kind"]: _served(bare, root, kind)
-        )
+        found = wait_for("the kind is served", partial(_served, bare, root, sample["kind"]))
+        assert found is not None
         middle = f"/namespaces/{SPACE}" if found["namespaced"] else ""
         collection = f"{root}{middle}/{found['name']}"
         status, answer = request("POST", collection, sample)
@@ -138,7 +138,10 @@ class Caller:
         self.path: str = operation.path
         self.method: str = operation.method.upper()
         found = [(key[1], value) for key, value in bare.samples.items() if key[0] == _collection(self.path)]
-        self.name, self.sample = found[0] if found else (SAMPLE, None)
+        self.name: str = SAMPLE
+        self.sample: Document | None = None
+        if found:
+            self.name, self.sample = found[0]
         self.bodies: Any = st.none()
         if self.method == "PATCH":
             # A patch may be anything; what is in it should look like parts of the object.
@@ -291,7 +294,7 @@ def _without_nulls(value: Any) -> Any:
 def _null_members(value: Any) -> Iterator[str]:
     """The names of members that are null."""
     for key, member in value.items() if isinstance(value, dict) else enumerate(value):
-        if member is None:
+        if member is None and isinstance(key, str):
             yield key
         elif isinstance(member, dict | list):
             yield from _null_members(member)
@@ -345,7 +348,7 @@ def test_no_write_that_breaks_its_description_meets_a_server_error(
     assert _call_all(bare, GenerationMode.NEGATIVE, _WRITES, subtests) > 200
 
 
-_ODD = (
+_ODD: tuple[Any, ...] = (
     *(None, True, -1, 0, 2**31, 2**63, 2**64, 1.5, 1e300, "", "-", "a b", "0", "\x00", "\ud7ff", "é" * 300),
     *([], {}, [None], [[]], {"": None}, {"a": {"b": []}}, [{}, {}], ["a", "a"], {"$patch": "delete"}),
 )
