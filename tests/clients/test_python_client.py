@@ -109,7 +109,7 @@ def test_pages_continue_to_the_end(core: Any, namespace: str) -> None:
 
 
 def test_workloads_scale_and_status(api: Any, core: Any, namespace: str) -> None:
-    apps: Any = client.AppsV1Api(api)
+    apps = client.AppsV1Api(api)
     apps.create_namespaced_deployment(namespace, deployment())
 
     def scaled() -> bool:
@@ -144,7 +144,7 @@ def test_dry_runs_and_field_validation(core: Any, namespace: str) -> None:
     with pytest.raises(ApiException) as refused:
         core.patch_namespaced_config_map("settings", namespace, {"imagined": 1}, field_validation="Strict")
     assert refused.value.status == 422
-    assert 'unknown field \\"imagined\\"' in (refused.value.body or "")
+    assert 'unknown field \\"imagined\\"' in refused.value.body
 
 
 def test_tokens_and_reviews(api: Any, core: Any, namespace: str) -> None:
@@ -154,7 +154,7 @@ def test_tokens_and_reviews(api: Any, core: Any, namespace: str) -> None:
     request = client.AuthenticationV1TokenRequest(spec=spec)
     token = core.create_namespaced_service_account_token("robot", namespace, request).status.token
     review = client.V1TokenReview(spec=client.V1TokenReviewSpec(token=token))
-    authentication: Any = client.AuthenticationV1Api(api)
+    authentication = client.AuthenticationV1Api(api)
     answer = authentication.create_token_review(review)
     assert answer.spec.token == token
     reviewed = answer.status
@@ -167,7 +167,7 @@ def test_tokens_and_reviews(api: Any, core: Any, namespace: str) -> None:
     access = client.V1SubjectAccessReview(
         spec=client.V1SubjectAccessReviewSpec(user=reviewed.user.username, resource_attributes=attributes)
     )
-    authorization: Any = client.AuthorizationV1Api(api)
+    authorization = client.AuthorizationV1Api(api)
     assert authorization.create_subject_access_review(access).status.allowed is False
     own = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=attributes)
@@ -366,7 +366,7 @@ def test_leadership_passes_on_when_the_leader_ends(api: Any, namespace: str, loc
     wait_for("the second leads", lambda: history[-1] == "second leads")
     assert history == ["first leads", "first stops", "second leads"]
     if lock_class is LeaseLock:
-        spec: Any = client.CoordinationV1Api(api).read_namespaced_lease("election", namespace).spec
+        spec = client.CoordinationV1Api(api).read_namespaced_lease("election", namespace).spec
         assert spec.holder_identity == "second"
         assert spec.acquire_time <= spec.renew_time <= datetime.datetime.now(datetime.UTC)
     ending["second"].set()

@@ -57,9 +57,9 @@ def by_size(spec: Any, name: str, **_: Any) -> dict[str, str]:
 
 
 @kopf.on.create(GROUP, "v1", KIND)
-def create(spec: Any, name: str, namespace: Any, body: Any, **_: Any) -> dict[str, str]:
+def create(spec: Any, name: str, namespace: str | None, body: Any, **_: Any) -> dict[str, str]:
     """Make the claim; its name becomes part of the status."""
-    claim: Any = {
+    claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": f"claim-of-{name}"},
@@ -69,13 +69,13 @@ def create(spec: Any, name: str, namespace: Any, body: Any, **_: Any) -> dict[st
         },
     }
     kopf.adopt(claim)
-    made: Any = client.CoreV1Api().create_namespaced_persistent_volume_claim(namespace, claim)
+    made = client.CoreV1Api().create_namespaced_persistent_volume_claim(namespace, claim)
     kopf.info(body, reason="Made", message="The claim is made.")
     return {"claim": made.metadata.name}
 
 
 @kopf.on.update(GROUP, "v1", KIND, field="spec.note")
-def update(name: str, new: Any, namespace: Any, status: Any, patch: kopf.Patch, **_: Any) -> None:
+def update(name: str, new: Any, namespace: str | None, status: Any, patch: kopf.Patch, **_: Any) -> None:
     """Carry a changed note over to the claim."""
     body = {"metadata": {"annotations": {"note": new}}}
     claim = status["create"]["claim"]
@@ -84,7 +84,7 @@ def update(name: str, new: Any, namespace: Any, status: Any, patch: kopf.Patch, 
 
 
 @kopf.on.update(GROUP, "v1", KIND, field="metadata.labels")
-def relabel(diff: Any, status: Any, namespace: Any, **_: Any) -> None:
+def relabel(diff: Any, status: Any, namespace: str | None, **_: Any) -> None:
     """Carry changed labels over to the claim."""
     labels = {field[0]: new for _, field, _, new in diff}
     patch = {"metadata": {"labels": labels}}
@@ -99,7 +99,7 @@ def count(patch: kopf.Patch, status: Any, by_size: kopf.Index[str, str], spec: A
 
 
 @kopf.on.delete(GROUP, "v1", KIND)
-def delete(name: str, namespace: Any, **_: Any) -> None:
+def delete(name: str, namespace: str | None, **_: Any) -> None:
     """Leave a note behind. The claim goes with its owner."""
-    body: Any = {"metadata": {"name": f"farewell-{name}"}}
+    body = {"metadata": {"name": f"farewell-{name}"}}
     client.CoreV1Api().create_namespaced_config_map(namespace, body)
