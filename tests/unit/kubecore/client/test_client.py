@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn
+
 import orjson
 import pytest
 
-from kubecore.client import Client, ClientConfig, Impersonation, Request, Response
+from kubecore.client import Client, ClientConfig, Impersonation, Request, Response, StreamedResponse
 from kubecore.errors import StatusError, is_conflict, is_not_found
 from kubecore.resources import CONFIG_MAPS, NODES, PODS
 from kubecore.testing import MemoryApi
@@ -131,13 +136,13 @@ async def test_bookmarks_are_yielded_on_request_and_errors_in_a_watch_are_raised
         async def request(self, request: Request) -> Response:
             return api.handle(request)
 
-        def stream(self, request: Request):  # type: ignore[no-untyped-def]
+        def stream(self, request: Request) -> AbstractAsyncContextManager[StreamedResponse]:
             return _canned_stream(
                 b'{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"9"}}}\n{"type":"ERR',
                 b'OR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n',
             )
 
-        async def websocket(self, request, protocols):  # type: ignore[no-untyped-def]
+        async def websocket(self, request: Request, protocols: Sequence[str]) -> NoReturn:
             raise NotImplementedError
 
         async def close(self) -> None:
@@ -152,19 +157,20 @@ async def test_bookmarks_are_yielded_on_request_and_errors_in_a_watch_are_raised
     assert [event.object["metadata"]["resourceVersion"] for event in seen] == ["9"]
 
 
-def _canned_stream(*chunks: bytes):  # type: ignore[no-untyped-def]
-    from contextlib import asynccontextmanager
-    from types import SimpleNamespace
+@dataclass
+class _CannedAnswer:
+    pieces: tuple[bytes, ...]
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
 
-    async def pieces():  # type: ignore[no-untyped-def]
-        for chunk in chunks:
-            yield chunk
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for piece in self.pieces:
+            yield piece
 
-    @asynccontextmanager
-    async def stream():  # type: ignore[no-untyped-def]
-        yield SimpleNamespace(status=200, headers={}, chunks=pieces)
 
-    return stream()
+@asynccontextmanager
+async def _canned_stream(*chunks: bytes) -> AsyncIterator[StreamedResponse]:
+    yield _CannedAnswer(chunks)
 
 
 async def test_a_refusal_without_a_status_body_still_has_code_and_text() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trustme
@@ -24,10 +26,10 @@ def test_importing_the_client_does_not_import_aiohttp() -> None:
 
 
 @asynccontextmanager
-async def served(app: web.Application, tls: object = None) -> AsyncIterator[int]:
+async def served(app: web.Application, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)  # type: ignore[arg-type]
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     try:
         yield runner.addresses[0][1]
@@ -43,8 +45,6 @@ async def nodes(request: web.Request) -> web.Response:
 
 
 async def test_requests_go_over_tls_with_a_client_certificate() -> None:
-    import ssl
-
     authority = trustme.CA()
     server, client_cert = authority.issue_cert("kubernetes"), authority.issue_cert("admin@example.org")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -118,7 +118,7 @@ async def test_lines_of_a_stream_come_as_they_are_written_whatever_their_length(
     assert [len(line) for line in read] == [3, 3, 300_000, 3]
 
 
-async def test_a_new_token_is_read_when_the_server_refuses_the_old_one(tmp_path) -> None:  # type: ignore[no-untyped-def]
+async def test_a_new_token_is_read_when_the_server_refuses_the_old_one(tmp_path: Path) -> None:
     tokens = []
 
     async def guarded(request: web.Request) -> web.Response:
