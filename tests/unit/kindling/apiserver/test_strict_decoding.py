@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
 import pytest
+from multidict import MultiMapping
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, running_server
 
 from kindling.apiserver.registry import yaml_text
@@ -44,8 +45,8 @@ async def send(
         return document.get("message", ""), warnings(answer.headers)
 
 
-def warnings(headers: Mapping[str, str]) -> list[str]:
-    found = headers.getall("Warning", [])  # type: ignore[attr-defined]
+def warnings(headers: MultiMapping[str]) -> list[str]:
+    found = headers.getall("Warning", [])
     return [text.split('"', 1)[1][:-1].replace('\\"', '"') for text in found]
 
 

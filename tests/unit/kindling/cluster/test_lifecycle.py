@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,10 @@ def pod(instance: instances.Instance, name: str) -> dict[str, Any]:
     return document
 
 
+def is_ready(instance: instances.Instance, name: str) -> bool:
+    return readiness.is_ready(pod(instance, name))
+
+
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
 def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> None:
     run("up", "--state", str(state), "--nodes", "2", "--quiet", "--host-image-account=default/default")
@@ -131,7 +136,7 @@ def test_a_cluster_survives_its_processes_and_leaves_nothing(state: Path) -> Non
     for name, node in (("one", "node01"), ("two", "node02")):
         kubectl(instance, "create", "--validate=false", "-f", "-", stdin=web(name, node))
     for name in ("one", "two"):
-        eventually(f"pod {name} ready", lambda name=name: readiness.is_ready(pod(instance, name)))  # type: ignore[misc]
+        eventually(f"pod {name} ready", partial(is_ready, instance, name))
     address = get_str(pod(instance, "two"), "status", "podIP")
     fetch = ["curl", "-s", "-m", "5", "-o", "/dev/null", "-w", "%{http_code}", f"http://{address}:8080/"]
     assert kubectl(instance, "exec", "one", "--", *fetch) == "200"

@@ -65,8 +65,8 @@ def pod(**spec: Any) -> dict[str, Any]:
 
 
 def confinement(networks: dict[str, Any]) -> tuple[Confinement, Runtime]:
-    runtime = Runtime(networks)
-    return Confinement(runtime, "/k/node", 100), runtime  # type: ignore[arg-type]
+    runtime: Any = Runtime(networks)
+    return Confinement(runtime, "/k/node", 100), runtime
 
 
 async def test_a_sandbox_is_filtered_and_limited_once(

@@ -181,7 +181,8 @@ async def test_data_below_a_place_that_the_driver_left_mounted_is_never_removed(
     (data / "inner/file").write_text("x")
     driver: Any = Careless(data)
     api: Any = Api()
-    volumes = VolumeManager(None, {"csi": CsiVolumes(api, driver, "node01")})  # type: ignore[arg-type]
+    no_client: Any = None
+    volumes = VolumeManager(no_client, {"csi": CsiVolumes(api, driver, "node01")})
     staging = staging_path("d.example.com", "h1", "pv1", block=False)
     try:
         await volumes._drivers["csi"].publish(POD, VOLUME, read_only=False)

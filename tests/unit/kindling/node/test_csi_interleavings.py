@@ -118,6 +118,9 @@ class Connection:
         await asyncio.shield(call)
 
 
+_NO_CLIENT: Any = None
+
+
 class Api:
     async def get(self, *_: object) -> Any:
         await asyncio.sleep(0)
@@ -136,8 +139,10 @@ class Node:
 
     def start_agent(self) -> None:
         self._agent += 1
-        self._csi = CsiVolumes(Api(), Connection(self.driver, self._agent), "node01")  # type: ignore[arg-type]
-        self._volumes = VolumeManager(None, {"csi": self._csi})  # type: ignore[arg-type]
+        api: Any = Api()
+        connection: Any = Connection(self.driver, self._agent)
+        self._csi = CsiVolumes(api, connection, "node01")
+        self._volumes = VolumeManager(_NO_CLIENT, {"csi": self._csi})
         for uid in sorted(self._volumes.uids() | set(self.pods)):
             self._work(uid)
 

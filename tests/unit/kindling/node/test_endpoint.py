@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ async def test_a_message_that_claims_to_be_endless_is_handed_on_as_it_comes() ->
     for _ in range(3):
         reader.feed_data(b"x" * 65536)
         assert await asyncio.wait_for(anext(pieces), 2) == b"x" * 65536
-    await pieces.aclose()  # type: ignore[attr-defined]
+    assert isinstance(pieces, AsyncGenerator)
+    await pieces.aclose()
 
 
 async def test_pings_are_answered_unless_they_are_larger_than_control_frames_may_be() -> None:

@@ -51,7 +51,8 @@ class Images:
     def __init__(self) -> None:
         self.runtime = Runtime()
         self.now = 0.0
-        self.manager = ImageManager(self.runtime, lambda: self.now)  # type: ignore[arg-type]
+        runtime: Any = self.runtime
+        self.manager = ImageManager(runtime, lambda: self.now)
         self.events: list[tuple[str, str, str]] = []
 
     async def ensure(self, reference: str = "x:1", policy: str = "IfNotPresent", pod: str = "u") -> Image:

@@ -17,6 +17,8 @@ from kindling.node.probes.handlers import Outcome, Target, perform
 from kindling.node.probes.manager import Listener, ProbeManager
 from kindling.node.runtime.interface import ExecResult, RuntimeFailure
 
+_NO_RUNTIME: Any = None
+"""Probes over the network ask no runtime."""
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -61,7 +63,7 @@ def target(container: dict[str, Any] | None = None) -> Target:
 async def http(talk: Talk, seconds: int = 5) -> Outcome:
     async with listening(talk) as port:
         action = {"httpGet": {"port": port, "path": "/x"}}
-        return await perform(None, action, target(), seconds)  # type: ignore[arg-type]
+        return await perform(_NO_RUNTIME, action, target(), seconds)
 
 
 async def test_http_answers_count_by_their_status() -> None:
@@ -99,7 +101,7 @@ async def test_an_endless_body_is_cut() -> None:
 async def test_a_server_that_never_answers_fails_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         action = {"httpGet": {"port": silent.getsockname()[1]}}
-        outcome = await perform(None, action, target(), 0)  # type: ignore[arg-type]
+        outcome = await perform(_NO_RUNTIME, action, target(), 0)
     assert "context deadline exceeded" in outcome.output
     assert not outcome.success
 
@@ -109,8 +111,8 @@ async def test_tcp_probes_connect() -> None:
         port = server.getsockname()[1]
         named = {"name": "c", "ports": [{"name": "web", "containerPort": port}]}
         action = {"tcpSocket": {"port": "web"}}
-        assert (await perform(None, action, target(named), 1)).success  # type: ignore[arg-type]
-    closed = await perform(None, {"tcpSocket": {"port": port}}, target(), 1)  # type: ignore[arg-type]
+        assert (await perform(_NO_RUNTIME, action, target(named), 1)).success
+    closed = await perform(_NO_RUNTIME, {"tcpSocket": {"port": port}}, target(), 1)
     assert closed == Outcome(False, f"dial tcp 127.0.0.1:{port}: connect: connection refused")
 
 

@@ -32,8 +32,8 @@ def test_the_pull_policy_follows_the_tag(image: str, tag: str, policy: str) -> N
 
 
 def test_requests_default_to_limits_in_pods_but_not_in_templates(kinds: Any) -> None:
-    container = {"name": "main", "image": "a:1", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
-    container["resources"]["requests"] = {"cpu": "500m"}  # type: ignore[index]
+    requirements: JsonObject = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}
+    container: JsonObject = {"name": "main", "image": "a:1", "resources": requirements}
     made = kinds.read("pods", {"spec": {"containers": [deep_copy(container)]}})
     assert made["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [deep_copy(container)]}}
@@ -171,9 +171,10 @@ def test_only_pods_that_may_run_get_time_to_end(
 
 @pytest.fixture
 def running(kinds: Any) -> JsonObject:
+    made: JsonObject
     made, problems = kinds.create("pods", pod(tolerations=[{"key": "a", "operator": "Exists"}]))
     assert problems == []
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def changed(running: JsonObject, **fields: Any) -> JsonObject:

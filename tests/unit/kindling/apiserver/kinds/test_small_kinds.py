@@ -20,9 +20,10 @@ from kubecore.resources import PODS
 
 
 def make(kinds: Any, plural: str, document: JsonObject) -> JsonObject:
+    made: JsonObject
     made, problems = kinds.create(plural, document)
     assert problems == []
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ def workload(**spec: Any) -> JsonObject:
 
 
 def make(kinds: Any, plural: str, document: JsonObject) -> JsonObject:
+    made: JsonObject
     made, problems = kinds.create(plural, document)
     assert problems == []
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def test_deployments_roll_by_quarters(kinds: Any) -> None:
