@@ -7,6 +7,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,8 +59,13 @@ def test_a_command_gets_its_arguments_and_gives_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, command: str, module: str, given: list[str]
 ) -> None:
     seen: list[list[str]] = []
-    fake = types.ModuleType(module)
-    fake.main = lambda arguments: seen.append(arguments) or 7  # type: ignore[attr-defined, func-returns-value]
+
+    def note(arguments: list[str]) -> int:
+        seen.append(arguments)
+        return 7
+
+    fake: Any = types.ModuleType(module)
+    fake.main = note
     monkeypatch.setitem(sys.modules, module, fake)
     assert main.main([command, "--x"]) == 7
     assert seen == [given]
@@ -131,8 +137,8 @@ def test_however_a_command_fails_its_exit_code_says_so_without_a_traceback(
     def fail(arguments: list[str]) -> int:
         raise error
 
-    fake = types.ModuleType("virtplane.cli.demo")
-    fake.main = fail  # type: ignore[attr-defined]
+    fake: Any = types.ModuleType("virtplane.cli.demo")
+    fake.main = fail
     monkeypatch.setitem(sys.modules, "virtplane.cli.demo", fake)
     assert main.main(["demo"]) == code
     shown = capsys.readouterr().err

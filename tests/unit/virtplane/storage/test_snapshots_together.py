@@ -96,7 +96,8 @@ async def _take(api: MemoryApi) -> JsonObject:
     taken = deep_copy(volume)
     taken["status"] = {"creationTime": "2026-01-01T00:00:00Z", "readyToUse": True, "restoreSize": "2Gi"}
     api.put(kinds.VOLUME_SNAPSHOTS, taken)
-    return await until(lambda: _found(api).get("status", {}).get("readyToUse") and _found(api))  # type: ignore[no-any-return]
+    await until(lambda: _found(api).get("status", {}).get("readyToUse"))
+    return _found(api)
 
 
 @pytest.mark.feature("SNP-01", "SNP-02", "SNP-09", "SNP-10", "SNP-11", "SNP-12")

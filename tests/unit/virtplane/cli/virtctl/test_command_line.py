@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pytest
 
 from kubecore.json import JsonObject
@@ -107,7 +108,7 @@ def test_a_switch_that_is_neither_is_an_error(virtctl: Virtctl, capsys: pytest.C
 
 
 def test_what_stands_behind_two_dashes_is_left_alone() -> None:
-    command = program.virtctl.get_command(None, "start")  # type: ignore[arg-type]
+    command = program.virtctl.get_command(click.Context(program.virtctl), "start")
     assert command is not None
     given = ["--paused=true", "--", "--paused=true"]
     assert plain_switches(command, given) == ["--paused", "--", "--paused=true"]

@@ -104,8 +104,8 @@ class Served:
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """A console server, without the check of certificates."""
-    controller = Controller(tmp_path)
-    app = ConsoleServer(controller).application()  # type: ignore[arg-type]
+    controller: Any = Controller(tmp_path)
+    app = ConsoleServer(controller).application()
     app.middlewares.clear()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -48,18 +48,16 @@ INSTALLED = (
 )
 
 
-async def eventually(check, seconds: float = 20.0):  # type: ignore[no-untyped-def]
+async def eventually(check: Callable[[], Awaitable[object]], seconds: float = 20.0) -> None:
     """Repeat `check` until it gives something true; API answers of "not yet" count as false."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
         try:
-            found = await check()
+            if await check():
+                return
         except errors.StatusError as error:
             if not errors.is_not_found(error):
                 raise
-            found = None
-        if found:
-            return found
         assert asyncio.get_running_loop().time() < deadline, "it did not come to pass in time"
         await asyncio.sleep(0.05)
 

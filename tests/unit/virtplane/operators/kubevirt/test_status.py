@@ -8,7 +8,7 @@ VERSION = Version("v1", "registry.test", "id", "{}")
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
-def states(status: dict) -> dict[str, str]:  # type: ignore[type-arg]
+def states(status: dict[str, list[dict[str, str]]]) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in status["conditions"]}
 
 

@@ -23,8 +23,8 @@ async def test_whoever_adds_a_volume_finds_an_event_that_no_guest_gets_it() -> N
     api = MemoryApi(_KINDS)
     said: list[tuple[Any, ...]] = []
     client = api.client()
-    recorder = EventRecorder(client, "test")
-    recorder.event = lambda *event, **_: said.append(event)  # type: ignore[method-assign]
+    recorder: Any = EventRecorder(client, "test")
+    recorder.event = lambda *event, **_: said.append(event)
     cluster = Cluster(client, Manager(client), recorder, Images("launcher:1", "sidecar:1"))
     vmi: JsonObject = {
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Interface, ip_interface
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -103,9 +104,9 @@ class Kernel:
             link = replace(link, alias=step.alias)
         self.links[step.name] = link
 
-    def _change(self, name: str, **changes: object) -> None:
+    def _change(self, name: str, **changes: Any) -> None:
         link = self.links[name]
-        self.links[name] = replace(link, interface=replace(link.interface, **changes))  # type: ignore[arg-type]
+        self.links[name] = replace(link, interface=replace(link.interface, **changes))
 
 
 def handler(kernel: Kernel, patience: int | None = None) -> bool:

@@ -40,7 +40,8 @@ class Setup:
         self.ready = True
         verdict = KvmVerdict(kvm, "no KVM")
         self.client = self.api.client()
-        self.heartbeat = Heartbeat(self.client, self.events, NODE, verdict, lambda: self.ready)  # type: ignore[arg-type]
+        events: Any = self.events
+        self.heartbeat = Heartbeat(self.client, events, NODE, verdict, lambda: self.ready)
 
     def labels(self) -> dict[str, str]:
         return dict((self.api.get(NODES, NODE) or {})["metadata"]["labels"])

@@ -56,8 +56,9 @@ class Events:
 def made(
     settings: ClusterConfig, labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None
 ) -> tuple[NodeLabeller, Nodes, Events]:
-    nodes, events = Nodes(labels or {}, annotations or {}), Events()
-    return NodeLabeller(nodes, events, "node01", OFFERS, lambda: settings), nodes, events  # type: ignore[arg-type]
+    nodes: Any = Nodes(labels or {}, annotations or {})
+    events: Any = Events()
+    return NodeLabeller(nodes, events, "node01", OFFERS, lambda: settings), nodes, events
 
 
 def test_a_node_gets_what_it_deserves_and_loses_what_it_does_not() -> None:
