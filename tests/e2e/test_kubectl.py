@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.support import ROOT, Cluster, Document, Machine, manifest, wait_for
@@ -113,9 +114,9 @@ def test_create_makes_objects_from_its_options(
     kubectl: Kubectl, kind: str, options: tuple[str, ...], path: tuple[str | int, ...], value: object
 ) -> None:
     kubectl("create", *kind.split(), "made", *options)
-    found: object = kubectl.get(kind.split(maxsplit=1)[0], "made")
+    found: Any = kubectl.get(kind.split(maxsplit=1)[0], "made")
     for step in path:
-        found = found[step]  # type: ignore[index]
+        found = found[step]
     assert found == value
     kubectl("delete", kind.split(maxsplit=1)[0], "made", "--timeout=30s")
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orjson
 
@@ -107,7 +107,8 @@ class Link:
             yield _Answer(error.code, orjson.dumps(error.to_status()))
             return
         async with self._inner.stream(request) as response:
-            response.source = self._shown(request, response.source)  # type: ignore[attr-defined]
+            streamed: Any = response
+            streamed.source = self._shown(request, streamed.source)
             yield response
 
     async def websocket(self, request: Request, protocols: Sequence[str]) -> NoReturn:

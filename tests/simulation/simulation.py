@@ -20,7 +20,7 @@ from tests.simulation.clock import determined, run_virtually, wall_time
 from tests.simulation.faults import CALM, Chances, Weather
 from tests.simulation.guests import NodeHandler, SimulatedMachine
 from tests.simulation.nodes import LEASE_NAMESPACE, NodeAgent, node_object
-from tests.simulation.processes import Process
+from tests.simulation.processes import Process, Program
 from tests.simulation.server import USER_AGENT, SimulatedApi
 from tests.simulation.users import NAMESPACE, Users
 from tests.simulation.world import TwoGuests, World
@@ -125,8 +125,8 @@ class Simulation:
                 self._process(f"virt-handler-{node}", NodeHandler(node, self._world, nodes_chance).run),
             ]
 
-    def _process(self, name: str, program: object) -> Process:
-        return Process(name, program, self._api, self._weather)  # type: ignore[arg-type]
+    def _process(self, name: str, program: Program) -> Process:
+        return Process(name, program, self._api, self._weather)
 
     async def run(self) -> None:
         """The whole story: calm beginning, foul weather, calm end."""

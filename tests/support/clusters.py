@@ -69,8 +69,8 @@ def new_machine(cluster: Cluster) -> Iterator[Callable[..., Machine]]:
     """Creates virtual machines that are deleted after the test."""
     made: list[Machine] = []
 
-    def create(name: str, **wishes: object) -> Machine:
-        machine = cluster.create(manifest(name, grace=int(str(wishes.pop("grace", 1))), **wishes))  # type: ignore[arg-type]
+    def create(name: str, *, grace: int = 1, **wishes: str) -> Machine:
+        machine = cluster.create(manifest(name, grace=grace, **wishes))
         made.append(machine)
         return machine
 
