@@ -13,7 +13,7 @@ from tests.support.roles import RestrictedApi
 
 from kindling.controllers.environment import Environment
 from kubecore.json import JsonObject
-from kubecore.resources import PODS
+from kubecore.resources import PODS, ResourceType
 from kubecore.runtime import Manager
 from kubecore.testing import MemoryApi
 
@@ -50,6 +50,12 @@ class Cluster:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         assert restricted.refused == []
+
+    def get(self, resource: ResourceType, name: str, namespace: str = "") -> JsonObject:
+        """An object that must be there."""
+        found = self.api.get(resource, name, namespace)
+        assert found is not None, f"{resource.plural} {namespace}/{name} is not there"
+        return found
 
     def pods(self, namespace: str = "lab") -> list[JsonObject]:
         """All pods."""

@@ -43,6 +43,8 @@ from kubecore.resources import (
     SERVICES,
 )
 
+from .conftest import Cluster
+
 pytestmark = pytest.mark.looptime
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,7 +55,7 @@ def test_the_list_of_controllers_is_sorted() -> None:
     assert modules == sorted(modules)
 
 
-async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_over(cluster: Any) -> None:
+async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_over(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
     cluster.api.put(LEASES, lease("1"))
     patient = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
@@ -61,7 +63,7 @@ async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_ov
     cluster.api.put(PODS, pod("stays", tolerations=[patient]))
     async with cluster.running(node_lifecycle.set_up):
         await asyncio.sleep(60)
-        found = cluster.api.get(NODES, "n1")
+        found = cluster.get(NODES, "n1")
         ready = found["status"]["conditions"][0]
         assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
         assert ready["message"] == "Kubelet stopped posting node status."
@@ -70,15 +72,15 @@ async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_ov
             ("node.kubernetes.io/unreachable", "NoSchedule"),
             ("node.kubernetes.io/unreachable", "NoExecute"),
         ]
-        conditions = cluster.api.get(PODS, "stays", "lab")["status"]["conditions"]
+        conditions = cluster.get(PODS, "stays", "lab")["status"]["conditions"]
         assert conditions[0]["status"] == "False"
         assert len(cluster.pods()) == 2
         await asyncio.sleep(310)
         assert [item["metadata"]["name"] for item in cluster.pods()] == ["stays"]
-        cluster.api.put(NODES, {**cluster.api.get(NODES, "n1"), "status": node()["status"]})
+        cluster.api.put(NODES, {**cluster.get(NODES, "n1"), "status": node()["status"]})
         cluster.api.put(LEASES, lease("2"))
         await asyncio.sleep(10)
-        assert "taints" not in cluster.api.get(NODES, "n1")["spec"]
+        assert "taints" not in cluster.get(NODES, "n1")["spec"]
 
 
 def lease(renewed: str) -> JsonObject:
@@ -86,13 +88,13 @@ def lease(renewed: str) -> JsonObject:
     return {"metadata": metadata, "spec": {"renewTime": renewed}}
 
 
-async def test_a_node_that_renews_its_lease_is_left_alone(cluster: Any) -> None:
+async def test_a_node_that_renews_its_lease_is_left_alone(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
     async with cluster.running(node_lifecycle.set_up):
         for round_number in range(12):
             cluster.api.put(LEASES, lease(str(round_number)))
             await asyncio.sleep(10)
-    assert "taints" not in cluster.api.get(NODES, "n1")["spec"]
+    assert "taints" not in cluster.get(NODES, "n1")["spec"]
 
 
 def test_taints_follow_conditions_and_cordons_and_leave_others_alone() -> None:
@@ -124,7 +126,7 @@ def test_the_time_to_leave_depends_on_taint_and_toleration() -> None:
     assert eviction_delay(pod(tolerations=[{"operator": "Exists"}]), [taint], later) is None
 
 
-async def test_pods_of_vanished_nodes_are_removed_after_a_while(cluster: Any) -> None:
+async def test_pods_of_vanished_nodes_are_removed_after_a_while(cluster: Cluster) -> None:
     cluster.api.put(NODES, node("n1"))
     cluster.api.put(PODS, pod("kept", on="n1"))
     cluster.api.put(PODS, pod("lost", on="gone"))
@@ -142,11 +144,11 @@ def test_too_many_ended_pods_are_removed_oldest_first() -> None:
     assert pod_garbage.excess_finished(pods, maximum=2) == pods[:1]
 
 
-async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Any) -> None:
+async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
     async with cluster.running(node_ttl.set_up):
         await asyncio.sleep(1)
-    assert cluster.api.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
+    assert cluster.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
     assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
 
 
@@ -161,13 +163,13 @@ def serving(port: int) -> JsonObject:
     return {"ports": [{"name": "http", "containerPort": port}]}
 
 
-async def test_endpoints_are_grouped_by_the_ports_that_pods_offer(cluster: Any) -> None:
+async def test_endpoints_are_grouped_by_the_ports_that_pods_offer(cluster: Cluster) -> None:
     cluster.api.put(PODS, pod("one", ip="10.0.0.1", container=serving(8080)))
     cluster.api.put(PODS, pod("two", ip="10.0.0.2", container=serving(9090), ready=False))
     cluster.api.put(PODS, pod("none", ip="10.0.0.3"))
     cluster.api.put(SERVICES, service())
     async with cluster.running(endpoints.set_up):
-        found = cluster.api.get(ENDPOINTS, "svc", "lab")
+        found = cluster.get(ENDPOINTS, "svc", "lab")
         assert found["metadata"]["labels"] == {
             "l": "m",
             "endpoints.kubernetes.io/managed-by": "endpoint-controller",
@@ -181,7 +183,7 @@ async def test_endpoints_are_grouped_by_the_ports_that_pods_offer(cluster: Any) 
 
 
 @pytest.mark.feature("MON-39")
-async def test_slices_tell_readiness_and_termination_apart(cluster: Any) -> None:
+async def test_slices_tell_readiness_and_termination_apart(cluster: Cluster) -> None:
     cluster.api.put(NODES, {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z"}}})
     cluster.api.put(PODS, pod("one", container=serving(8080)))
     cluster.api.put(SERVICES, service())
@@ -200,7 +202,7 @@ async def test_slices_tell_readiness_and_termination_apart(cluster: Any) -> None
         assert found["endpoints"][0]["conditions"] == {"ready": False, "serving": True, "terminating": True}
 
 
-async def test_a_slice_holds_a_hundred_endpoints(cluster: Any) -> None:
+async def test_a_slice_holds_a_hundred_endpoints(cluster: Cluster) -> None:
     for number in range(101):
         cluster.api.put(PODS, pod(f"p{number:03}", ip=f"10.0.0.{number}", container=serving(80)))
     cluster.api.put(SERVICES, service())
@@ -209,7 +211,7 @@ async def test_a_slice_holds_a_hundred_endpoints(cluster: Any) -> None:
     assert sizes == [1, 100]
 
 
-async def test_endpoints_written_by_hand_are_mirrored(cluster: Any) -> None:
+async def test_endpoints_written_by_hand_are_mirrored(cluster: Cluster) -> None:
     cluster.api.put(SERVICES, service(selector=None))
     subset = {
         "addresses": [{"ip": "10.66.1.1", "hostname": "h"}],
@@ -234,7 +236,7 @@ async def test_endpoints_written_by_hand_are_mirrored(cluster: Any) -> None:
         assert cluster.api.list(ENDPOINT_SLICES) == []
 
 
-async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(cluster: Any) -> None:
+async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(cluster: Cluster) -> None:
     hard = {"pods": "5", "requests.cpu": "2", "count/configmaps": "9", "services.nodeports": "1"}
     cluster.api.put(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}})
     needs = {"resources": {"requests": {"cpu": "250m"}}}
@@ -242,7 +244,7 @@ async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(c
         cluster.api.put(PODS, pod(name, container=needs))
     cluster.api.put(CONFIG_MAPS, {"metadata": {"name": "x", "namespace": "lab"}})
     async with cluster.running(resource_quotas.set_up):
-        status = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]
+        status = cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]
         assert status["used"] == {
             "pods": "2",
             "requests.cpu": "500m",
@@ -252,7 +254,7 @@ async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(c
         assert status["hard"] == hard
         cluster.api.remove(PODS, "a", "lab")
         await asyncio.sleep(1)
-        used = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
+        used = cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
         assert (used["pods"], used["requests.cpu"]) == ("1", "250m")
 
 
@@ -263,12 +265,12 @@ def budget(**spec: Any) -> JsonObject:
     }
 
 
-async def test_a_budget_tells_how_many_pods_may_go(cluster: Any) -> None:
+async def test_a_budget_tells_how_many_pods_may_go(cluster: Cluster) -> None:
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(minAvailable=1))
     for name, ready in (("one", True), ("two", True), ("three", False)):
         cluster.api.put(PODS, pod(name, ready=ready))
     async with cluster.running(disruption.set_up):
-        status = cluster.api.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
+        status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
         numbers = {key: status[key] for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")}
         assert numbers == {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
         assert (status["expectedPods"], status["observedGeneration"]) == (3, 1)
@@ -276,11 +278,11 @@ async def test_a_budget_tells_how_many_pods_may_go(cluster: Any) -> None:
         assert (condition["type"], condition["reason"]) == ("DisruptionAllowed", "SufficientPods")
         cluster.api.remove(PODS, "two", "lab")
         await asyncio.sleep(1)
-        status = cluster.api.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
+        status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
         assert (status["disruptionsAllowed"], status["conditions"][0]["reason"]) == (0, "InsufficientPods")
 
 
-async def test_percentages_of_a_budget_are_of_what_the_owners_want(cluster: Any) -> None:
+async def test_percentages_of_a_budget_are_of_what_the_owners_want(cluster: Cluster) -> None:
     owner = cluster.api.put(
         DEPLOYMENTS, {"metadata": {"name": "d", "namespace": "lab"}, "spec": {"replicas": 4}}
     )
@@ -305,20 +307,20 @@ async def test_percentages_of_a_budget_are_of_what_the_owners_want(cluster: Any)
         cluster.api.put(PODS, item)
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(maxUnavailable="50%"))
     async with cluster.running(disruption.set_up):
-        status = cluster.api.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
+        status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
     assert (status["expectedPods"], status["desiredHealthy"]) == (4, 2)
 
 
-async def test_a_budget_that_cannot_be_calculated_allows_nothing(cluster: Any) -> None:
+async def test_a_budget_that_cannot_be_calculated_allows_nothing(cluster: Cluster) -> None:
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(maxUnavailable=1))
     cluster.api.put(PODS, pod("alone"))
     async with cluster.running(disruption.set_up):
-        status = cluster.api.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
+        status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
     assert status["conditions"][0]["reason"] == "SyncFailed"
     assert status["disruptionsAllowed"] == 0
 
 
-async def test_account_secrets_are_filled_and_go_with_the_account(cluster: Any) -> None:
+async def test_account_secrets_are_filled_and_go_with_the_account(cluster: Cluster) -> None:
     def secret(name: str, account: str) -> JsonObject:
         annotations = {"kubernetes.io/service-account.name": account}
         return {
@@ -339,14 +341,12 @@ async def test_account_secrets_are_filled_and_go_with_the_account(cluster: Any) 
         assert cluster.api.list(SECRETS) == []
 
 
-async def test_a_token_of_an_earlier_secret_is_replaced(cluster: Any) -> None:
+async def test_a_token_of_an_earlier_secret_is_replaced(cluster: Cluster) -> None:
     sign = token_secrets.signer(new_key())
     account = {"metadata": {"name": "robot", "namespace": "lab"}}
     annotations = {"kubernetes.io/service-account.name": "robot"}
     cluster.api.put(SERVICE_ACCOUNTS, account)
-    stolen = sign(
-        cluster.api.get(SERVICE_ACCOUNTS, "robot", "lab"), {"metadata": {"name": "s", "uid": "old"}}
-    )
+    stolen = sign(cluster.get(SERVICE_ACCOUNTS, "robot", "lab"), {"metadata": {"name": "s", "uid": "old"}})
     cluster.api.put(
         SECRETS,
         {
@@ -361,7 +361,7 @@ async def test_a_token_of_an_earlier_secret_is_replaced(cluster: Any) -> None:
         assert token_secrets.has_own_token(found)
 
 
-async def test_aggregated_roles_have_the_rules_of_the_chosen_ones(cluster: Any) -> None:
+async def test_aggregated_roles_have_the_rules_of_the_chosen_ones(cluster: Cluster) -> None:
     def role(name: str, verb: str, **labels: str) -> JsonObject:
         return {"metadata": {"name": name, "labels": labels}, "rules": [{"verbs": [verb]}]}
 
@@ -373,7 +373,7 @@ async def test_aggregated_roles_have_the_rules_of_the_chosen_ones(cluster: Any) 
     cluster.api.put(CLUSTER_ROLES, aggregated)
     async with cluster.running(cluster_roles.set_up):
         await asyncio.sleep(1)
-        assert cluster.api.get(CLUSTER_ROLES, "edit")["rules"] == [{"verbs": ["list"]}, {"verbs": ["get"]}]
+        assert cluster.get(CLUSTER_ROLES, "edit")["rules"] == [{"verbs": ["list"]}, {"verbs": ["get"]}]
         cluster.api.remove(CLUSTER_ROLES, "a")
         await asyncio.sleep(1)
-        assert cluster.api.get(CLUSTER_ROLES, "edit")["rules"] == [{"verbs": ["get"]}]
+        assert cluster.get(CLUSTER_ROLES, "edit")["rules"] == [{"verbs": ["get"]}]

@@ -23,6 +23,8 @@ from kubecore.resources import (
 )
 from kubecore.testing import MemoryApi
 
+from .conftest import Cluster
+
 pytestmark = pytest.mark.looptime
 
 WIDGETS = ResourceType("example.com", "v1", "widgets", "Widget")
@@ -47,24 +49,24 @@ def config_map(name: str, owner: JsonObject | None = None, **more: Any) -> JsonO
     return {"metadata": metadata}
 
 
-def names(cluster: Any, resource: ResourceType = CONFIG_MAPS) -> list[str]:
+def names(cluster: Cluster, resource: ResourceType = CONFIG_MAPS) -> list[str]:
     return [obj["metadata"]["name"] for obj in cluster.api.list(resource)]
 
 
-async def test_every_namespace_has_its_account_and_the_authority(cluster: Any) -> None:
+async def test_every_namespace_has_its_account_and_the_authority(cluster: Cluster) -> None:
     cluster.api.put(NAMESPACES, namespace())
     async with cluster.running(service_accounts.set_up, root_ca.set_up):
         assert names(cluster, SERVICE_ACCOUNTS) == ["default"]
-        assert cluster.api.get(CONFIG_MAPS, "kube-root-ca.crt", "lab")["data"] == {"ca.crt": "CA"}
+        assert cluster.get(CONFIG_MAPS, "kube-root-ca.crt", "lab")["data"] == {"ca.crt": "CA"}
         cluster.api.remove(SERVICE_ACCOUNTS, "default", "lab")
-        spoiled = {**cluster.api.get(CONFIG_MAPS, "kube-root-ca.crt", "lab"), "data": {}}
+        spoiled = {**cluster.get(CONFIG_MAPS, "kube-root-ca.crt", "lab"), "data": {}}
         cluster.api.put(CONFIG_MAPS, spoiled)
         await asyncio.sleep(1)
         assert names(cluster, SERVICE_ACCOUNTS) == ["default"]
-        assert cluster.api.get(CONFIG_MAPS, "kube-root-ca.crt", "lab")["data"] == {"ca.crt": "CA"}
+        assert cluster.get(CONFIG_MAPS, "kube-root-ca.crt", "lab")["data"] == {"ca.crt": "CA"}
 
 
-async def test_a_dying_namespace_is_emptied_and_tells_what_holds_it(cluster: Any) -> None:
+async def test_a_dying_namespace_is_emptied_and_tells_what_holds_it(cluster: Cluster) -> None:
     cluster.api.put(NAMESPACES, namespace())
     cluster.api.put(CONFIG_MAPS, config_map("held", finalizers=["example.com/hold"]))
     cluster.api.put(SECRETS, {"metadata": {"name": "s", "namespace": "lab"}})
@@ -73,8 +75,7 @@ async def test_a_dying_namespace_is_emptied_and_tells_what_holds_it(cluster: Any
         await asyncio.sleep(2)
         assert names(cluster, SECRETS) == []
         found = {
-            item["type"]: item["message"]
-            for item in cluster.api.get(NAMESPACES, "lab")["status"]["conditions"]
+            item["type"]: item["message"] for item in cluster.get(NAMESPACES, "lab")["status"]["conditions"]
         }
         assert found == {
             "NamespaceDeletionDiscoveryFailure": "All resources successfully discovered",
@@ -96,7 +97,7 @@ async def test_a_dying_namespace_is_emptied_and_tells_what_holds_it(cluster: Any
         assert cluster.api.get(NAMESPACES, "lab") is None
 
 
-async def test_pods_go_before_what_they_may_read(cluster: Any) -> None:
+async def test_pods_go_before_what_they_may_read(cluster: Cluster) -> None:
     cluster.api.put(NAMESPACES, namespace())
     cluster.api.put(PODS, {"metadata": {"name": "p", "namespace": "lab", "finalizers": ["test/hold"]}})
     cluster.api.put(SECRETS, {"metadata": {"name": "s", "namespace": "lab"}})
@@ -124,7 +125,7 @@ def test_failures_of_discovery_and_deletion_are_told() -> None:
     assert not contents.is_empty
 
 
-async def test_dependents_go_after_their_owner_over_generations(cluster: Any) -> None:
+async def test_dependents_go_after_their_owner_over_generations(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner"))
     child = cluster.api.put(CONFIG_MAPS, config_map("child", owner))
     cluster.api.put(CONFIG_MAPS, config_map("grandchild", child))
@@ -137,7 +138,7 @@ async def test_dependents_go_after_their_owner_over_generations(cluster: Any) ->
     assert names(cluster) == ["other"]
 
 
-async def test_objects_whose_owner_never_was_are_collected(cluster: Any) -> None:
+async def test_objects_whose_owner_never_was_are_collected(cluster: Cluster) -> None:
     ghost = {"metadata": {"name": "ghost", "uid": "no-such-uid"}}
     cluster.api.put(CONFIG_MAPS, config_map("child", ghost))
     async with cluster.running(garbage_collector.set_up):
@@ -145,7 +146,7 @@ async def test_objects_whose_owner_never_was_are_collected(cluster: Any) -> None
     assert names(cluster) == []
 
 
-async def test_an_object_stays_as_long_as_one_owner_does(cluster: Any) -> None:
+async def test_an_object_stays_as_long_as_one_owner_does(cluster: Cluster) -> None:
     first, second = (cluster.api.put(CONFIG_MAPS, config_map(name)) for name in ("first", "second"))
     both = config_map("child", first)
     both["metadata"]["ownerReferences"] += config_map("x", second)["metadata"]["ownerReferences"]
@@ -154,11 +155,11 @@ async def test_an_object_stays_as_long_as_one_owner_does(cluster: Any) -> None:
         await asyncio.sleep(3)
         await cluster.client.delete(CONFIG_MAPS, "first", "lab")
         await asyncio.sleep(3)
-    (reference,) = cluster.api.get(CONFIG_MAPS, "child", "lab")["metadata"]["ownerReferences"]
+    (reference,) = cluster.get(CONFIG_MAPS, "child", "lab")["metadata"]["ownerReferences"]
     assert reference["name"] == "second"
 
 
-async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Any) -> None:
+async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner, finalizers=["test/hold"]))
     async with cluster.running(garbage_collector.set_up):
@@ -172,7 +173,7 @@ async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Any) -
     assert names(cluster) == []
 
 
-async def test_orphaned_dependents_lose_their_owner(cluster: Any) -> None:
+async def test_orphaned_dependents_lose_their_owner(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner))
     async with cluster.running(garbage_collector.set_up):
@@ -180,10 +181,10 @@ async def test_orphaned_dependents_lose_their_owner(cluster: Any) -> None:
         await cluster.client.delete(CONFIG_MAPS, "owner", "lab", propagation_policy="Orphan")
         await asyncio.sleep(3)
     assert names(cluster) == ["child"]
-    assert "ownerReferences" not in cluster.api.get(CONFIG_MAPS, "child", "lab")["metadata"]
+    assert "ownerReferences" not in cluster.get(CONFIG_MAPS, "child", "lab")["metadata"]
 
 
-async def test_an_owner_in_another_namespace_is_no_owner(cluster: Any) -> None:
+async def test_an_owner_in_another_namespace_is_no_owner(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner", namespace="other"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner))
     async with cluster.running(garbage_collector.set_up):
@@ -197,7 +198,7 @@ async def test_an_owner_in_another_namespace_is_no_owner(cluster: Any) -> None:
     )
 
 
-async def test_custom_kinds_are_collected_as_soon_as_they_are_served(cluster: Any) -> None:
+async def test_custom_kinds_are_collected_as_soon_as_they_are_served(cluster: Cluster) -> None:
     cluster.api = MemoryApi([WIDGETS])
     cluster.client = cluster.api.client()
     owner = cluster.api.put(WIDGETS, {"metadata": {"name": "w", "namespace": "lab"}})
@@ -230,14 +231,14 @@ def test_the_graph_tells_what_to_look_at() -> None:
     assert len(graph) == 0
 
 
-async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster: Any) -> None:
+async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster: Cluster) -> None:
     hard = {"configmaps": "5", "count/secrets": "5"}
     cluster.api.put(RESOURCE_QUOTAS, {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}})
     for name in ("a", "b"):
         cluster.api.put(CONFIG_MAPS, config_map(name))
 
     def used() -> JsonObject:
-        status: JsonObject = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
+        status: JsonObject = cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
         return status
 
     async with cluster.running(resource_quotas.set_up, garbage_collector.set_up):
@@ -247,12 +248,12 @@ async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster:
         assert used() == {"configmaps": "1", "count/secrets": "0"}
 
 
-async def test_a_quota_that_admission_found_used_up_is_counted_again_soon(cluster: Any) -> None:
+async def test_a_quota_that_admission_found_used_up_is_counted_again_soon(cluster: Cluster) -> None:
     hard = {"count/configmaps": "1"}
     made = {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}}
     cluster.api.put(RESOURCE_QUOTAS, made)
     async with cluster.running(resource_quotas.set_up):
-        quota = cluster.api.get(RESOURCE_QUOTAS, "q", "lab")
+        quota = cluster.get(RESOURCE_QUOTAS, "q", "lab")
         cluster.api.put(RESOURCE_QUOTAS, {**quota, "status": {"hard": hard, "used": hard}})
         await asyncio.sleep(resource_quotas.COUNTED_AGAIN_SECONDS + 1)
-        assert cluster.api.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"] == {"count/configmaps": "0"}
+        assert cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"] == {"count/configmaps": "0"}

@@ -14,6 +14,8 @@ from kubecore.client import Request
 from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import CRON_JOBS, EVENTS, JOBS, PODS
 
+from .conftest import Cluster
+
 pytestmark = pytest.mark.looptime
 
 
@@ -34,12 +36,12 @@ def job(name: str = "j", **spec: Any) -> JsonObject:
     }
 
 
-def conditions(cluster: Any, name: str = "j") -> dict[str, tuple[str, str]]:
-    status = cluster.api.get(JOBS, name, "lab")["status"]
+def conditions(cluster: Cluster, name: str = "j") -> dict[str, tuple[str, str]]:
+    status = cluster.get(JOBS, name, "lab")["status"]
     return {item["type"]: (item["status"], item["reason"]) for item in status.get("conditions", [])}
 
 
-def active(cluster: Any) -> list[JsonObject]:
+def active(cluster: Cluster) -> list[JsonObject]:
     return [
         pod
         for pod in cluster.pods()
@@ -48,7 +50,7 @@ def active(cluster: Any) -> list[JsonObject]:
     ]
 
 
-async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Any) -> None:
+async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job())
     async with cluster.running(jobs.set_up):
         (pod,) = cluster.pods()
@@ -57,7 +59,7 @@ async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Any) -> None:
         await asyncio.sleep(2)
         (pod,) = cluster.pods()
         assert "finalizers" not in pod["metadata"]
-    status = cluster.api.get(JOBS, "j", "lab")["status"]
+    status = cluster.get(JOBS, "j", "lab")["status"]
     kept = {key: status.get(key) for key in ("succeeded", "active", "ready", "terminating")}
     assert kept == {"succeeded": 1, "active": None, "ready": 0, "terminating": 0}
     assert status["uncountedTerminatedPods"] == {} and status["completionTime"]
@@ -68,7 +70,7 @@ async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Any) -> None:
     assert any(event["message"] == "Job completed" for event in cluster.api.list(EVENTS))
 
 
-async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Any) -> None:
+async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job())
     pending = ["example.com/other"]
 
@@ -86,10 +88,10 @@ async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Any) -
         await asyncio.sleep(2)
     assert pending == []
     assert cluster.pods()[0]["metadata"]["finalizers"] == ["example.com/other"]
-    assert cluster.api.get(JOBS, "j", "lab")["status"]["succeeded"] == 1
+    assert cluster.get(JOBS, "j", "lab")["status"]["succeeded"] == 1
 
 
-async def test_a_job_that_runs_out_of_tries_fails(cluster: Any) -> None:
+async def test_a_job_that_runs_out_of_tries_fails(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(backoffLimit=0))
     async with cluster.running(jobs.set_up):
         cluster.finish(cluster.pods()[0], "Failed")
@@ -98,11 +100,11 @@ async def test_a_job_that_runs_out_of_tries_fails(cluster: Any) -> None:
         "FailureTarget": ("True", "BackoffLimitExceeded"),
         "Failed": ("True", "BackoffLimitExceeded"),
     }
-    assert cluster.api.get(JOBS, "j", "lab")["status"]["failed"] == 1
+    assert cluster.get(JOBS, "j", "lab")["status"]["failed"] == 1
     assert len(cluster.pods()) == 1
 
 
-async def test_failed_pods_are_replaced_after_a_pause(cluster: Any) -> None:
+async def test_failed_pods_are_replaced_after_a_pause(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(backoffLimit=3))
     async with cluster.running(jobs.set_up):
         cluster.finish(cluster.pods()[0], "Failed")
@@ -112,12 +114,12 @@ async def test_failed_pods_are_replaced_after_a_pause(cluster: Any) -> None:
         (pod,) = active(cluster)
         cluster.finish(pod, "Succeeded")
         await asyncio.sleep(2)
-    status = cluster.api.get(JOBS, "j", "lab")["status"]
+    status = cluster.get(JOBS, "j", "lab")["status"]
     assert (status["succeeded"], status["failed"]) == (1, 1)
     assert "Complete" in conditions(cluster)
 
 
-async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Any) -> None:
+async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(completions=3, parallelism=2, completionMode="Indexed"))
     async with cluster.running(jobs.set_up):
         for _ in range(3):
@@ -126,11 +128,11 @@ async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Any
                 assert container["env"][0]["name"] == "JOB_COMPLETION_INDEX"
                 cluster.finish(pod, "Succeeded")
             await asyncio.sleep(2)
-    status = cluster.api.get(JOBS, "j", "lab")["status"]
+    status = cluster.get(JOBS, "j", "lab")["status"]
     assert (status["completedIndexes"], status["succeeded"]) == ("0-2", 3)
 
 
-async def test_each_number_may_have_its_own_tries(cluster: Any) -> None:
+async def test_each_number_may_have_its_own_tries(cluster: Cluster) -> None:
     spec: JsonObject = {
         "completions": 2,
         "parallelism": 2,
@@ -144,12 +146,12 @@ async def test_each_number_may_have_its_own_tries(cluster: Any) -> None:
                 phase = "Failed" if job_plan.index_of(pod) == 0 else "Succeeded"
                 cluster.finish(pod, phase)
             await asyncio.sleep(30)
-    status = cluster.api.get(JOBS, "j", "lab")["status"]
+    status = cluster.get(JOBS, "j", "lab")["status"]
     assert (status["completedIndexes"], status["failedIndexes"]) == ("1", "0")
     assert conditions(cluster)["Failed"] == ("True", "FailedIndexes")
 
 
-async def test_a_success_policy_may_end_the_job_early(cluster: Any) -> None:
+async def test_a_success_policy_may_end_the_job_early(cluster: Cluster) -> None:
     policy = {"rules": [{"succeededIndexes": "0"}]}
     spec: JsonObject = {
         "completions": 3,
@@ -166,7 +168,7 @@ async def test_a_success_policy_may_end_the_job_early(cluster: Any) -> None:
     assert conditions(cluster)["Complete"] == ("True", "SuccessPolicy")
 
 
-async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Any) -> None:
+async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(suspend=True))
     async with cluster.running(jobs.set_up):
         assert cluster.pods() == []
@@ -175,10 +177,10 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Any) -> 
         await asyncio.sleep(2)
         assert len(cluster.pods()) == 1
         assert conditions(cluster) == {"Suspended": ("False", "JobResumed")}
-        assert cluster.api.get(JOBS, "j", "lab")["status"]["startTime"]
+        assert cluster.get(JOBS, "j", "lab")["status"]["startTime"]
 
 
-async def test_a_job_has_only_so_much_time(cluster: Any) -> None:
+async def test_a_job_has_only_so_much_time(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(activeDeadlineSeconds=30))
     async with cluster.running(jobs.set_up):
         await asyncio.sleep(20)
@@ -188,7 +190,7 @@ async def test_a_job_has_only_so_much_time(cluster: Any) -> None:
     assert conditions(cluster)["FailureTarget"] == ("True", "DeadlineExceeded")
 
 
-async def test_a_failure_policy_may_end_the_job_at_once(cluster: Any) -> None:
+async def test_a_failure_policy_may_end_the_job_at_once(cluster: Cluster) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     cluster.api.put(JOBS, job(podFailurePolicy={"rules": [rule]}))
     async with cluster.running(jobs.set_up):
@@ -199,7 +201,7 @@ async def test_a_failure_policy_may_end_the_job_at_once(cluster: Any) -> None:
     assert conditions(cluster)["Failed"] == ("True", "PodFailurePolicy")
 
 
-async def test_pods_of_a_job_that_is_gone_are_freed(cluster: Any) -> None:
+async def test_pods_of_a_job_that_is_gone_are_freed(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job())
     async with cluster.running(jobs.set_up):
         (pod,) = cluster.pods()
@@ -215,7 +217,7 @@ def test_indexes_are_written_as_ranges(text: str, numbers: set[int]) -> None:
     assert job_plan.format_indexes(numbers) == text
 
 
-async def test_an_ended_job_goes_after_its_time(cluster: Any) -> None:
+async def test_an_ended_job_goes_after_its_time(cluster: Cluster) -> None:
     ended = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     found = {**job(ttlSecondsAfterFinished=60), "status": {"conditions": [ended]}}
     cluster.api.put(JOBS, found)
@@ -238,7 +240,7 @@ def cron_job(schedule: str = "* * * * *", **spec: Any) -> JsonObject:
     }
 
 
-async def test_a_cron_job_starts_a_job_at_its_minute(cluster: Any) -> None:
+async def test_a_cron_job_starts_a_job_at_its_minute(cluster: Cluster) -> None:
     cluster.api.put(CRON_JOBS, cron_job())
     async with cluster.running(cron_jobs.set_up):
         await asyncio.sleep(50)
@@ -251,20 +253,20 @@ async def test_a_cron_job_starts_a_job_at_its_minute(cluster: Any) -> None:
         assert made["metadata"]["annotations"] == {
             "batch.kubernetes.io/cronjob-scheduled-timestamp": "2026-01-01T00:01:00Z"
         }
-        status = cluster.api.get(CRON_JOBS, "c", "lab")["status"]
+        status = cluster.get(CRON_JOBS, "c", "lab")["status"]
         assert status["lastScheduleTime"] == "2026-01-01T00:01:00Z"
         assert [entry["name"] for entry in status["active"]] == [made["metadata"]["name"]]
 
 
 @pytest.mark.parametrize(("policy", "count"), [("Allow", 3), ("Forbid", 1), ("Replace", 1)])
-async def test_running_jobs_are_treated_as_the_policy_says(cluster: Any, policy: str, count: int) -> None:
+async def test_running_jobs_are_treated_as_the_policy_says(cluster: Cluster, policy: str, count: int) -> None:
     cluster.api.put(CRON_JOBS, cron_job(concurrencyPolicy=policy))
     async with cluster.running(cron_jobs.set_up):
         await asyncio.sleep(190)
         assert len(cluster.api.list(JOBS)) == count
 
 
-async def test_ended_jobs_are_kept_up_to_the_limit(cluster: Any) -> None:
+async def test_ended_jobs_are_kept_up_to_the_limit(cluster: Cluster) -> None:
     cluster.api.put(CRON_JOBS, cron_job(successfulJobsHistoryLimit=1))
     async with cluster.running(cron_jobs.set_up):
         for _ in range(3):
@@ -276,7 +278,7 @@ async def test_ended_jobs_are_kept_up_to_the_limit(cluster: Any) -> None:
                 cluster.api.put(JOBS, {**found, "status": status})
         await asyncio.sleep(5)
         assert len(cluster.api.list(JOBS)) == 1
-    assert cluster.api.get(CRON_JOBS, "c", "lab")["status"]["lastSuccessfulTime"]
+    assert cluster.get(CRON_JOBS, "c", "lab")["status"]["lastSuccessfulTime"]
 
 
 def test_times_follow_the_zone_and_missed_ones_are_made_up_for_once() -> None:

@@ -28,7 +28,10 @@ from kubecore.resources import (
     REPLICA_SETS,
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
+    ResourceType,
 )
+
+from .conftest import Cluster
 
 pytestmark = pytest.mark.looptime
 
@@ -52,12 +55,11 @@ def deployment(replicas: int = 2, strategy: JsonObject | None = None, **spec: An
     return workload("web", replicas, strategy=strategy or rolling, progressDeadlineSeconds=600, **spec)
 
 
-async def change(cluster: Any, resource: Any, name: str, patch: JsonObject) -> JsonObject:
-    patched: JsonObject = await cluster.client.patch(resource, name, patch, "lab", type="merge")
-    return patched
+async def change(cluster: Cluster, resource: ResourceType, name: str, patch: JsonObject) -> JsonObject:
+    return await cluster.client.patch(resource, name, patch, "lab", type="merge")
 
 
-async def test_a_replica_set_keeps_its_number_of_pods(cluster: Any) -> None:
+async def test_a_replica_set_keeps_its_number_of_pods(cluster: Cluster) -> None:
     cluster.api.put(REPLICA_SETS, workload())
     async with cluster.running(replica_sets.set_up):
         assert len(cluster.pods()) == 2
@@ -69,7 +71,7 @@ async def test_a_replica_set_keeps_its_number_of_pods(cluster: Any) -> None:
         assert len(cluster.pods()) == 1
         cluster.make_ready(cluster.pods()[0])
         await asyncio.sleep(1)
-    status = cluster.api.get(REPLICA_SETS, "web", "lab")["status"]
+    status = cluster.get(REPLICA_SETS, "web", "lab")["status"]
     assert status == {
         "replicas": 1,
         "fullyLabeledReplicas": 1,
@@ -82,7 +84,7 @@ async def test_a_replica_set_keeps_its_number_of_pods(cluster: Any) -> None:
     assert messages == {"Created pod", "Deleted pod"}
 
 
-async def test_a_replica_set_gives_up_the_worst_pods_first(cluster: Any) -> None:
+async def test_a_replica_set_gives_up_the_worst_pods_first(cluster: Cluster) -> None:
     cluster.api.put(REPLICA_SETS, workload())
     async with cluster.running(replica_sets.set_up):
         keeper = cluster.pods()[1]
@@ -92,7 +94,7 @@ async def test_a_replica_set_gives_up_the_worst_pods_first(cluster: Any) -> None
     assert [pod["metadata"]["name"] for pod in cluster.pods()] == [keeper["metadata"]["name"]]
 
 
-async def test_orphans_are_adopted_and_strangers_released(cluster: Any) -> None:
+async def test_orphans_are_adopted_and_strangers_released(cluster: Cluster) -> None:
     cluster.api.put(PODS, {"metadata": {"name": "orphan", "namespace": "lab", "labels": {"app": "web"}}})
     cluster.api.put(REPLICA_SETS, workload(replicas=1))
     async with cluster.running(replica_sets.set_up):
@@ -100,12 +102,12 @@ async def test_orphans_are_adopted_and_strangers_released(cluster: Any) -> None:
         assert pod["metadata"]["ownerReferences"][0]["name"] == "web"
         await change(cluster, PODS, "orphan", {"metadata": {"labels": {"app": "debug"}}})
         await asyncio.sleep(1)
-    released = cluster.api.get(PODS, "orphan", "lab")
+    released = cluster.get(PODS, "orphan", "lab")
     assert "ownerReferences" not in released["metadata"]
     assert len(cluster.pods()) == 2
 
 
-async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Any) -> None:
+async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Cluster) -> None:
     refusal = StatusError(403, "Forbidden", "exceeded quota")
     cluster.api.reactions.append(
         lambda request: refusal if request.method == "POST" and request.path.endswith("/pods") else None
@@ -113,7 +115,7 @@ async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Any) -> Non
     cluster.api.put(REPLICA_SETS, workload())
     async with cluster.running(replica_sets.set_up):
         pass
-    (condition,) = cluster.api.get(REPLICA_SETS, "web", "lab")["status"]["conditions"]
+    (condition,) = cluster.get(REPLICA_SETS, "web", "lab")["status"]["conditions"]
     assert (condition["type"], condition["reason"], condition["message"]) == (
         "ReplicaFailure",
         "FailedCreate",
@@ -122,17 +124,17 @@ async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Any) -> Non
     assert any(event["message"] == "Error creating: exceeded quota" for event in cluster.api.list(EVENTS))
 
 
-async def test_a_replication_controller_selects_by_a_plain_map(cluster: Any) -> None:
+async def test_a_replication_controller_selects_by_a_plain_map(cluster: Cluster) -> None:
     controller = workload(selector={"app": "web"})
     cluster.api.put(REPLICATION_CONTROLLERS, controller)
     async with cluster.running(replication_controllers.set_up):
         pass
     assert len(cluster.pods()) == 2
-    status = cluster.api.get(REPLICATION_CONTROLLERS, "web", "lab")["status"]
+    status = cluster.get(REPLICATION_CONTROLLERS, "web", "lab")["status"]
     assert "terminatingReplicas" not in status
 
 
-async def settle_rollout(cluster: Any, rounds: int = 8) -> None:
+async def settle_rollout(cluster: Cluster, rounds: int = 8) -> None:
     for _ in range(rounds):
         for pod in cluster.pods():
             if pod.get("status", {}).get("phase") != "Running":
@@ -140,7 +142,7 @@ async def settle_rollout(cluster: Any, rounds: int = 8) -> None:
         await asyncio.sleep(1)
 
 
-async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster: Any) -> None:
+async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment())
     async with cluster.running(deployments.set_up, replica_sets.set_up):
         await settle_rollout(cluster, 2)
@@ -154,7 +156,7 @@ async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster
         second = {pod["metadata"]["labels"]["pod-template-hash"] for pod in cluster.pods()}
         assert len(first) == len(second) == 1 and first != second
         assert len(cluster.pods()) == 2
-    found = cluster.api.get(DEPLOYMENTS, "web", "lab")
+    found = cluster.get(DEPLOYMENTS, "web", "lab")
     assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "2"
     conditions = {item["type"]: item for item in found["status"]["conditions"]}
     assert conditions["Available"]["message"] == "Deployment has minimum availability."
@@ -163,7 +165,7 @@ async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster
     assert found["metadata"]["generation"] == 2
 
 
-async def test_recreating_waits_for_the_old_pods_to_be_gone(cluster: Any) -> None:
+async def test_recreating_waits_for_the_old_pods_to_be_gone(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment(strategy={"type": "Recreate"}))
     async with cluster.running(deployments.set_up, replica_sets.set_up):
         await settle_rollout(cluster, 2)
@@ -182,19 +184,19 @@ async def test_recreating_waits_for_the_old_pods_to_be_gone(cluster: Any) -> Non
         assert not any(pod["metadata"].get("deletionTimestamp") for pod in cluster.pods())
 
 
-async def test_a_rollout_that_hangs_exceeds_its_deadline(cluster: Any) -> None:
+async def test_a_rollout_that_hangs_exceeds_its_deadline(cluster: Cluster) -> None:
     cluster.api.put(
         DEPLOYMENTS, {**deployment(), "spec": {**deployment()["spec"], "progressDeadlineSeconds": 30}}
     )
     async with cluster.running(deployments.set_up, replica_sets.set_up):
         await asyncio.sleep(60)
-    found = cluster.api.get(DEPLOYMENTS, "web", "lab")
+    found = cluster.get(DEPLOYMENTS, "web", "lab")
     progressing = next(item for item in found["status"]["conditions"] if item["type"] == "Progressing")
     assert (progressing["status"], progressing["reason"]) == ("False", "ProgressDeadlineExceeded")
     assert progressing["message"].endswith("has timed out progressing.")
 
 
-async def test_old_sets_are_kept_up_to_the_limit_and_found_again_when_rolling_back(cluster: Any) -> None:
+async def test_old_sets_are_kept_up_to_the_limit_and_found_again_when_rolling_back(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment(replicas=0, revisionHistoryLimit=1))
     async with cluster.running(deployments.set_up, replica_sets.set_up):
         for round_number in ("1", "2", "3", "1"):
@@ -204,7 +206,7 @@ async def test_old_sets_are_kept_up_to_the_limit_and_found_again_when_rolling_ba
         assert len(cluster.api.list(REPLICA_SETS)) == 2
 
 
-async def test_deleting_a_deployment_takes_everything_along(cluster: Any) -> None:
+async def test_deleting_a_deployment_takes_everything_along(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment())
     async with cluster.running(deployments.set_up, replica_sets.set_up, garbage_collector.set_up):
         await asyncio.sleep(2)
@@ -218,7 +220,7 @@ def node(name: str, **extra: Any) -> JsonObject:
     return {"metadata": {"name": name, "labels": extra.pop("labels", {})}, "spec": extra}
 
 
-async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Any) -> None:
+async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Cluster) -> None:
     cluster.api.put(NODES, node("n1"))
     cluster.api.put(NODES, node("n2", unschedulable=True))
     cluster.api.put(NODES, node("n3", taints=[{"key": "a", "effect": "NoSchedule"}]))
@@ -234,7 +236,7 @@ async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Any) -> Non
         for pod in cluster.pods():
             cluster.make_ready(pod)
         await asyncio.sleep(1)
-        status = cluster.api.get(DAEMON_SETS, "d", "lab")["status"]
+        status = cluster.get(DAEMON_SETS, "d", "lab")["status"]
         assert status == {
             "currentNumberScheduled": 3,
             "numberMisscheduled": 0,
@@ -251,7 +253,7 @@ async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Any) -> Non
     assert cluster.pods() == []
 
 
-async def test_sets_of_both_kinds_may_share_name_and_template(cluster: Any) -> None:
+async def test_sets_of_both_kinds_may_share_name_and_template(cluster: Cluster) -> None:
     cluster.api.put(NODES, node("n1"))
     rolling = {"updateStrategy": {"type": "RollingUpdate"}}
     for kind in (STATEFUL_SETS, DAEMON_SETS):
@@ -268,7 +270,7 @@ async def test_sets_of_both_kinds_may_share_name_and_template(cluster: Any) -> N
         assert len({revision["metadata"]["name"] for revision in revisions}) == 2
 
 
-async def test_a_daemon_set_is_updated_node_by_node(cluster: Any) -> None:
+async def test_a_daemon_set_is_updated_node_by_node(cluster: Cluster) -> None:
     for name in ("n1", "n2"):
         cluster.api.put(NODES, node(name))
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
@@ -298,7 +300,7 @@ def stateful(**spec: Any) -> JsonObject:
     return workload("db", 2, **spec)
 
 
-async def test_stateful_pods_come_in_order_with_claims_of_their_own(cluster: Any) -> None:
+async def test_stateful_pods_come_in_order_with_claims_of_their_own(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful())
     async with cluster.running(stateful_sets.set_up):
         assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["db-0"]
@@ -315,7 +317,7 @@ async def test_stateful_pods_come_in_order_with_claims_of_their_own(cluster: Any
         assert claims[0]["metadata"]["labels"] == {"l": "m", "app": "web"}
 
 
-async def test_stateful_pods_go_from_the_last_and_keep_their_claims(cluster: Any) -> None:
+async def test_stateful_pods_go_from_the_last_and_keep_their_claims(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful(podManagementPolicy="Parallel"))
     async with cluster.running(stateful_sets.set_up):
         assert len(cluster.pods()) == 2
@@ -326,7 +328,7 @@ async def test_stateful_pods_go_from_the_last_and_keep_their_claims(cluster: Any
     assert len(cluster.api.list(PERSISTENT_VOLUME_CLAIMS)) == 2
 
 
-async def test_a_new_template_replaces_stateful_pods_from_the_last(cluster: Any) -> None:
+async def test_a_new_template_replaces_stateful_pods_from_the_last(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful(podManagementPolicy="Parallel"))
     async with cluster.running(stateful_sets.set_up):
         await settle_rollout(cluster, 2)
@@ -338,6 +340,6 @@ async def test_a_new_template_replaces_stateful_pods_from_the_last(cluster: Any)
         await settle_rollout(cluster, 4)
         revisions = [pod["metadata"]["labels"]["controller-revision-hash"] for pod in cluster.pods()]
         assert len(set(revisions)) == 1
-        status = cluster.api.get(STATEFUL_SETS, "db", "lab")["status"]
+        status = cluster.get(STATEFUL_SETS, "db", "lab")["status"]
     assert status["currentRevision"] == status["updateRevision"] == revisions[0]
     assert (status["readyReplicas"], status["updatedReplicas"]) == (2, 2)
