@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.context import AllocationError, RequestContext, UserInfo
-from kindling.apiserver.registry.definition import ResourceDefinition
+from kindling.apiserver.registry.definition import ResourceDefinition, Strategy, TableConverter
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import FieldError
@@ -127,6 +128,28 @@ class Kinds:
             return self.definitions[api_version, plural]
         return next(found for (_, name), found in self.definitions.items() if name == plural)
 
+    def part(self, plural: str, subresource: str) -> Strategy:
+        """The strategy of a subresource that has one."""
+        strategy = self.definition(plural).subresources[subresource].strategy
+        assert strategy is not None
+        return strategy
+
+    def table(self, plural: str, api_version: str = "") -> TableConverter:
+        """The columns of a kind that has its own."""
+        table = self.definition(plural, api_version).table
+        assert table is not None
+        return table
+
+    def act(self, plural: str, subresource: str, name: str, body: JsonObject) -> JsonObject:
+        """The answer of a subresource to which one can only post."""
+        action = self.definition(plural).subresources[subresource].action
+        assert action is not None
+
+        async def answer() -> JsonObject:
+            return await action(self.context(plural, name), body)
+
+        return asyncio.run(answer())
+
     def context(self, plural: str, name: str = "x", **changes: Any) -> RequestContext:
         definition = self.definition(plural)
         return RequestContext(
@@ -172,9 +195,7 @@ class Kinds:
 
     def row(self, plural: str, document: JsonObject) -> list[Any]:
         """The cells that print the document."""
-        table = self.definition(plural).table
-        assert table is not None
-        return table.cells(self.read(plural, document))
+        return self.table(plural).cells(self.read(plural, document))
 
 
 def told(found: Sequence[FieldError]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kindling.apiserver.kinds import autoscaling_conversion
 from kindling.apiserver.kinds.events import to_core, to_events
@@ -39,22 +40,22 @@ def test_events_are_the_same_in_other_words() -> None:
     assert to_core(found) == CORE
 
 
-def test_both_spellings_select_events(kinds: Any) -> None:
+def test_both_spellings_select_events(kinds: Kinds) -> None:
     for version in ("v1", "events.k8s.io/v1"):
         fields = kinds.definition("events", version).strategy.selectable_fields(deep_copy(CORE))
         assert fields["involvedObject.name"] == fields["regarding.name"] == "p"
         assert fields["source"] == "kubelet"
 
 
-def test_events_print_alike_in_both_groups(kinds: Any) -> None:
-    core = kinds.definition("events", "v1").table.cells(deep_copy(CORE))
-    other = kinds.definition("events", "events.k8s.io/v1").table.cells(to_events(deep_copy(CORE)))
+def test_events_print_alike_in_both_groups(kinds: Kinds) -> None:
+    core = kinds.table("events", "v1").cells(deep_copy(CORE))
+    other = kinds.table("events", "events.k8s.io/v1").cells(to_events(deep_copy(CORE)))
     assert core == other
     assert core[1:7] == ["Warning", "R", "pod/p", "", "kubelet, n", "m"]
     assert core[8] == 3
 
 
-def test_events_belong_beside_what_they_are_about(kinds: Any) -> None:
+def test_events_belong_beside_what_they_are_about(kinds: Kinds) -> None:
     strategy = kinds.definition("events", "v1").strategy
     obj = deep_copy(CORE)
     obj["involvedObject"]["namespace"] = "elsewhere"
@@ -64,7 +65,7 @@ def test_events_belong_beside_what_they_are_about(kinds: Any) -> None:
     )
 
 
-def test_the_newer_events_say_when_and_by_whom(kinds: Any) -> None:
+def test_the_newer_events_say_when_and_by_whom(kinds: Kinds) -> None:
     strategy = kinds.definition("events", "events.k8s.io/v1").strategy
     obj = {
         "metadata": {"namespace": "ns"},
@@ -120,16 +121,17 @@ def test_going_to_version_one_and_back_loses_nothing(
     assert autoscaling_conversion.to_v2(autoscaling_conversion.to_v1(deep_copy(original))) == original
 
 
-def test_the_converter_leaves_what_has_the_version_already(kinds: Any) -> None:
+def test_the_converter_leaves_what_has_the_version_already(kinds: Kinds) -> None:
     converter = kinds.definition("horizontalpodautoscalers", "autoscaling/v2").converter
     objects = [autoscaler(), autoscaling_conversion.to_v1(autoscaler())]
+    assert converter is not None
     converted = asyncio.run(converter.convert(objects, "autoscaling/v2"))
     assert [obj["apiVersion"] for obj in converted] == ["autoscaling/v2"] * 2
 
 
-def test_autoscalers_print_targets(kinds: Any) -> None:
+def test_autoscalers_print_targets(kinds: Kinds) -> None:
     document = autoscaler(metrics=[CPU, PODS, PODS])
-    table = kinds.definition("horizontalpodautoscalers", "autoscaling/v2").table
+    table = kinds.table("horizontalpodautoscalers", "autoscaling/v2")
     row = table.cells(document)
     assert row[1] == "Deployment/w"
     assert row[2] == "cpu: <unknown>/70%, <unknown>/10 + 1 more..."

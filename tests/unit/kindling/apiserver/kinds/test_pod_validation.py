@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kubecore.json import JsonObject
 
@@ -12,7 +13,7 @@ QUALIFIED = "name part must consist of alphanumeric characters"
 LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
 
 
-def refuse(kinds: Any, spec: JsonObject) -> list[str]:
+def refuse(kinds: Kinds, spec: JsonObject) -> list[str]:
     document = {"spec": {"containers": [{"name": "main", "image": "a:1"}], **spec}}
     found: list[str] = kinds.create("pods", document)[1]
     return found
@@ -76,7 +77,7 @@ def with_container(**fields: Any) -> JsonObject:
         ),
     ],
 )
-def test_a_pod_that_makes_no_sense_is_refused(kinds: Any, spec: JsonObject, message: str) -> None:
+def test_a_pod_that_makes_no_sense_is_refused(kinds: Kinds, spec: JsonObject, message: str) -> None:
     (found,) = refuse(kinds, spec)
     assert found.startswith(message)
 
@@ -143,13 +144,13 @@ def test_a_pod_that_makes_no_sense_is_refused(kinds: Any, spec: JsonObject, mess
         ),
     ],
 )
-def test_a_container_that_makes_no_sense_is_refused(kinds: Any, fields: JsonObject, message: str) -> None:
+def test_a_container_that_makes_no_sense_is_refused(kinds: Kinds, fields: JsonObject, message: str) -> None:
     found = refuse(kinds, with_container(**fields))
     assert found
     assert found[0].startswith(f"spec.containers[0].{message}")
 
 
-def test_requests_of_devices_must_equal_their_limits(kinds: Any) -> None:
+def test_requests_of_devices_must_equal_their_limits(kinds: Kinds) -> None:
     name = "devices.example.com/thing"
     fine = with_container(resources={"limits": {name: "1"}})
     assert refuse(kinds, fine) == []
@@ -189,18 +190,18 @@ def test_requests_of_devices_must_equal_their_limits(kinds: Any) -> None:
         ),
     ],
 )
-def test_a_volume_that_makes_no_sense_is_refused(kinds: Any, volume: JsonObject, message: str) -> None:
+def test_a_volume_that_makes_no_sense_is_refused(kinds: Kinds, volume: JsonObject, message: str) -> None:
     found = refuse(kinds, {"volumes": [{"name": "v", **volume}]})
     assert found[0].startswith(f"spec.volumes[0].{message}")
 
 
-def test_volumes_have_names_of_their_own(kinds: Any) -> None:
+def test_volumes_have_names_of_their_own(kinds: Kinds) -> None:
     assert refuse(kinds, {"volumes": [{"name": "v"}, {"name": "v"}]}) == [
         'spec.volumes[1].name: Duplicate value: "v"'
     ]
 
 
-def test_block_devices_come_from_claims(kinds: Any) -> None:
+def test_block_devices_come_from_claims(kinds: Kinds) -> None:
     spec = with_container(volumeDevices=[{"name": "v", "devicePath": "/dev/x"}])
     claimed = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
     assert refuse(kinds, {**spec, **claimed}) == []
@@ -217,13 +218,13 @@ def test_block_devices_come_from_claims(kinds: Any) -> None:
         ({"key": "a", "effect": "Never"}, 'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"'),
     ],
 )
-def test_tolerations_make_sense(kinds: Any, toleration: JsonObject, message: str) -> None:
+def test_tolerations_make_sense(kinds: Kinds, toleration: JsonObject, message: str) -> None:
     (found,) = refuse(kinds, {"tolerations": [toleration]})
     assert found.startswith("spec.tolerations[0].")
     assert message in found
 
 
-def test_required_node_affinity_has_terms(kinds: Any) -> None:
+def test_required_node_affinity_has_terms(kinds: Kinds) -> None:
     spec: JsonObject = {
         "affinity": {
             "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
@@ -233,21 +234,21 @@ def test_required_node_affinity_has_terms(kinds: Any) -> None:
     assert found.endswith("nodeSelectorTerms: Required value: must have at least one node selector term")
 
 
-def test_weights_are_from_one_to_a_hundred(kinds: Any) -> None:
+def test_weights_are_from_one_to_a_hundred(kinds: Kinds) -> None:
     term = {"weight": 0, "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname"}}
     spec = {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
     (found,) = refuse(kinds, spec)
     assert found.endswith("weight: Invalid value: 0: must be in the range 1-100")
 
 
-def test_sidecars_may_have_probes_other_init_containers_may_not(kinds: Any) -> None:
+def test_sidecars_may_have_probes_other_init_containers_may_not(kinds: Kinds) -> None:
     init = {"name": "i", "image": "a:1", "readinessProbe": {"tcpSocket": {"port": 80}}}
     assert refuse(kinds, {"initContainers": [{**init, "restartPolicy": "Always"}]}) == []
     (found,) = refuse(kinds, {"initContainers": [init]})
     assert found.endswith("may not be set for init containers without restartPolicy=Always")
 
 
-def test_pods_are_warned_about_what_is_old_or_double(kinds: Any) -> None:
+def test_pods_are_warned_about_what_is_old_or_double(kinds: Kinds) -> None:
     document = {
         "metadata": {"name": "a.b"},
         "spec": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kindling.apiserver.kinds.pod_defaults import image_tag, pull_policy
 from kindling.apiserver.kinds.qos import qos_class
@@ -31,7 +32,7 @@ def test_the_pull_policy_follows_the_tag(image: str, tag: str, policy: str) -> N
     assert pull_policy(image) == policy
 
 
-def test_requests_default_to_limits_in_pods_but_not_in_templates(kinds: Any) -> None:
+def test_requests_default_to_limits_in_pods_but_not_in_templates(kinds: Kinds) -> None:
     requirements: JsonObject = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}
     container: JsonObject = {"name": "main", "image": "a:1", "resources": requirements}
     made = kinds.read("pods", {"spec": {"containers": [deep_copy(container)]}})
@@ -42,7 +43,7 @@ def test_requests_default_to_limits_in_pods_but_not_in_templates(kinds: Any) -> 
     assert requests == {"cpu": "500m"}
 
 
-def test_probes_hooks_ports_and_references_are_completed(kinds: Any) -> None:
+def test_probes_hooks_ports_and_references_are_completed(kinds: Kinds) -> None:
     container = {
         "name": "main",
         "image": "a:1",
@@ -66,13 +67,13 @@ def test_probes_hooks_ports_and_references_are_completed(kinds: Any) -> None:
     assert made["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] == "v1"
 
 
-def test_host_network_pods_claim_their_ports_on_the_node(kinds: Any) -> None:
+def test_host_network_pods_claim_their_ports_on_the_node(kinds: Kinds) -> None:
     container = {"name": "main", "image": "a:1", "ports": [{"containerPort": 80}]}
     made = kinds.read("pods", {"spec": {"hostNetwork": True, "containers": [container]}})
     assert made["spec"]["containers"][0]["ports"][0]["hostPort"] == 80
 
 
-def test_the_old_name_of_the_account_field_follows_the_new_one(kinds: Any) -> None:
+def test_the_old_name_of_the_account_field_follows_the_new_one(kinds: Kinds) -> None:
     made = kinds.read("pods", pod(serviceAccountName="robot"))
     assert made["spec"]["serviceAccount"] == "robot"
 
@@ -107,7 +108,7 @@ def test_resources_of_the_pod_as_a_whole_decide_alone() -> None:
     assert qos_class(spec) == "Guaranteed"
 
 
-def test_a_new_pod_is_pending_whatever_status_was_sent(kinds: Any) -> None:
+def test_a_new_pod_is_pending_whatever_status_was_sent(kinds: Kinds) -> None:
     made, problems = kinds.create("pods", {**pod(), "status": {"phase": "Running"}})
     assert problems == []
     assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
@@ -124,7 +125,7 @@ def test_a_new_pod_is_pending_whatever_status_was_sent(kinds: Any) -> None:
     ],
 )
 def test_annotations_of_apparmor_become_fields(
-    kinds: Any, annotation: str, profile: JsonObject | None
+    kinds: Kinds, annotation: str, profile: JsonObject | None
 ) -> None:
     metadata = {"annotations": {"container.apparmor.security.beta.kubernetes.io/main": annotation}}
     made, _ = kinds.create("pods", {**pod(), "metadata": metadata})
@@ -132,7 +133,7 @@ def test_annotations_of_apparmor_become_fields(
     assert found.get("appArmorProfile") == profile
 
 
-def test_a_gated_pod_says_that_it_waits(kinds: Any) -> None:
+def test_a_gated_pod_says_that_it_waits(kinds: Kinds) -> None:
     made, _ = kinds.create("pods", pod(schedulingGates=[{"name": "example.com/a"}]))
     (condition,) = made["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
@@ -142,7 +143,7 @@ def test_a_gated_pod_says_that_it_waits(kinds: Any) -> None:
     )
 
 
-def test_a_negative_grace_period_means_the_shortest(kinds: Any) -> None:
+def test_a_negative_grace_period_means_the_shortest(kinds: Kinds) -> None:
     made, problems = kinds.create("pods", pod(terminationGracePeriodSeconds=-5))
     assert problems == []
     assert made["spec"]["terminationGracePeriodSeconds"] == 1
@@ -162,7 +163,7 @@ def test_a_negative_grace_period_means_the_shortest(kinds: Any) -> None:
     ],
 )
 def test_only_pods_that_may_run_get_time_to_end(
-    kinds: Any, requested: int | None, spec: JsonObject, status: JsonObject, expected: int
+    kinds: Kinds, requested: int | None, spec: JsonObject, status: JsonObject, expected: int
 ) -> None:
     strategy = kinds.definition("pods").strategy
     obj = {"metadata": {"name": "x"}, "spec": spec, "status": status}
@@ -170,8 +171,7 @@ def test_only_pods_that_may_run_get_time_to_end(
 
 
 @pytest.fixture
-def running(kinds: Any) -> JsonObject:
-    made: JsonObject
+def running(kinds: Kinds) -> JsonObject:
     made, problems = kinds.create("pods", pod(tolerations=[{"key": "a", "operator": "Exists"}]))
     assert problems == []
     return made
@@ -181,7 +181,7 @@ def changed(running: JsonObject, **fields: Any) -> JsonObject:
     return {"spec": {**deep_copy(running["spec"]), **fields}}
 
 
-def test_the_image_of_a_pod_may_change(kinds: Any, running: JsonObject) -> None:
+def test_the_image_of_a_pod_may_change(kinds: Kinds, running: JsonObject) -> None:
     containers = deep_copy(running)["spec"]["containers"]
     containers[0]["image"] = "example.com/app:2"
     new, problems = kinds.update("pods", running, changed(running, containers=containers))
@@ -189,7 +189,7 @@ def test_the_image_of_a_pod_may_change(kinds: Any, running: JsonObject) -> None:
     assert new["spec"]["containers"][0]["image"] == "example.com/app:2"
 
 
-def test_nothing_else_of_a_container_may_change(kinds: Any, running: JsonObject) -> None:
+def test_nothing_else_of_a_container_may_change(kinds: Kinds, running: JsonObject) -> None:
     containers = deep_copy(running)["spec"]["containers"]
     containers[0]["command"] = ["sh"]
     _, problems = kinds.update("pods", running, changed(running, containers=containers))
@@ -200,13 +200,13 @@ def test_nothing_else_of_a_container_may_change(kinds: Any, running: JsonObject)
     assert "containers[0].command" in problems[0]
 
 
-def test_containers_are_neither_added_nor_removed(kinds: Any, running: JsonObject) -> None:
+def test_containers_are_neither_added_nor_removed(kinds: Kinds, running: JsonObject) -> None:
     containers = [*deep_copy(running)["spec"]["containers"], {"name": "b", "image": "b:1"}]
     _, problems = kinds.update("pods", running, changed(running, containers=containers))
     assert problems == ["spec.containers: Forbidden: pod updates may not add or remove containers"]
 
 
-def test_deadlines_only_get_shorter(kinds: Any, running: JsonObject) -> None:
+def test_deadlines_only_get_shorter(kinds: Kinds, running: JsonObject) -> None:
     limited, problems = kinds.update("pods", running, changed(running, activeDeadlineSeconds=100))
     assert problems == []
     _, problems = kinds.update("pods", limited, changed(limited, activeDeadlineSeconds=200))
@@ -214,7 +214,7 @@ def test_deadlines_only_get_shorter(kinds: Any, running: JsonObject) -> None:
     assert problems == [text]
 
 
-def test_tolerations_are_only_added(kinds: Any, running: JsonObject) -> None:
+def test_tolerations_are_only_added(kinds: Kinds, running: JsonObject) -> None:
     more = [*running["spec"]["tolerations"], {"key": "b", "operator": "Exists"}]
     assert kinds.update("pods", running, changed(running, tolerations=more))[1] == []
     fewer = [{"key": "b", "operator": "Exists"}]
@@ -223,7 +223,7 @@ def test_tolerations_are_only_added(kinds: Any, running: JsonObject) -> None:
     ]
 
 
-def test_gated_pods_may_be_placed_more_narrowly(kinds: Any) -> None:
+def test_gated_pods_may_be_placed_more_narrowly(kinds: Kinds) -> None:
     gates = [{"name": "example.com/a"}, {"name": "example.com/b"}]
     gated, _ = kinds.create("pods", pod(schedulingGates=gates, nodeSelector={"a": "b"}))
     narrower = changed(gated, nodeSelector={"a": "b", "c": "d"}, schedulingGates=gates[:1])
@@ -236,8 +236,8 @@ def test_gated_pods_may_be_placed_more_narrowly(kinds: Any) -> None:
     assert problem.endswith("only deletion is allowed, but found new scheduling gate 'example.com/c'")
 
 
-def through(kinds: Any, part: str, old: JsonObject, new: JsonObject) -> tuple[JsonObject, list[str]]:
-    strategy = kinds.definition("pods").subresources[part].strategy
+def through(kinds: Kinds, part: str, old: JsonObject, new: JsonObject) -> tuple[JsonObject, list[str]]:
+    strategy = kinds.part("pods", part)
     ctx = kinds.context("pods")
     document = deep_copy(new)
     strategy.default(document)
@@ -245,7 +245,7 @@ def through(kinds: Any, part: str, old: JsonObject, new: JsonObject) -> tuple[Js
     return document, [error.message() for error in strategy.validate_update(ctx, document, deep_copy(old))]
 
 
-def test_ephemeral_containers_come_by_their_own_way_and_stay(kinds: Any, running: JsonObject) -> None:
+def test_ephemeral_containers_come_by_their_own_way_and_stay(kinds: Kinds, running: JsonObject) -> None:
     debugger = {"name": "debug", "image": "tools:1"}
     request = {**running, "spec": {**running["spec"], "ephemeralContainers": [debugger], "nodeName": "taken"}}
     document, problems = through(kinds, "ephemeralcontainers", running, request)
@@ -257,7 +257,7 @@ def test_ephemeral_containers_come_by_their_own_way_and_stay(kinds: Any, running
     ]
 
 
-def test_resizing_keeps_the_quality_of_service(kinds: Any) -> None:
+def test_resizing_keeps_the_quality_of_service(kinds: Kinds) -> None:
     amounts = {"cpu": "100m", "memory": "64Mi"}
     container = {"name": "main", "image": "a:1", "resources": {"requests": amounts}}
     old, _ = kinds.create("pods", {"spec": {"containers": [container]}})
@@ -274,7 +274,7 @@ def test_resizing_keeps_the_quality_of_service(kinds: Any) -> None:
     assert problems[0].endswith("Pod QOS Class may not change as a result of resizing")
 
 
-def test_the_status_path_writes_status_and_labels_alone(kinds: Any, running: JsonObject) -> None:
+def test_the_status_path_writes_status_and_labels_alone(kinds: Kinds, running: JsonObject) -> None:
     request = deep_copy(running)
     request["spec"]["nodeName"] = "n"
     request["metadata"]["labels"] = {"a": "b"}
@@ -286,7 +286,7 @@ def test_the_status_path_writes_status_and_labels_alone(kinds: Any, running: Jso
     assert document["status"] == {"phase": "Running", "qosClass": "BestEffort"}
 
 
-def test_containers_that_ended_for_good_do_not_run_again(kinds: Any) -> None:
+def test_containers_that_ended_for_good_do_not_run_again(kinds: Kinds) -> None:
     old, _ = kinds.create("pods", pod(restartPolicy="Never"))
     ended = deep_copy(old)
     ended["status"]["containerStatuses"] = [{"name": "main", "state": {"terminated": {"exitCode": 0}}}]
@@ -298,7 +298,7 @@ def test_containers_that_ended_for_good_do_not_run_again(kinds: Any) -> None:
     ]
 
 
-def test_pods_are_selected_by_placement_and_state(kinds: Any, running: JsonObject) -> None:
+def test_pods_are_selected_by_placement_and_state(kinds: Kinds, running: JsonObject) -> None:
     fields = kinds.definition("pods").strategy.selectable_fields(running)
     assert fields["status.phase"] == "Pending"
     assert fields["spec.nodeName"] == ""

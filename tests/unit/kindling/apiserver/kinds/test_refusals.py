@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kubecore.json import JsonObject
 
@@ -290,7 +289,9 @@ REFUSALS: list[tuple[str, JsonObject, str]] = [
 @pytest.mark.parametrize(
     ("plural", "document", "message"), REFUSALS, ids=[f"{row[0]}-{at}" for at, row in enumerate(REFUSALS)]
 )
-def test_what_makes_no_sense_is_refused(kinds: Any, plural: str, document: JsonObject, message: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    kinds: Kinds, plural: str, document: JsonObject, message: str
+) -> None:
     _, problems = kinds.create(plural, document)
     assert problems
     assert message in problems[0]

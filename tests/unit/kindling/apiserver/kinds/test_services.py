@@ -6,13 +6,14 @@ import copy
 from typing import Any
 
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kubecore.json import JsonObject, deep_copy
 
 PORTS = [{"port": 80}]
 
 
-def spec(kinds: Any, **fields: Any) -> JsonObject:
+def spec(kinds: Kinds, **fields: Any) -> JsonObject:
     made, problems = kinds.create("services", {"spec": {"ports": copy.deepcopy(PORTS), **fields}})
     assert problems == []
     found: JsonObject = made["spec"]
@@ -20,7 +21,7 @@ def spec(kinds: Any, **fields: Any) -> JsonObject:
 
 
 @pytest.mark.feature("ACC-25")
-def test_a_plain_service_gets_an_address_of_the_cluster(kinds: Any) -> None:
+def test_a_plain_service_gets_an_address_of_the_cluster(kinds: Kinds) -> None:
     assert spec(kinds) == {
         "ports": [{"port": 80, "protocol": "TCP", "targetPort": 80}],
         "sessionAffinity": "None",
@@ -33,7 +34,7 @@ def test_a_plain_service_gets_an_address_of_the_cluster(kinds: Any) -> None:
     }
 
 
-def test_headless_services_have_no_address(kinds: Any) -> None:
+def test_headless_services_have_no_address(kinds: Kinds) -> None:
     with_selector = spec(kinds, clusterIP="None", selector={"a": "b"})
     assert with_selector["clusterIPs"] == ["None"]
     assert with_selector["ipFamilies"] == ["IPv4"]
@@ -43,30 +44,30 @@ def test_headless_services_have_no_address(kinds: Any) -> None:
 
 
 @pytest.mark.feature("ACC-25")
-def test_node_ports_are_given_for_exposed_types(kinds: Any) -> None:
+def test_node_ports_are_given_for_exposed_types(kinds: Kinds) -> None:
     assert spec(kinds, type="NodePort")["ports"][0]["nodePort"] == 30000
     assert spec(kinds, type="LoadBalancer")["ports"][0]["nodePort"] == 30001
     unexposed = spec(kinds, type="LoadBalancer", allocateLoadBalancerNodePorts=False)
     assert "nodePort" not in unexposed["ports"][0]
 
 
-def test_tcp_and_udp_of_one_port_share_their_node_port(kinds: Any) -> None:
+def test_tcp_and_udp_of_one_port_share_their_node_port(kinds: Kinds) -> None:
     ports = [{"name": "t", "port": 53}, {"name": "u", "port": 53, "protocol": "UDP"}]
     made = spec(kinds, type="NodePort", ports=ports)
     assert made["ports"][0]["nodePort"] == made["ports"][1]["nodePort"]
 
 
-def test_local_load_balancers_get_a_port_for_health_checks(kinds: Any) -> None:
+def test_local_load_balancers_get_a_port_for_health_checks(kinds: Kinds) -> None:
     made = spec(kinds, type="LoadBalancer", externalTrafficPolicy="Local")
     assert made["healthCheckNodePort"] in kinds.addresses.ports
 
 
-def test_affinity_to_clients_lasts_three_hours(kinds: Any) -> None:
+def test_affinity_to_clients_lasts_three_hours(kinds: Kinds) -> None:
     made = spec(kinds, sessionAffinity="ClientIP")
     assert made["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
 
 
-def test_external_names_have_neither_address_nor_policies(kinds: Any) -> None:
+def test_external_names_have_neither_address_nor_policies(kinds: Kinds) -> None:
     made, problems = kinds.create(
         "services", {"spec": {"type": "ExternalName", "externalName": "a.example.com"}}
     )
@@ -78,7 +79,7 @@ def test_external_names_have_neither_address_nor_policies(kinds: Any) -> None:
     }
 
 
-def test_an_address_is_had_only_once(kinds: Any) -> None:
+def test_an_address_is_had_only_once(kinds: Kinds) -> None:
     address = spec(kinds)["clusterIP"]
     _, problems = kinds.create("services", {"spec": {"ports": PORTS, "clusterIP": address}})
     assert problems == [
@@ -87,7 +88,7 @@ def test_an_address_is_had_only_once(kinds: Any) -> None:
     ]
 
 
-def test_what_a_failed_request_took_is_given_back(kinds: Any) -> None:
+def test_what_a_failed_request_took_is_given_back(kinds: Kinds) -> None:
     strategy = kinds.definition("services").strategy
     ctx = kinds.context("services")
     obj = kinds.read("services", {"spec": {"type": "NodePort", "ports": PORTS}})
@@ -99,7 +100,7 @@ def test_what_a_failed_request_took_is_given_back(kinds: Any) -> None:
     assert (kinds.addresses.ips, kinds.addresses.ports) == (set(), set())
 
 
-def test_a_deleted_service_gives_back_what_it_had(kinds: Any) -> None:
+def test_a_deleted_service_gives_back_what_it_had(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
     kinds.definition("services").strategy.after_delete(kinds.context("services"), made)
     assert (kinds.addresses.ips, kinds.addresses.ports) == (set(), set())
@@ -151,26 +152,26 @@ def test_a_deleted_service_gives_back_what_it_had(kinds: Any) -> None:
         ({"sessionAffinity": "Odd"}, 'spec.sessionAffinity: Unsupported value: "Odd"'),
     ],
 )
-def test_a_service_that_makes_no_sense_is_refused(kinds: Any, fields: JsonObject, message: str) -> None:
+def test_a_service_that_makes_no_sense_is_refused(kinds: Kinds, fields: JsonObject, message: str) -> None:
     _, problems = kinds.create("services", {"spec": {"ports": copy.deepcopy(PORTS), **fields}})
     assert problems[0].startswith(message)
 
 
-def test_a_manifest_applied_again_keeps_what_the_server_filled_in(kinds: Any) -> None:
+def test_a_manifest_applied_again_keeps_what_the_server_filled_in(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
     again, problems = kinds.update("services", made, {"spec": {"type": "NodePort", "ports": PORTS}})
     assert problems == []
     assert again["spec"] == made["spec"]
 
 
-def test_the_address_stays(kinds: Any) -> None:
+def test_the_address_stays(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"ports": PORTS}})
     other = {**made["spec"], "clusterIP": "10.96.0.77", "clusterIPs": ["10.96.0.77"]}
     _, problems = kinds.update("services", made, {"spec": other})
     assert problems == ['spec.clusterIPs[0]: Invalid value: ["10.96.0.77"]: may not change once set']
 
 
-def test_turning_a_load_balancer_into_a_plain_service_drops_what_only_it_had(kinds: Any) -> None:
+def test_turning_a_load_balancer_into_a_plain_service_drops_what_only_it_had(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "LoadBalancer", "ports": PORTS}})
     made["status"] = {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}
     plain, problems = kinds.update("services", made, {"spec": {**made["spec"], "type": "ClusterIP"}})
@@ -181,7 +182,7 @@ def test_turning_a_load_balancer_into_a_plain_service_drops_what_only_it_had(kin
     assert plain["status"] == {"loadBalancer": {}}
 
 
-def test_turning_an_exposed_service_into_a_name_drops_its_addresses_and_ports(kinds: Any) -> None:
+def test_turning_an_exposed_service_into_a_name_drops_its_addresses_and_ports(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
     wanted = {**made["spec"], "type": "ExternalName", "externalName": "a.example.com"}
     name, problems = kinds.update("services", made, {"spec": wanted})
@@ -190,7 +191,7 @@ def test_turning_an_exposed_service_into_a_name_drops_its_addresses_and_ports(ki
     assert all("nodePort" not in port for port in name["spec"]["ports"])
 
 
-def test_freed_ports_are_given_back_when_the_change_is_written(kinds: Any) -> None:
+def test_freed_ports_are_given_back_when_the_change_is_written(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "NodePort", "ports": PORTS}})
     strategy, ctx = kinds.definition("services").strategy, kinds.context("services")
     new = deep_copy(made)
@@ -203,10 +204,10 @@ def test_freed_ports_are_given_back_when_the_change_is_written(kinds: Any) -> No
     assert kinds.addresses.ports == set()
 
 
-def test_addresses_in_the_status_are_addresses(kinds: Any) -> None:
+def test_addresses_in_the_status_are_addresses(kinds: Kinds) -> None:
     made, _ = kinds.create("services", {"spec": {"type": "LoadBalancer", "ports": PORTS}})
     made["status"] = {"loadBalancer": {"ingress": [{"ip": "bad"}]}}
-    strategy = kinds.definition("services").subresources["status"].strategy
+    strategy = kinds.part("services", "status")
     (found,) = strategy.validate_update(kinds.context("services"), made, made)
     assert found.field == "status.loadBalancer.ingress[0].ip"
 
@@ -234,11 +235,11 @@ def test_addresses_in_the_status_are_addresses(kinds: Any) -> None:
         ),
     ],
 )
-def test_services_print_addresses_and_ports(kinds: Any, document: JsonObject, cells: list[str]) -> None:
+def test_services_print_addresses_and_ports(kinds: Kinds, document: JsonObject, cells: list[str]) -> None:
     assert kinds.row("services", document) == cells
 
 
-def test_deprecated_and_pointless_settings_are_warned_about(kinds: Any) -> None:
+def test_deprecated_and_pointless_settings_are_warned_about(kinds: Kinds) -> None:
     strategy = kinds.definition("services").strategy
     obj = kinds.read("services", {"spec": {"externalIPs": ["192.0.2.1"], "ports": PORTS}})
     assert strategy.warnings(kinds.context("services"), obj, None) == [
@@ -247,7 +248,7 @@ def test_deprecated_and_pointless_settings_are_warned_about(kinds: Any) -> None:
     assert strategy.warnings(kinds.context("services"), obj, obj) == []
 
 
-def test_an_affinity_that_is_to_end_sooner_is_warned_about_once(kinds: Any) -> None:
+def test_an_affinity_that_is_to_end_sooner_is_warned_about_once(kinds: Kinds) -> None:
     strategy = kinds.definition("services").strategy
 
     def warned(seconds: int, before: JsonObject | None = None) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kindling.apiserver.kinds.printing import (
     access_modes,
@@ -19,8 +19,7 @@ from kubecore.json import JsonObject, deep_copy
 from kubecore.resources import PODS
 
 
-def make(kinds: Any, plural: str, document: JsonObject) -> JsonObject:
-    made: JsonObject
+def make(kinds: Kinds, plural: str, document: JsonObject) -> JsonObject:
     made, problems = kinds.create(plural, document)
     assert problems == []
     return made
@@ -66,14 +65,14 @@ def test_ages_selectors_and_modes_have_short_forms() -> None:
     assert access_modes(["ReadWriteMany", "ReadWriteOnce"]) == "RWO,RWX"
 
 
-def test_text_data_of_secrets_is_encoded(kinds: Any) -> None:
+def test_text_data_of_secrets_is_encoded(kinds: Kinds) -> None:
     made = make(kinds, "secrets", {"data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}})
     assert made["data"] == {"a": "eQ==", "b": "eg=="}
     assert made["type"] == "Opaque"
     assert "stringData" not in made
 
 
-def test_types_of_secrets_stay(kinds: Any) -> None:
+def test_types_of_secrets_stay(kinds: Kinds) -> None:
     made = make(kinds, "secrets", {})
     assert kinds.update("secrets", made, {"type": "example.com/other"})[1] == [
         'type: Invalid value: "example.com/other": field is immutable'
@@ -81,7 +80,7 @@ def test_types_of_secrets_stay(kinds: Any) -> None:
 
 
 @pytest.mark.parametrize("plural", ["configmaps", "secrets"])
-def test_frozen_data_stays(kinds: Any, plural: str) -> None:
+def test_frozen_data_stays(kinds: Kinds, plural: str) -> None:
     made = make(kinds, plural, {"immutable": True, "data": {"a": "eA=="}})
     text = "field is immutable when `immutable` is set"
     assert kinds.update(plural, made, {"data": {}})[1] == [f"data: Forbidden: {text}"]
@@ -89,27 +88,28 @@ def test_frozen_data_stays(kinds: Any, plural: str) -> None:
     assert kinds.update(plural, made, {})[1] == []
 
 
-def test_namespaces_are_active_labelled_and_held(kinds: Any) -> None:
+def test_namespaces_are_active_labelled_and_held(kinds: Kinds) -> None:
     made = make(kinds, "namespaces", {"metadata": {"name": "blue"}, "status": {"phase": "Odd"}})
     assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "blue"}
     assert made["spec"]["finalizers"] == ["kubernetes"]
     assert made["status"] == {"phase": "Active"}
 
 
-def test_finalizers_of_namespaces_change_by_their_own_path(kinds: Any) -> None:
+def test_finalizers_of_namespaces_change_by_their_own_path(kinds: Kinds) -> None:
     made = make(kinds, "namespaces", {"metadata": {"name": "blue"}})
     kept, _ = kinds.update("namespaces", made, {"spec": {}})
     assert kept["spec"]["finalizers"] == ["kubernetes"]
-    finalize = kinds.definition("namespaces").subresources["finalize"].strategy
+    finalize = kinds.part("namespaces", "finalize")
     new = {**deep_copy(made), "spec": {"finalizers": ["bare"]}}
     (found,) = finalize.validate_update(kinds.context("namespaces"), new, made)
     assert found.detail == "name is neither a standard finalizer name nor is it fully qualified"
 
 
-def test_a_deleted_namespace_terminates_first_and_goes_when_nothing_holds_it(kinds: Any) -> None:
+def test_a_deleted_namespace_terminates_first_and_goes_when_nothing_holds_it(kinds: Kinds) -> None:
     strategy = kinds.definition("namespaces").strategy
     made = make(kinds, "namespaces", {"metadata": {"name": "blue"}})
     dying = strategy.before_delete(kinds.context("namespaces"), deep_copy(made))
+    assert dying is not None
     assert dying["status"]["phase"] == "Terminating"
     assert dying["metadata"]["deletionTimestamp"]
     dying["spec"] = {}
@@ -117,18 +117,18 @@ def test_a_deleted_namespace_terminates_first_and_goes_when_nothing_holds_it(kin
 
 
 @pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_the_clusters_own_namespaces_stay(kinds: Any, name: str) -> None:
+def test_the_clusters_own_namespaces_stay(kinds: Kinds, name: str) -> None:
     made = make(kinds, "namespaces", {"metadata": {"name": name}})
     with pytest.raises(errors.StatusError, match="this namespace may not be deleted"):
         kinds.definition("namespaces").strategy.before_delete(kinds.context("namespaces"), made)
 
 
-def test_nodes_register_with_their_status(kinds: Any) -> None:
+def test_nodes_register_with_their_status(kinds: Kinds) -> None:
     made = make(kinds, "nodes", {"status": {"capacity": {"cpu": "2"}}})
     assert made["status"]["allocatable"] == {"cpu": "2"}
 
 
-def test_ranges_and_providers_of_nodes_are_set_once(kinds: Any) -> None:
+def test_ranges_and_providers_of_nodes_are_set_once(kinds: Kinds) -> None:
     made = make(kinds, "nodes", {"spec": {"podCIDRs": ["10.1.0.0/24"], "providerID": "a"}})
     _, problems = kinds.update("nodes", made, {"spec": {"podCIDRs": ["10.2.0.0/24"], "providerID": "b"}})
     assert problems == [
@@ -137,7 +137,7 @@ def test_ranges_and_providers_of_nodes_are_set_once(kinds: Any) -> None:
     ]
 
 
-def test_nodes_print_roles_and_readiness(kinds: Any) -> None:
+def test_nodes_print_roles_and_readiness(kinds: Kinds) -> None:
     labels = {"node-role.kubernetes.io/worker": "", "kubernetes.io/role": "control-plane"}
     node = {
         "metadata": {"name": "n", "labels": labels},
@@ -153,19 +153,19 @@ def test_nodes_print_roles_and_readiness(kinds: Any) -> None:
     assert row[4:7] == ["v1", "192.0.2.1", "<none>"]
 
 
-def test_limits_of_containers_complete_each_other(kinds: Any) -> None:
+def test_limits_of_containers_complete_each_other(kinds: Kinds) -> None:
     item = {"type": "Container", "max": {"cpu": "2"}, "min": {"memory": "1Mi"}, "default": {"memory": "1Gi"}}
     (made,) = make(kinds, "limitranges", {"spec": {"limits": [item]}})["spec"]["limits"]
     assert made["default"] == {"cpu": "2", "memory": "1Gi"}
     assert made["defaultRequest"] == {"cpu": "2", "memory": "1Gi"}
 
 
-def test_quotas_print_use_and_limit(kinds: Any) -> None:
+def test_quotas_print_use_and_limit(kinds: Kinds) -> None:
     status = {"hard": {"pods": "4", "limits.cpu": "2"}, "used": {"pods": "1"}}
     assert kinds.row("resourcequotas", {"status": status})[1:3] == ["pods: 1/4", "limits.cpu: 0/2"]
 
 
-def test_claims_say_their_source_in_both_fields(kinds: Any) -> None:
+def test_claims_say_their_source_in_both_fields(kinds: Kinds) -> None:
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -177,7 +177,7 @@ def test_claims_say_their_source_in_both_fields(kinds: Any) -> None:
     assert made["spec"]["dataSourceRef"] == expected
 
 
-def test_sources_that_nobody_fills_are_dropped_from_the_old_field(kinds: Any) -> None:
+def test_sources_that_nobody_fills_are_dropped_from_the_old_field(kinds: Kinds) -> None:
     spec = {
         "accessModes": ["ReadWriteOnce"],
         "resources": {"requests": {"storage": "1Gi"}},
@@ -190,7 +190,7 @@ def claim(size: str, **spec: Any) -> JsonObject:
     return {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **spec}
 
 
-def test_bound_claims_grow_and_do_not_shrink(kinds: Any) -> None:
+def test_bound_claims_grow_and_do_not_shrink(kinds: Kinds) -> None:
     made = make(kinds, "persistentvolumeclaims", {"spec": claim("2Gi")})
     bound = {**made, "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}}}
     assert (
@@ -209,7 +209,7 @@ def test_bound_claims_grow_and_do_not_shrink(kinds: Any) -> None:
     assert problem.startswith("spec: Forbidden: spec is immutable after creation except resources.requests")
 
 
-def test_the_volume_of_a_claim_is_set_once(kinds: Any) -> None:
+def test_the_volume_of_a_claim_is_set_once(kinds: Kinds) -> None:
     made = make(kinds, "persistentvolumeclaims", {"spec": claim("1Gi")})
     bound, problems = kinds.update(
         "persistentvolumeclaims", made, {"spec": {**made["spec"], "volumeName": "v"}}
@@ -221,7 +221,7 @@ def test_the_volume_of_a_claim_is_set_once(kinds: Any) -> None:
     assert problem.startswith("spec: Forbidden")
 
 
-def test_volumes_stay_what_they_are(kinds: Any) -> None:
+def test_volumes_stay_what_they_are(kinds: Kinds) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/a"}}
     made = make(kinds, "persistentvolumes", {"spec": spec})
     assert made["status"]["phase"] == "Pending"
@@ -232,8 +232,8 @@ def test_volumes_stay_what_they_are(kinds: Any) -> None:
     assert problem.startswith("spec: Forbidden: spec.persistentvolumesource is immutable after creation")
 
 
-def test_a_new_phase_of_a_volume_is_dated(kinds: Any) -> None:
-    strategy = kinds.definition("persistentvolumes").subresources["status"].strategy
+def test_a_new_phase_of_a_volume_is_dated(kinds: Kinds) -> None:
+    strategy = kinds.part("persistentvolumes", "status")
     old = {
         "metadata": {},
         "spec": {},
@@ -246,7 +246,7 @@ def test_a_new_phase_of_a_volume_is_dated(kinds: Any) -> None:
 
 
 @pytest.mark.feature("STO-16")
-def test_classes_are_fixed_but_for_growth(kinds: Any) -> None:
+def test_classes_are_fixed_but_for_growth(kinds: Kinds) -> None:
     made = make(kinds, "storageclasses", {"provisioner": "a.b", "parameters": {"x": "y"}})
     assert (made["reclaimPolicy"], made["volumeBindingMode"]) == ("Delete", "Immediate")
     assert kinds.update("storageclasses", made, {"allowVolumeExpansion": True})[1] == []
@@ -255,7 +255,7 @@ def test_classes_are_fixed_but_for_growth(kinds: Any) -> None:
     ]
 
 
-def test_drivers_of_a_node_come_and_go_but_do_not_change(kinds: Any) -> None:
+def test_drivers_of_a_node_come_and_go_but_do_not_change(kinds: Kinds) -> None:
     driver = {"name": "a.b", "nodeID": "n", "topologyKeys": ["t"]}
     made = make(kinds, "csinodes", {"spec": {"drivers": [driver]}})
     assert kinds.update("csinodes", made, {"spec": {"drivers": []}})[1] == []
@@ -265,7 +265,7 @@ def test_drivers_of_a_node_come_and_go_but_do_not_change(kinds: Any) -> None:
     ]
 
 
-def test_network_policies_are_about_egress_only_when_they_say_so(kinds: Any) -> None:
+def test_network_policies_are_about_egress_only_when_they_say_so(kinds: Kinds) -> None:
     assert make(kinds, "networkpolicies", {"spec": {}})["spec"] == {
         "podSelector": {},
         "policyTypes": ["Ingress"],
@@ -275,7 +275,7 @@ def test_network_policies_are_about_egress_only_when_they_say_so(kinds: Any) -> 
     assert made["egress"][0]["ports"][0]["protocol"] == "TCP"
 
 
-def test_slices_count_their_labels_as_content(kinds: Any) -> None:
+def test_slices_count_their_labels_as_content(kinds: Kinds) -> None:
     strategy = kinds.definition("endpointslices").strategy
     old = make(kinds, "endpointslices", {"addressType": "IPv4"})
     new = deep_copy(old)
@@ -283,7 +283,7 @@ def test_slices_count_their_labels_as_content(kinds: Any) -> None:
     assert strategy.generation_changed(new, old)
 
 
-def test_endpoints_and_slices_print_three_of_many(kinds: Any) -> None:
+def test_endpoints_and_slices_print_three_of_many(kinds: Kinds) -> None:
     addresses = [{"ip": f"10.0.0.{at}"} for at in range(1, 6)]
     subsets = [{"addresses": addresses, "ports": [{"port": 80}]}]
     shown = "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more..."
@@ -292,7 +292,7 @@ def test_endpoints_and_slices_print_three_of_many(kinds: Any) -> None:
     assert row[1:4] == ["IPv4", "<unset>", "<unset>"]
 
 
-def test_roles_are_bound_in_their_group_and_stay(kinds: Any) -> None:
+def test_roles_are_bound_in_their_group_and_stay(kinds: Kinds) -> None:
     document = {"roleRef": {"kind": "Role", "name": "r"}, "subjects": [{"kind": "User", "name": "u"}]}
     made = make(kinds, "rolebindings", document)
     assert made["roleRef"]["apiGroup"] == "rbac.authorization.k8s.io"
@@ -304,7 +304,7 @@ def test_roles_are_bound_in_their_group_and_stay(kinds: Any) -> None:
     ]
 
 
-def test_system_priorities_are_known_and_stay(kinds: Any) -> None:
+def test_system_priorities_are_known_and_stay(kinds: Kinds) -> None:
     document = {"metadata": {"name": "system-node-critical"}, "value": 2000001000}
     made = make(kinds, "priorityclasses", document)
     with pytest.raises(errors.StatusError, match="this is a system priority class and cannot be deleted"):
@@ -314,7 +314,7 @@ def test_system_priorities_are_known_and_stay(kinds: Any) -> None:
     ]
 
 
-def test_requests_for_certificates_carry_the_requester(kinds: Any) -> None:
+def test_requests_for_certificates_carry_the_requester(kinds: Kinds) -> None:
     strategy = kinds.definition("certificatesigningrequests").strategy
     obj = kinds.read(
         "certificatesigningrequests", {"spec": {"username": "somebody else", "signerName": "a.b/c"}}
@@ -324,8 +324,8 @@ def test_requests_for_certificates_carry_the_requester(kinds: Any) -> None:
     assert obj["spec"]["groups"] == ["system:masters"]
 
 
-def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: Any) -> None:
-    approval = kinds.definition("certificatesigningrequests").subresources["approval"].strategy
+def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: Kinds) -> None:
+    approval = kinds.part("certificatesigningrequests", "approval")
     ctx = kinds.context("certificatesigningrequests")
     old = {"metadata": {"name": "x"}, "spec": {"signerName": "a.b/c"}, "status": {}}
     new = deep_copy(old)
@@ -339,27 +339,27 @@ def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: A
     assert found.detail == "Approved and Denied conditions are mutually exclusive"
 
 
-def bind(kinds: Any, binding: JsonObject) -> JsonObject:
-    action = kinds.definition("pods").subresources["binding"].action
-    return asyncio.run(action(kinds.context("pods", "p"), binding))
+def bind(kinds: Kinds, binding: JsonObject) -> JsonObject:
+    return kinds.act("pods", "binding", "p", binding)
 
 
-def stored_pod(kinds: Any, **fields: Any) -> None:
+def stored_pod(kinds: Kinds, **fields: Any) -> None:
     metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
     kinds.memory.put(PODS, {"metadata": metadata, "spec": {}, "status": {"phase": "Running"}, **fields})
 
 
-def test_binding_writes_the_node_once(kinds: Any) -> None:
+def test_binding_writes_the_node_once(kinds: Kinds) -> None:
     stored_pod(kinds)
     assert bind(kinds, {"target": {"kind": "Node", "name": "n"}})["status"] == "Success"
     pod = kinds.memory.get(PODS, "ns", "p")
+    assert pod is not None
     assert pod["spec"]["nodeName"] == "n"
     assert pod["status"]["conditions"][0]["type"] == "PodScheduled"
     with pytest.raises(errors.StatusError, match='pod p is already assigned to node "n"'):
         bind(kinds, {"target": {"name": "m"}})
 
 
-def test_bindings_are_checked(kinds: Any) -> None:
+def test_bindings_are_checked(kinds: Kinds) -> None:
     stored_pod(kinds, spec={"schedulingGates": [{"name": "a"}]})
     with pytest.raises(errors.StatusError, match=r"pod p has non-empty \.spec\.schedulingGates"):
         bind(kinds, {"target": {"name": "n"}})
@@ -371,12 +371,11 @@ def test_bindings_are_checked(kinds: Any) -> None:
         bind(kinds, {"target": {}})
 
 
-def evict(kinds: Any, eviction: JsonObject | None = None) -> JsonObject:
-    action = kinds.definition("pods").subresources["eviction"].action
-    return asyncio.run(action(kinds.context("pods", "p"), eviction or {}))
+def evict(kinds: Kinds, eviction: JsonObject | None = None) -> JsonObject:
+    return kinds.act("pods", "eviction", "p", eviction or {})
 
 
-def budget(kinds: Any, name: str, **status: Any) -> None:
+def budget(kinds: Kinds, name: str, **status: Any) -> None:
     definition = kinds.definition("poddisruptionbudgets")
     obj = {
         "metadata": {"name": name, "namespace": "ns", "generation": 1},
@@ -389,13 +388,13 @@ def budget(kinds: Any, name: str, **status: Any) -> None:
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def test_pods_without_a_budget_are_evicted(kinds: Any) -> None:
+def test_pods_without_a_budget_are_evicted(kinds: Kinds) -> None:
     stored_pod(kinds)
     assert evict(kinds, {"deleteOptions": {"gracePeriodSeconds": 3}})["code"] == 201
     assert kinds.memory.deleted == [("p", {"gracePeriodSeconds": 3}, False)]
 
 
-def test_an_eviction_takes_one_disruption_off_the_budget(kinds: Any) -> None:
+def test_an_eviction_takes_one_disruption_off_the_budget(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b", disruptionsAllowed=1, currentHealthy=2, desiredHealthy=1)
     evict(kinds)
@@ -404,7 +403,7 @@ def test_an_eviction_takes_one_disruption_off_the_budget(kinds: Any) -> None:
     assert list(status["disruptedPods"]) == ["p"]
 
 
-def test_a_budget_that_is_spent_refuses(kinds: Any) -> None:
+def test_a_budget_that_is_spent_refuses(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b", disruptionsAllowed=0, currentHealthy=1, desiredHealthy=1)
     with pytest.raises(errors.StatusError) as caught:
@@ -416,7 +415,7 @@ def test_a_budget_that_is_spent_refuses(kinds: Any) -> None:
     assert kinds.memory.deleted == []
 
 
-def test_two_budgets_for_one_pod_are_an_error(kinds: Any) -> None:
+def test_two_budgets_for_one_pod_are_an_error(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b")
     budget(kinds, "c")
@@ -424,7 +423,7 @@ def test_two_budgets_for_one_pod_are_an_error(kinds: Any) -> None:
         evict(kinds)
 
 
-def test_a_budget_that_nobody_has_looked_at_makes_clients_wait(kinds: Any) -> None:
+def test_a_budget_that_nobody_has_looked_at_makes_clients_wait(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b", observedGeneration=0)
     with pytest.raises(errors.StatusError) as caught:
@@ -432,14 +431,14 @@ def test_a_budget_that_nobody_has_looked_at_makes_clients_wait(kinds: Any) -> No
     assert caught.value.headers["Retry-After"] == "10"
 
 
-def test_pods_that_run_nothing_cost_no_budget(kinds: Any) -> None:
+def test_pods_that_run_nothing_cost_no_budget(kinds: Kinds) -> None:
     stored_pod(kinds, status={"phase": "Pending"})
     budget(kinds, "b", disruptionsAllowed=0)
     evict(kinds)
     assert kinds.memory.deleted
 
 
-def test_an_eviction_names_its_own_pod(kinds: Any) -> None:
+def test_an_eviction_names_its_own_pod(kinds: Kinds) -> None:
     stored_pod(kinds)
     with pytest.raises(errors.StatusError, match="name in URL does not match name in Eviction object"):
         evict(kinds, {"metadata": {"name": "other"}})

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kubecore.json import JsonObject
 
 
-def _headings(kinds: Any, plural: str) -> list[str]:
-    table = kinds.definition(plural).table
+def _headings(kinds: Kinds, plural: str) -> list[str]:
+    table = kinds.table(plural)
     return [column.name for column in table.columns if not column.priority]
 
 
 @pytest.mark.feature("VMC-12")
-def test_claims_show_volume_size_and_modes(kinds: Any) -> None:
+def test_claims_show_volume_size_and_modes(kinds: Kinds) -> None:
     assert _headings(kinds, "persistentvolumeclaims")[:5] == [
         "Name",
         "Status",
@@ -33,7 +32,7 @@ def test_claims_show_volume_size_and_modes(kinds: Any) -> None:
 
 
 @pytest.mark.feature("STO-07")
-def test_the_default_class_is_marked_in_the_list(kinds: Any) -> None:
+def test_the_default_class_is_marked_in_the_list(kinds: Kinds) -> None:
     assert _headings(kinds, "storageclasses") == [
         "Name",
         "Provisioner",

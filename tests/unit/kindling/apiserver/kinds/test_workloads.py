@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
 from kindling.apiserver.kinds.schedules import ScheduleError, check_schedule
 from kubecore.json import JsonObject, deep_copy
@@ -18,14 +19,13 @@ def workload(**spec: Any) -> JsonObject:
     return {"spec": {"selector": deep_copy(SELECTOR), "template": deep_copy(TEMPLATE), **spec}}
 
 
-def make(kinds: Any, plural: str, document: JsonObject) -> JsonObject:
-    made: JsonObject
+def make(kinds: Kinds, plural: str, document: JsonObject) -> JsonObject:
     made, problems = kinds.create(plural, document)
     assert problems == []
     return made
 
 
-def test_deployments_roll_by_quarters(kinds: Any) -> None:
+def test_deployments_roll_by_quarters(kinds: Kinds) -> None:
     spec = make(kinds, "deployments", workload())["spec"]
     assert spec["strategy"] == {
         "type": "RollingUpdate",
@@ -38,7 +38,7 @@ def test_deployments_roll_by_quarters(kinds: Any) -> None:
     }
 
 
-def test_stateful_sets_keep_claims_and_complete_their_templates(kinds: Any) -> None:
+def test_stateful_sets_keep_claims_and_complete_their_templates(kinds: Kinds) -> None:
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     made = make(kinds, "statefulsets", workload(volumeClaimTemplates=[claim]))
     spec = made["spec"]
@@ -50,7 +50,7 @@ def test_stateful_sets_keep_claims_and_complete_their_templates(kinds: Any) -> N
     assert made["status"] == {"replicas": 0, "availableReplicas": 0}
 
 
-def test_daemon_sets_count_generations_of_their_template(kinds: Any) -> None:
+def test_daemon_sets_count_generations_of_their_template(kinds: Kinds) -> None:
     key = "deprecated.daemonset.template.generation"
     made = make(kinds, "daemonsets", workload())
     assert made["metadata"]["annotations"] == {key: "1"}
@@ -63,7 +63,7 @@ def test_daemon_sets_count_generations_of_their_template(kinds: Any) -> None:
     assert same["metadata"]["annotations"][key] == "2"
 
 
-def test_replication_controllers_take_selector_and_labels_from_the_template(kinds: Any) -> None:
+def test_replication_controllers_take_selector_and_labels_from_the_template(kinds: Kinds) -> None:
     made = make(kinds, "replicationcontrollers", {"spec": {"template": deep_copy(TEMPLATE)}})
     assert made["spec"]["selector"] == {"a": "b"}
     assert made["metadata"]["labels"] == {"a": "b"}
@@ -103,12 +103,12 @@ def test_replication_controllers_take_selector_and_labels_from_the_template(kind
     ],
 )
 def test_a_deployment_that_makes_no_sense_is_refused(
-    kinds: Any, spec: JsonObject, messages: list[str]
+    kinds: Kinds, spec: JsonObject, messages: list[str]
 ) -> None:
     assert kinds.create("deployments", workload(**spec))[1] == messages
 
 
-def test_pods_of_controllers_are_always_restarted(kinds: Any) -> None:
+def test_pods_of_controllers_are_always_restarted(kinds: Kinds) -> None:
     template = deep_copy(TEMPLATE)
     template["spec"]["restartPolicy"] = "Never"
     message = 'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'
@@ -117,7 +117,7 @@ def test_pods_of_controllers_are_always_restarted(kinds: Any) -> None:
 
 
 @pytest.mark.parametrize("plural", ["deployments", "replicasets", "daemonsets"])
-def test_selectors_never_change(kinds: Any, plural: str) -> None:
+def test_selectors_never_change(kinds: Kinds, plural: str) -> None:
     made = make(kinds, plural, workload())
     template = deep_copy(made["spec"]["template"])
     template["metadata"]["labels"] = {"a": "c"}
@@ -126,7 +126,7 @@ def test_selectors_never_change(kinds: Any, plural: str) -> None:
     assert problems == ['spec.selector: Invalid value: {"matchLabels":{"a":"c"}}: field is immutable']
 
 
-def test_of_a_stateful_set_only_some_fields_change(kinds: Any) -> None:
+def test_of_a_stateful_set_only_some_fields_change(kinds: Kinds) -> None:
     made = make(kinds, "statefulsets", workload())
     fine = {"spec": {**made["spec"], "replicas": 3, "minReadySeconds": 5}}
     assert kinds.update("statefulsets", made, fine)[1] == []
@@ -136,7 +136,7 @@ def test_of_a_stateful_set_only_some_fields_change(kinds: Any) -> None:
     )
 
 
-def test_annotations_of_a_deployment_count_as_a_change(kinds: Any) -> None:
+def test_annotations_of_a_deployment_count_as_a_change(kinds: Kinds) -> None:
     strategy = kinds.definition("deployments").strategy
     old = make(kinds, "deployments", workload())
     new = deep_copy(old)
@@ -145,14 +145,15 @@ def test_annotations_of_a_deployment_count_as_a_change(kinds: Any) -> None:
     assert strategy.generation_changed(new, old)
 
 
-def test_a_scale_is_not_negative(kinds: Any) -> None:
-    check = kinds.definition("deployments").subresources["scale"].scale.validate
-    (found,) = check(kinds.context("deployments"), {"spec": {"replicas": -1}})
+def test_a_scale_is_not_negative(kinds: Kinds) -> None:
+    paths = kinds.definition("deployments").subresources["scale"].scale
+    assert paths is not None and paths.validate is not None
+    (found,) = paths.validate(kinds.context("deployments"), {"spec": {"replicas": -1}})
     assert found.message() == "spec.replicas: Invalid value: -1: must be greater than or equal to 0"
 
 
-def test_counts_in_a_status_fit_together(kinds: Any) -> None:
-    strategy = kinds.definition("replicasets").subresources["status"].strategy
+def test_counts_in_a_status_fit_together(kinds: Kinds) -> None:
+    strategy = kinds.part("replicasets", "status")
     obj = {"metadata": {}, "status": {"replicas": 1, "readyReplicas": 2}}
     (found,) = strategy.validate_update(kinds.context("replicasets"), obj, obj)
     assert found.message() == (
@@ -160,22 +161,22 @@ def test_counts_in_a_status_fit_together(kinds: Any) -> None:
     )
 
 
-def test_counts_that_are_not_set_are_none(kinds: Any) -> None:
-    strategy = kinds.definition("statefulsets").subresources["status"].strategy
+def test_counts_that_are_not_set_are_none(kinds: Kinds) -> None:
+    strategy = kinds.part("statefulsets", "status")
     obj = {"metadata": {}, "status": {"replicas": -1}}
     found = [error.message() for error in strategy.validate_update(kinds.context("statefulsets"), obj, obj)]
     assert found[0] == "status.replicas: Invalid value: -1: must be greater than or equal to 0"
     assert found[1] == "status.readyReplicas: Invalid value: 0: cannot be greater than status.replicas"
 
 
-def test_revisions_never_change_their_data(kinds: Any) -> None:
+def test_revisions_never_change_their_data(kinds: Kinds) -> None:
     made = make(kinds, "controllerrevisions", {"revision": 1, "data": {"a": 1}})
     assert kinds.update("controllerrevisions", made, {"data": {"a": 2}})[1] == [
         'data: Invalid value: {"a":2}: field is immutable'
     ]
 
 
-def test_jobs_select_their_pods_by_the_jobs_uid(kinds: Any) -> None:
+def test_jobs_select_their_pods_by_the_jobs_uid(kinds: Kinds) -> None:
     made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})
     uid = made["metadata"]["uid"]
     labels = {
@@ -189,14 +190,14 @@ def test_jobs_select_their_pods_by_the_jobs_uid(kinds: Any) -> None:
     assert made["metadata"]["labels"] == labels
 
 
-def test_jobs_have_one_completion_unless_told_otherwise(kinds: Any) -> None:
+def test_jobs_have_one_completion_unless_told_otherwise(kinds: Kinds) -> None:
     plain = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})["spec"]
     assert (plain["completions"], plain["parallelism"], plain["backoffLimit"]) == (1, 1, 6)
     queue = make(kinds, "jobs", {"spec": {"parallelism": 3, "template": deep_copy(ONCE)}})["spec"]
     assert "completions" not in queue
 
 
-def test_a_selector_of_ones_own_needs_to_be_asked_for(kinds: Any) -> None:
+def test_a_selector_of_ones_own_needs_to_be_asked_for(kinds: Kinds) -> None:
     template = {**deep_copy(ONCE), "metadata": {"labels": {"a": "b"}}}
     spec = {"selector": deep_copy(SELECTOR), "template": template}
     (problem,) = kinds.create("jobs", {"spec": spec})[1]
@@ -205,7 +206,7 @@ def test_a_selector_of_ones_own_needs_to_be_asked_for(kinds: Any) -> None:
     assert kinds.create("jobs", {"spec": {**spec, "manualSelector": True}})[1] == []
 
 
-def test_jobs_end(kinds: Any) -> None:
+def test_jobs_end(kinds: Kinds) -> None:
     template = deep_copy(ONCE)
     del template["spec"]["restartPolicy"]
     assert kinds.create("jobs", {"spec": {"template": template}})[1] == [
@@ -213,7 +214,7 @@ def test_jobs_end(kinds: Any) -> None:
     ]
 
 
-def test_completions_are_fixed_but_not_of_elastic_indexed_jobs(kinds: Any) -> None:
+def test_completions_are_fixed_but_not_of_elastic_indexed_jobs(kinds: Kinds) -> None:
     made = make(kinds, "jobs", {"spec": {"template": deep_copy(ONCE)}})
     _, problems = kinds.update("jobs", made, {"spec": {**made["spec"], "completions": 5}})
     assert problems == ["spec.completions: Invalid value: 5: field is immutable"]
@@ -262,13 +263,13 @@ def test_other_schedules_are_refused_with_the_reason(schedule: str, message: str
         ({"startingDeadlineSeconds": -1}, "spec.startingDeadlineSeconds: Invalid value: -1"),
     ],
 )
-def test_a_cron_job_that_makes_no_sense_is_refused(kinds: Any, fields: JsonObject, message: str) -> None:
+def test_a_cron_job_that_makes_no_sense_is_refused(kinds: Kinds, fields: JsonObject, message: str) -> None:
     spec = {"schedule": "@daily", "jobTemplate": {"spec": {"template": deep_copy(ONCE)}}, **fields}
     (problem,) = kinds.create("cronjobs", {"spec": spec})[1]
     assert problem.startswith(message)
 
 
-def test_names_of_cron_jobs_leave_room_for_their_jobs(kinds: Any) -> None:
+def test_names_of_cron_jobs_leave_room_for_their_jobs(kinds: Kinds) -> None:
     spec = {"schedule": "@daily", "jobTemplate": {"spec": {"template": deep_copy(ONCE)}}}
     document = {"metadata": {"name": "c" * 53}, "spec": spec}
     (problem,) = kinds.create("cronjobs", document)[1]
@@ -297,12 +298,12 @@ def test_names_of_cron_jobs_leave_room_for_their_jobs(kinds: Any) -> None:
         ({}, {"parallelism": 3, "completions": None}, ["x", "Running", "0/1 of 3", ""]),
     ],
 )
-def test_jobs_print_their_state(kinds: Any, status: JsonObject, spec: JsonObject, shown: list[str]) -> None:
+def test_jobs_print_their_state(kinds: Kinds, status: JsonObject, spec: JsonObject, shown: list[str]) -> None:
     document = {"spec": {"template": deep_copy(ONCE), **spec}, "status": status}
     assert kinds.row("jobs", document)[:4] == shown
 
 
-def test_workloads_print_counts_and_what_they_run(kinds: Any) -> None:
+def test_workloads_print_counts_and_what_they_run(kinds: Kinds) -> None:
     status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 3, "availableReplicas": 2}
     row = kinds.row("deployments", {**workload(replicas=3), "status": status})
     assert row == ["x", "2/3", 3, 2, "<unknown>", "main", "a:1", "a=b"]
