@@ -53,7 +53,7 @@ class SimulatedApi(MemoryApi):
 
     def kinds(self) -> list[ResourceType]:
         """Kinds of which there are objects now, events aside."""
-        return [kind for kind in dict.fromkeys(key[0] for key in self._objects) if kind != resources.EVENTS]
+        return [kind for kind, found in self._objects.items() if found and kind != resources.EVENTS]
 
     def _create(self, target: Any, obj: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if target.resource == kinds.VIRTUAL_MACHINE_INSTANCES:

@@ -23,7 +23,6 @@ from kubecore.resources import ResourceType
 from kubecore.testing import discovery, watchers
 from kubecore.testing.transport import MemoryTransport
 
-ObjectKey = tuple[ResourceType, str, str]
 Reaction = Callable[[Request], Response | StatusError | None]
 """Looks at a request before the server does: an answer or a refusal of its own, or None to let it pass."""
 
@@ -56,12 +55,14 @@ class MemoryApi:
         self.requests: list[Request] = []
         self.reactions: list[Reaction] = []
         self._types = [*built_in_resources(), *extra_resources]
-        self._objects: dict[ObjectKey, JsonObject] = {}
+        self._by_path = {(each.group, each.version, each.plural): each for each in reversed(self._types)}
+        self._objects: dict[ResourceType, dict[tuple[str, str], JsonObject]] = {}
+        """By namespace and name."""
         self._history: list[tuple[int, str, ResourceType, JsonObject, JsonObject | None]] = []
         self._version = itertools.count(1)
         self._last_version = 0
         self._oldest_version = 0
-        self._watchers: list[watchers.Watcher] = []
+        self._watchers: dict[ResourceType, list[watchers.Watcher]] = {}
 
     def client(self, **config: Any) -> Client:
         """A client of this server; `config` are fields of its ClientConfig."""
@@ -69,14 +70,14 @@ class MemoryApi:
 
     def get(self, resource: ResourceType, name: str, namespace: str = "") -> JsonObject | None:
         """The stored object."""
-        return self._objects.get((resource, namespace, name))
+        return self._objects.get(resource, {}).get((namespace, name))
 
     def list(self, resource: ResourceType, namespace: str | None = None) -> list[JsonObject]:
         """The stored objects in the order of their names."""
         return [
             obj
-            for key, obj in sorted(self._objects.items(), key=lambda item: item[0][1:])
-            if key[0] == resource and (namespace is None or key[1] == namespace)
+            for key, obj in sorted(self._objects.get(resource, {}).items(), key=lambda item: item[0])
+            if namespace is None or key[0] == namespace
         ]
 
     def put(self, resource: ResourceType, obj: JsonObject) -> JsonObject:
@@ -85,7 +86,7 @@ class MemoryApi:
 
     def remove(self, resource: ResourceType, name: str, namespace: str = "") -> None:
         """Take an object away at once, whatever its finalizers."""
-        obj = deep_copy(self._objects.pop((resource, namespace, name)))
+        obj = deep_copy(self._objects[resource].pop((namespace, name)))
         self._stamp(obj)
         self._publish("DELETED", resource, obj, obj)
 
@@ -97,13 +98,13 @@ class MemoryApi:
 
     def break_watches(self) -> None:
         """Cut all running watches as a failing network does."""
-        for watcher in self._watchers:
+        for watcher in itertools.chain.from_iterable(self._watchers.values()):
             watcher.queue.put_nowait(None)
 
     @property
     def watch_count(self) -> int:
         """How many watches run."""
-        return len(self._watchers)
+        return sum(map(len, self._watchers.values()))
 
     def handle(self, request: Request) -> Response:
         """Answer any request but a watch."""
@@ -135,8 +136,9 @@ class MemoryApi:
             for obj in self._selected(watcher):
                 watcher.queue.put_nowait(watchers.line("ADDED", obj))
         for _, event, resource, new, old in backlog:
-            watchers.deliver(watcher, event, resource, new, old)
-        self._watchers.append(watcher)
+            if resource == target.resource:
+                watchers.deliver([watcher], event, new, old)
+        self._watchers.setdefault(target.resource, []).append(watcher)
         return self._lines(watcher)
 
     async def _lines(self, watcher: watchers.Watcher) -> AsyncIterator[bytes]:
@@ -145,8 +147,7 @@ class MemoryApi:
                 yield line
             raise ConnectionFailed("the connection to memory:// was cut")
         finally:
-            if watcher in self._watchers:
-                self._watchers.remove(watcher)
+            self._watchers[watcher.resource].remove(watcher)
 
     def _known_at(self, watcher: watchers.Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
         """Which objects the watcher saw before the backlog: undo it from the present."""
@@ -208,13 +209,13 @@ class MemoryApi:
         namespace = ""
         if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
-        for resource in self._types:
-            if (resource.group, resource.version, resource.plural) == (group, version, rest[0]):
-                return _Target(resource, namespace, rest[1] if len(rest) > 1 else "", "/".join(rest[2:]))
-        raise StatusError(404, errors.NOT_FOUND, "the server could not find the requested resource")
+        resource = self._by_path.get((group, version, rest[0]))
+        if resource is None:
+            raise StatusError(404, errors.NOT_FOUND, "the server could not find the requested resource")
+        return _Target(resource, namespace, rest[1] if len(rest) > 1 else "", "/".join(rest[2:]))
 
     def _existing(self, target: _Target) -> JsonObject:
-        obj = self._objects.get((target.resource, target.namespace, target.name))
+        obj = self.get(target.resource, target.name, target.namespace)
         if obj is None:
             raise errors.not_found(target.resource.group_resource, target.name)
         return obj
@@ -235,8 +236,7 @@ class MemoryApi:
         if not metadata.get("name") and metadata.get("generateName"):
             suffix = "".join(random.choices(string.ascii_lowercase + string.digits, k=5))
             metadata["name"] = metadata["generateName"] + suffix
-        key = (target.resource, target.namespace, metadata["name"])
-        if key in self._objects:
+        if self.get(target.resource, metadata["name"], target.namespace) is not None:
             raise errors.already_exists(target.resource.group_resource, metadata["name"])
         for generated in ("uid", "creationTimestamp", "resourceVersion"):
             metadata.pop(generated, None)
@@ -284,8 +284,8 @@ class MemoryApi:
 
     def _patch(self, target: _Target, request: Request, patch: Any) -> tuple[int, JsonObject]:
         form = request.header("Content-Type")
-        key = (target.resource, target.namespace, target.name)
-        if form == "application/apply-patch+yaml" and key not in self._objects:
+        is_new = self.get(target.resource, target.name, target.namespace) is None
+        if form == "application/apply-patch+yaml" and is_new:
             return 201, self._create(target, {**patch, "metadata": {**patch["metadata"]}}, {})
         old = self._existing(target)
         if form == "application/json-patch+json":
@@ -337,18 +337,19 @@ class MemoryApi:
         obj.setdefault("apiVersion", resource.api_version)
         obj.setdefault("kind", resource.kind)
         metadata = obj.setdefault("metadata", {})
-        key = (resource, *watchers.key(obj))
-        old = self._objects.get(key)
+        key = watchers.key(obj)
+        present = self._objects.setdefault(resource, {})
+        old = present.get(key)
         kept = get_object(old, "metadata")
         metadata.setdefault("uid", kept.get("uid") or str(uuid.uuid4()))
         metadata.setdefault("creationTimestamp", kept.get("creationTimestamp") or now_rfc3339())
         gone = bool(get_str(metadata, "deletionTimestamp")) and not self._is_held(obj)
         self._stamp(obj)
         if old is not None and gone:
-            del self._objects[key]
+            del present[key]
             self._publish("DELETED", resource, obj, old)
             return obj
-        self._objects[key] = obj
+        present[key] = obj
         self._publish("ADDED" if old is None else "MODIFIED", resource, obj, old)
         return obj
 
@@ -363,8 +364,7 @@ class MemoryApi:
     def _publish(self, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None) -> None:
         new = deep_copy(new)
         self._history.append((self._last_version, event, resource, new, old))
-        for watcher in self._watchers:
-            watchers.deliver(watcher, event, resource, new, old)
+        watchers.deliver(self._watchers.get(resource, ()), event, new, old)
 
 
 def _json(status: int, body: Any) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import orjson
@@ -29,22 +29,28 @@ def line(event: str, obj: JsonObject) -> bytes:
     return orjson.dumps({"type": event, "object": obj}) + b"\n"
 
 
-def deliver(
-    watcher: Watcher, event: str, resource: ResourceType, new: JsonObject, old: JsonObject | None
-) -> None:
-    """Tell a watcher what the change means for its selection."""
+def deliver(found: Iterable[Watcher], event: str, new: JsonObject, old: JsonObject | None) -> None:
+    """Tell watchers of a resource what the change means for the selection of each."""
     known_as = key(new)
-    if resource != watcher.resource or (watcher.namespace and known_as[0] != watcher.namespace):
-        return
-    before, after = known_as in watcher.known, event != "DELETED" and watcher.selects(new)
-    if after:
-        watcher.known.add(known_as)
-        watcher.queue.put_nowait(line("MODIFIED" if before else "ADDED", new))
-    elif before:
-        watcher.known.discard(known_as)
-        gone = {**(old or new), "metadata": {**(old or new)["metadata"]}}
-        gone["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"]
-        watcher.queue.put_nowait(line("DELETED", gone))
+    encoded: dict[str, bytes] = {}
+
+    def tell(watcher: Watcher, word: str, obj: JsonObject) -> None:
+        if word not in encoded:
+            encoded[word] = line(word, obj)
+        watcher.queue.put_nowait(encoded[word])
+
+    for watcher in found:
+        if watcher.namespace and known_as[0] != watcher.namespace:
+            continue
+        before, after = known_as in watcher.known, event != "DELETED" and watcher.selects(new)
+        if after:
+            watcher.known.add(known_as)
+            tell(watcher, "MODIFIED" if before else "ADDED", new)
+        elif before:
+            watcher.known.discard(known_as)
+            gone = {**(old or new), "metadata": {**(old or new)["metadata"]}}
+            gone["metadata"]["resourceVersion"] = new["metadata"]["resourceVersion"]
+            tell(watcher, "DELETED", gone)
 
 
 def key(obj: JsonObject) -> tuple[str, str]:
