@@ -11,7 +11,7 @@ from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, 
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import ResourceType
-from kubecore.testing import MemoryApi
+from kubecore.testing import MemoryApi, discovery
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 
@@ -54,6 +54,13 @@ class SimulatedApi(MemoryApi):
     def kinds(self) -> list[ResourceType]:
         """Kinds of which there are objects now, events aside."""
         return [kind for kind, found in self._objects.items() if found and kind != resources.EVENTS]
+
+    def _dispatch(self, request: Request) -> tuple[int, Any]:
+        if "as=APIGroupDiscoveryList" in request.header("Accept"):
+            found = discovery.aggregated(request.path, self._types)
+            if found is not None:
+                return 200, found
+        return super()._dispatch(request)
 
     def _create(self, target: Any, obj: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if target.resource == kinds.VIRTUAL_MACHINE_INSTANCES:

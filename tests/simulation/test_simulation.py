@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 from tests.simulation.guests import SimulatedMachine
-from tests.simulation.server import unguarded_lists
+from tests.simulation.server import VM_KINDS, SimulatedApi, unguarded_lists
 from tests.simulation.simulation import Outcome, simulate
 
+from kubecore.client.discovery import discover
+from kubecore.testing import MemoryApi
 from virtplane.compute.handler.machine import Machine
 
 DETERMINISM_SEED = 7
@@ -83,6 +85,16 @@ def test_a_simulated_machine_answers_all_that_the_real_one_does() -> None:
     """Where virt-handler asks something new of its machines, the simulation must learn to answer it."""
     asked = {name for name, member in vars(Machine).items() if callable(member) and not name.startswith("_")}
     assert asked <= set(vars(SimulatedMachine))
+
+
+async def test_discovery_in_one_document_says_the_same_as_group_by_group() -> None:
+    in_one, by_group = SimulatedApi(), MemoryApi(VM_KINDS)
+    async with in_one.client() as short, by_group.client() as long:
+        first, second = await discover(short), await discover(long)
+    assert len(in_one.requests) == 2
+    assert {(each.resource, each.verbs) for each in first.resources} == {
+        (each.resource, each.verbs) for each in second.resources
+    }
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,42 @@ def answer(path: str, types: Sequence[ResourceType]) -> JsonObject | None:
     }
 
 
+def aggregated(path: str, types: Sequence[ResourceType]) -> JsonObject | None:
+    """The same in one document, as servers give it to whoever asks for that form."""
+    if path not in ("/api", "/apis"):
+        return None
+    groups: dict[str, dict[str, list[JsonObject]]] = {}
+    for resource in types:
+        if (resource.group != "") == (path == "/apis"):
+            versions = groups.setdefault(resource.group, {})
+            versions.setdefault(resource.version, []).append(
+                {
+                    "resource": resource.plural,
+                    "responseKind": {
+                        "group": resource.group,
+                        "version": resource.version,
+                        "kind": resource.kind,
+                    },
+                    "scope": "Namespaced" if resource.namespaced else "Cluster",
+                    "verbs": _VERBS,
+                }
+            )
+    return {
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": "apidiscovery.k8s.io/v2",
+        "items": [
+            {
+                "metadata": {"name": name},
+                "versions": [
+                    {"version": version, "resources": found, "freshness": "Current"}
+                    for version, found in versions.items()
+                ],
+            }
+            for name, versions in groups.items()
+        ],
+    }
+
+
 def _group(name: str, versions: Sequence[str]) -> JsonObject:
     entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
