@@ -8,6 +8,9 @@ from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import is_hotpluggable
 
 MESSAGE = "a non-live-updatable field was changed in the template spec"
+_MAPS = ("nodeSelector", "matchLabels", "requests", "limits")
+_PLAIN_OBJECTS = (("", "domain"), ("domain", "devices"), ("domain", "resources"), ("features", "acpi"))
+"""Objects that KubeVirt cannot tell from absent ones, each with the name of the object around it."""
 _CLAIM_SOURCES = ("persistentVolumeClaim", "dataVolume")
 
 
@@ -42,18 +45,33 @@ def _copy(source: JsonObject, target: JsonObject, *path: str) -> None:
         for key in path[:-1]:
             node = node.setdefault(key, {})
         node[path[-1]] = parent[path[-1]]
-    else:
-        get_object(target, *path[:-1]).pop(path[-1], None)
+        return
+    holder = get_object(target, *path[:-1])
+    was_there = holder.pop(path[-1], None) is not None
+    if was_there and not holder and len(path) > 1 and path[-2] not in get_object(source, *path[:-2]):
+        del get_object(target, *path[:-2])[path[-2]]
 
 
-def _pruned(value: object) -> object:
-    """The value without empty objects and lists, which mean the same as nothing."""
+def _pruned(value: object, name: str = "", within: str = "") -> object:
+    """The value without what means the same empty and absent: lists, texts, and some objects.
+
+    Most objects ask for something by being there (``tpm: {}``) and stay.
+    """
     if isinstance(value, dict):
-        items = {key: _pruned(item) for key, item in value.items()}
-        return {key: item for key, item in items.items() if item not in ({}, [], None, "")}
+        items = {key: _pruned(item, key, name) for key, item in value.items()}
+        return {
+            key: item
+            for key, item in items.items()
+            if item not in ([], None, "") and not (item == {} and _is_nothing_empty(key, name))
+        }
     if isinstance(value, list):
-        return [_pruned(item) for item in value]
+        return [_pruned(item, name, within) for item in value]
     return value
+
+
+def _is_nothing_empty(name: str, within: str) -> bool:
+    """Whether an empty object of that name, in an object of the other name, says no more than none."""
+    return name in _MAPS or (within, name) in _PLAIN_OBJECTS
 
 
 def _hotpluggable(spec: JsonObject) -> set[str]:
@@ -80,7 +98,9 @@ def _neutralize_firmware(before: JsonObject, after: JsonObject, vmi: JsonObject)
     for spec in (before, after):
         firmware = get_object(spec, "domain", "firmware")
         if firmware.get("uuid") == running:
-            del firmware["uuid"]
+            firmware.pop("uuid", None)
+        if not firmware:
+            get_object(spec, "domain").pop("firmware", None)
 
 
 def _neutralize_claims(before: JsonObject, after: JsonObject) -> None:

@@ -23,6 +23,44 @@ def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
     assert restart.needs_restart(before, _spec(cpu={"sockets": 1, "cores": 2}), {}, live_update=True)
 
 
+@pytest.mark.feature("VML-21")
+@pytest.mark.parametrize(
+    "added",
+    [
+        {"devices": {"tpm": {}}},
+        {"devices": {"rng": {}}},
+        {"features": {"smm": {}}},
+        {"launchSecurity": {"sev": {}}},
+        {"devices": {"disks": [{"name": "d", "cdrom": {}}]}},
+    ],
+)
+def test_an_object_without_fields_can_ask_for_a_device_or_feature(added: JsonObject) -> None:
+    before = _spec(devices={"disks": [{"name": "d", "disk": {}}]} if "disks" in str(added) else {})
+    assert restart.needs_restart(before, _spec(**added), {}, live_update=True)
+    assert not restart.needs_restart(_spec(**added), _spec(**added), {}, live_update=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"devices": {}, "resources": {}}),
+        ({"resources": {"requests": {}}}, {"resources": {}}),
+        ({"features": {}}, {"features": {"acpi": {}}}),
+        ({}, {"firmware": {"uuid": "running"}}),
+        ({}, {"cpu": {"sockets": 2}}),
+        ({"cpu": {}}, {"cpu": {"sockets": 2}}),
+        ({}, {"memory": {"guest": "1Gi"}}),
+        ({"devices": {"disks": []}}, {"devices": {"disks": None}}),
+    ],
+)
+def test_what_means_the_same_empty_and_absent_asks_for_no_restart(
+    before: JsonObject, after: JsonObject
+) -> None:
+    vmi = {"spec": {"domain": {"firmware": {"uuid": "running"}}}}
+    assert not restart.needs_restart(_spec(**before), _spec(**after), vmi, live_update=True)
+    assert not restart.needs_restart(_spec(**after), _spec(**before), vmi, live_update=True)
+
+
 @pytest.mark.feature("VML-22")
 def test_hotpluggable_volumes_come_and_go_freely() -> None:
     volume = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
