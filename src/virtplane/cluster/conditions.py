@@ -37,6 +37,13 @@ def put(conditions: list[JsonObject], condition: JsonObject) -> bool:
     return True
 
 
+def keep_time(conditions: list[JsonObject], former: JsonObject) -> None:
+    """A condition that was set anew and says what `former` said has been so since `former`."""
+    existing = find_condition(conditions, former["type"])
+    if existing is not None and says_same(existing, former):
+        conditions[conditions.index(existing)] = former
+
+
 def says_same(one: JsonObject, other: JsonObject) -> bool:
     """Whether two conditions differ in nothing but their times."""
     return all(

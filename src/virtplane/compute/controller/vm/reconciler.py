@@ -286,6 +286,13 @@ class VmController:
     async def _sync_running(self, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
         """Hands live changes to the instance and says when only a restart can bring them."""
         known = vm.setdefault("status", {}).setdefault("conditions", [])
+        former = meta.find_condition(known, "RestartRequired")
+        error = await self._follow(vm, vmi, known)
+        if former is not None:
+            conditions.keep_time(known, former)
+        return error
+
+    async def _follow(self, vm: JsonObject, vmi: JsonObject, known: list[JsonObject]) -> SyncError | None:
         settings = self._cluster.settings()
         started = self._started_spec(vm, vmi)
         if started is not None:

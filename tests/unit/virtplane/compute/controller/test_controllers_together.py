@@ -10,7 +10,7 @@ import pytest
 from tests.support.controllers import running_controllers, until
 
 from kubecore import resources
-from kubecore.json import JsonObject, deep_copy, get_str
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
@@ -188,6 +188,33 @@ async def test_a_change_that_needs_a_restart_is_told_until_the_next_boot(api: Me
     await until(lambda: _instance(api) and meta.uid(_instance(api) or {}) != first)
     await until(lambda: not _restart_required(api))
     assert (_instance(api) or {})["spec"]["domain"]["cpu"]["cores"] == 4
+
+
+async def test_a_restart_that_stays_required_keeps_the_time_since_when(api: MemoryApi) -> None:
+    """Otherwise everything that wakes the controller for the machine has its status written again."""
+    vm = _vm(runStrategy="Always")
+    vm["spec"]["template"]["spec"]["domain"]["cpu"] = {"sockets": 2}
+    await _up(api, template=vm["spec"]["template"])
+
+    def changed(sockets: int, generation: int, since: str = "") -> None:
+        new = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+        new["spec"]["template"]["spec"]["domain"]["cpu"]["sockets"] = sockets
+        new["metadata"]["generation"] = generation
+        for condition in new["status"]["conditions"]:
+            if condition["type"] == "RestartRequired":
+                condition["lastTransitionTime"] = since
+        api.put(kinds.VIRTUAL_MACHINES, new)
+
+    def status() -> JsonObject:
+        return get_object(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns"), "status")
+
+    changed(sockets=1, generation=2)
+    await until(lambda: _restart_required(api))
+    changed(sockets=1, generation=3, since="2026-01-01T00:00:00Z")
+    await until(lambda: status().get("desiredGeneration") == 3)
+    condition = meta.find_condition(status()["conditions"], "RestartRequired") or {}
+    assert condition["message"] == "Reduction of CPU socket count requires a restart"
+    assert condition["lastTransitionTime"] == "2026-01-01T00:00:00Z"
 
 
 async def test_a_template_changed_while_the_machine_is_stopped_is_observed(api: MemoryApi) -> None:
