@@ -131,21 +131,25 @@ def _replace(path: str, present: object, value: object) -> tuple[JsonObject, ...
     return ({"op": "test", "path": path, "value": present}, {"op": "replace", "path": path, "value": value})
 
 
+def _add(path: str, present: object, value: object) -> tuple[JsonObject, ...]:
+    return ({"op": "test", "path": path, "value": present}, {"op": "add", "path": path, "value": value})
+
+
 def request_patch(vm: JsonObject, requests: list[JsonObject]) -> Patch:
     """Notes requests for the controller in the VM's status.
 
-    Raises StatusError when others wait already: only a stop in progress may be followed by a start.
+    Raises StatusError when others wait already: only a stop in progress may be followed by a start. One that
+    comes between makes the patch fail: an absent member equals null in its test.
     """
     status = get_object(vm, "status")
     if not status:
-        return Patch(
-            "status", ({"op": "add", "path": "/status", "value": {"stateChangeRequests": requests}},)
-        )
+        value = {"stateChangeRequests": requests}
+        return Patch("status", _add("/status", vm.get("status"), value))
     path = "/status/stateChangeRequests"
     waiting = get_list(status, "stateChangeRequests")
     operations: list[JsonObject] = []
     if not waiting:
-        operations = [{"op": "add", "path": path, "value": requests}]
+        operations = list(_add(path, status.get("stateChangeRequests"), requests))
     elif len(waiting) == 1 and len(requests) == 1 and _follows(waiting[0], requests[0]):
         operations = list(_replace(path, waiting, [*waiting, *requests]))
     else:

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject
+from kubecore.json import JsonObject, deep_copy
+from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch
 from virtplane.compute.apiserver.subresources import lifecycle
 
 
@@ -77,8 +78,8 @@ def test_a_halted_vm_that_still_stops_can_only_be_hurried() -> None:
 
 def test_a_restart_is_a_stop_and_a_start_and_clears_the_count_of_failures() -> None:
     patch = lifecycle.restart(_vm("Always", startFailure={"consecutiveFailCount": 1}), _vmi("Running"))
-    assert patch.operations[0]["value"] == [_STOP, _START]
-    assert patch.operations[1] == {"op": "remove", "path": "/status/startFailure"}
+    assert patch.operations[1]["value"] == [_STOP, _START]
+    assert patch.operations[2] == {"op": "remove", "path": "/status/startFailure"}
     with pytest.raises(StatusError, match="VM is not running: Halted"):
         lifecycle.restart(_vm("Always"), None)
     with pytest.raises(StatusError, match="RunStategy Once does not support"):
@@ -88,6 +89,21 @@ def test_a_restart_is_a_stop_and_a_start_and_clears_the_count_of_failures() -> N
 def test_a_second_request_waits_for_the_first() -> None:
     with pytest.raises(StatusError, match="stop/start already underway"):
         lifecycle.restart(_vm("Always", stateChangeRequests=[_STOP]), _vmi("Running"))
+
+
+@pytest.mark.parametrize("status", [None, {}, {"printableStatus": "Stopped"}, {"stateChangeRequests": []}])
+def test_requests_of_two_users_at_once_do_not_overwrite_each_other(status: JsonObject | None) -> None:
+    """Both have read the machine before either wrote: the second patch must not apply."""
+    vm = {**_vm("Manual"), "status": status}
+    if status is None:
+        del vm["status"]
+    vmi = _vmi("Failed")
+    first, second = lifecycle.start(vm, vmi, paused=False), lifecycle.start(vm, None, paused=True)
+    assert first is not None and second is not None
+    written = apply_json_patch(deep_copy(vm), list(first.operations))
+    assert written["status"]["stateChangeRequests"] == [_STOP, _START]
+    with pytest.raises(JsonPatchError, match="test"):
+        apply_json_patch(written, list(second.operations))
 
 
 def test_only_immediate_forced_restarts_are_supported() -> None:
