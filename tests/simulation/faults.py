@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ class Weather:
     chances: Chances = field(default_factory=Chances)
     last_work: float = 0.0
     """When a process last asked for a change, signs of life aside."""
+    work: deque[str] = field(default_factory=lambda: deque(maxlen=10))
+    """What was asked for last."""
 
     def strikes(self, probability: float) -> bool:
         """Whether a fault of that probability happens now."""
@@ -88,7 +91,9 @@ class Link:
         response = self._api.handle(request)
         if request.method != "GET" and not _is_sign_of_life(request):
             weather.last_work = asyncio.get_running_loop().time()
-            weather.note(f"{self._process}: {_text(request)} -> {response.status}")
+            text = f"{self._process}: {_text(request)} -> {response.status}"
+            weather.work.append(text)
+            weather.note(text)
         if weather.strikes(chances.lost_after):
             self._fail(request, "lost after it took effect")
         await self._travel()

@@ -67,17 +67,26 @@ class Mover:
             await self._write(vmi, "Failed", completed=True, failed=True, endTimestamp=now_rfc3339())
         elif not state.get("targetNodeAddress"):
             return DONE
-        elif source is None or target is None or state.get("abortRequested"):
-            await self._write(vmi, completed=True, failed=True, endTimestamp=now_rfc3339())
+        elif source is None or target is None or self._is_over(state):
+            await self._give_up(vmi, state)
         elif not state.get("startTimestamp"):
             await self._write(vmi, startTimestamp=now_rfc3339())
             return RequeueAfter(self._chance.uniform(0.5, 10.0))
         elif self._chance.random() < 0.1:
-            await self._write(vmi, completed=True, failed=True, endTimestamp=now_rfc3339())
+            await self._give_up(vmi, state)
         else:
             self._world.move(source, target)
             await self._finish(vmi, state)
         return DONE
+
+    def _is_over(self, state: JsonObject) -> bool:
+        """Whether the migration is given up, or has failed before and the cache does not show it yet."""
+        return bool(state.get("abortRequested")) or state["migrationUid"] in self._world.failed_moves
+
+    async def _give_up(self, vmi: JsonObject, state: JsonObject) -> None:
+        """The guest stays; a migration that has failed on its node is not gone on with."""
+        self._world.failed_moves.add(state["migrationUid"])
+        await self._write(vmi, completed=True, failed=True, endTimestamp=now_rfc3339())
 
     async def _finish(self, vmi: JsonObject, state: JsonObject) -> None:
         """The guest is there: it belongs to the other node now."""

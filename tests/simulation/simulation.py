@@ -40,6 +40,8 @@ from virtplane.compute.launcherpod.inputs import Images
 
 REST_SECONDS = 330.0
 """Nobody may ask for a change for so long; it is more than any expectation or back-off may wait."""
+RESTART_SECONDS = 60.0
+"""Who begins anew has looked at everything after so long."""
 PATIENCE_SECONDS = 3600.0
 """A cluster that has not come to rest after so long in calm weather never will."""
 _TAIL = 150
@@ -225,6 +227,22 @@ class Simulation:
             await asyncio.sleep(10.0)
         if not self.wrong:
             self.wrong += invariants.at_rest(self._api, self._world)
+        if not self.wrong:
+            await self._restart_at_rest()
+
+    async def _restart_at_rest(self) -> None:
+        """Whoever begins anew and looks at everything must find nothing to do.
+
+        Otherwise somebody was not woken for something, and would do it at the next chance event.
+        """
+        self.trace.note("all processes begin anew")
+        for process in self._processes:
+            await process.kill()
+        self._weather.work.clear()
+        for process in self._processes:
+            process.start()
+        await asyncio.sleep(RESTART_SECONDS)
+        self.wrong += [f"after a restart at rest, {text}" for text in self._weather.work]
 
 
 def _reason(error: BaseException) -> str:
