@@ -26,6 +26,7 @@ from virtplane.compute.controller.vm import (
     strategy,
     volumemigration,
 )
+from virtplane.compute.controller.vm.requests import open_requests
 from virtplane.compute.controller.vm.status import SyncError, View
 from virtplane.compute.controller.vm.strategy import Decision
 from virtplane.compute.controller.vmi.phases import VM_FINALIZER, is_final, phase_of
@@ -340,7 +341,7 @@ class VmController:
         self._set_generations(new, written, vmi)
         written["conditions"] = status.mirrored_conditions(get_list(written, "conditions"), vmi, error)
         _set_or_drop(written, "startFailure", failures.next_failure(new, vmi, chosen, times.now()))
-        _set_or_drop(written, "stateChangeRequests", strategy.open_requests(new, vmi))
+        _set_or_drop(written, "stateChangeRequests", await open_requests(self._client, new, vmi))
         _set_or_drop(written, "volumeSnapshotStatuses", self._snapshot_statuses(new))
         written["printableStatus"] = self._printable(key, new, vmi)
         if old.get("status") == written:
