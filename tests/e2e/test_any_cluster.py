@@ -24,9 +24,8 @@ import yaml
 from kubecore.client import Client, load_kubeconfig
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import ResourceType
-from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
+from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli.install import DEFAULT_NAMESPACE
-from virtplane.cli.virtctl.connection import SUBRESOURCES
 from virtplane.cli.virtctl.streams import open_stream
 from virtplane.guest import build as guest
 from virtplane.programs import own_program
@@ -350,7 +349,7 @@ async def _images(client: Client, namespace: str) -> set[str]:
 
 
 async def _console_until(client: Client, name: str, text: str) -> str:
-    path = f"{SUBRESOURCES}/namespaces/default/virtualmachineinstances/{name}/console"
+    path = f"{SUBRESOURCES_PATH}/namespaces/default/virtualmachineinstances/{name}/console"
     socket = await open_stream(client, path)
     seen = ""
     try:

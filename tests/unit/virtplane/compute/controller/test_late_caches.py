@@ -11,7 +11,7 @@ from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.launcherpod.inputs import Images
+from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
 _VMS, _VMIS = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES

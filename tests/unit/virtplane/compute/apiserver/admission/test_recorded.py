@@ -19,7 +19,8 @@ from kubecore.patch import apply_json_patch, apply_merge_patch
 from kubecore.resources import ResourceType
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission import review
-from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS, Webhook
+from virtplane.operators.kit.webhooks import Webhook
+from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
 RECORDED = ROOT / "conformance/cases-kubevirt" if ROOT else None
