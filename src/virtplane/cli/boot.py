@@ -7,7 +7,7 @@ import hashlib
 import subprocess
 from pathlib import Path
 
-from virtplane.cli import cluster
+from virtplane.cli.state import DEFAULT_STATE, add_state_option
 from virtplane.cli.terminal import EXIT_FAILED, EXIT_UNUSABLE, CommandError, require_root, say
 from virtplane.programs import own_program
 
@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         description="Start the embedded cluster now and whenever the machine boots, or no longer at boot."
         " When the machine is shut down, guests are shut down first. Needs systemd.",
     )
-    cluster.add_state_option(made)
+    add_state_option(made)
     made.add_argument("action", choices=("enable", "disable"))
     return made
 
@@ -91,7 +91,7 @@ def disable(state: Path) -> bool:
 
 def unit_path(state: Path) -> Path:
     """Where the unit of a state directory is: the default's has the plain name."""
-    if state == cluster.DEFAULT_STATE:
+    if state == DEFAULT_STATE:
         return _UNITS / "virtplane.service"
     return _UNITS / f"virtplane-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}.service"
 

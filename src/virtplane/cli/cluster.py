@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from virtplane.cli.state import add_state_option
 from virtplane.cli.terminal import EXIT_FAILED, EXIT_NOT_PERMITTED, EXIT_UNUSABLE, CommandError, require_root
 from virtplane.programs import own_program
 
-DEFAULT_STATE = Path("/var/lib/virtplane")
-STATE_VARIABLE = "VIRTPLANE_STATE"
 NAMESPACE = "kubevirt"
 HOST_IMAGE = "kindling.local/host:latest"
 """kindling's name for the image that is this machine itself; everywhere else an ordinary reference."""
@@ -279,18 +278,6 @@ _COMMANDS = {
     "kubeconfig": _Command(_kubeconfig, "Print the administrator's kubeconfig."),
     "logs": _Command(_logs, "Show the log of a component, or the components' names.", _logs_options),
 }
-
-
-def add_state_option(parser: argparse.ArgumentParser) -> None:
-    """The option ``--state``, which all commands about the embedded cluster have."""
-    default = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE)
-    parser.add_argument(
-        "--state",
-        type=Path,
-        default=default,
-        metavar="DIR",
-        help=f"the cluster's directory (default: {default})",
-    )
 
 
 def parser(command: str) -> argparse.ArgumentParser:

@@ -17,6 +17,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli import cluster, load
+from virtplane.cli.state import add_state_option
 from virtplane.cli.terminal import CommandError, require_root, say, step
 from virtplane.cli.virtctl.streams import open_stream
 
@@ -32,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="virtplane demo", description="Start a virtual machine from nothing and show its login prompt."
     )
-    cluster.add_state_option(made)
+    add_state_option(made)
     made.add_argument("--timeout", type=float, default=180.0, metavar="SECONDS", help="for the guest to boot")
     return made
 

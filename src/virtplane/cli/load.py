@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from virtplane.cli import cluster
+from virtplane.cli.state import add_state_option
 from virtplane.cli.terminal import EXIT_UNUSABLE, CommandError, require_root, say, step
 from virtplane.guest import build as guest
 from virtplane.guest import oci
@@ -27,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
         epilog="An OCI or Docker archive keeps its images' names. A disk (qcow2, raw, ISO) becomes a"
         " container disk, virtplane.local/NAME:v1, with the file's name for NAME.",
     )
-    cluster.add_state_option(made)
+    add_state_option(made)
     made.add_argument("--name", help="image name for a disk, for example virtplane.local/debian:12")
     made.add_argument("--demo-guest", action="store_true", help=f"also {guest.REFERENCE}, built here")
     made.add_argument("files", nargs="*", type=Path, metavar="FILE", help="an image archive or a disk")

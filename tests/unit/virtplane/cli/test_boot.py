@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtplane.cli import boot, cluster, main
+from virtplane.cli.state import DEFAULT_STATE
 from virtplane.cli.terminal import CommandError
 
 
@@ -39,7 +40,7 @@ def test_the_unit_starts_the_cluster_at_boot_and_shuts_guests_down_with_the_mach
 
 
 def test_clusters_have_units_of_their_own() -> None:
-    assert boot.unit_path(cluster.DEFAULT_STATE).name == "virtplane.service"
+    assert boot.unit_path(DEFAULT_STATE).name == "virtplane.service"
     assert boot.unit_path(Path("/a")) != boot.unit_path(Path("/b"))
 
 

@@ -1,0 +1,22 @@
+"""Where the embedded cluster keeps its state: the option ``--state`` of all commands about it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+DEFAULT_STATE = Path("/var/lib/virtplane")
+_VARIABLE = "VIRTPLANE_STATE"
+
+
+def add_state_option(parser: argparse.ArgumentParser) -> None:
+    """The option ``--state``; its default is what ``VIRTPLANE_STATE`` says, or `DEFAULT_STATE`."""
+    default = Path(os.environ.get(_VARIABLE) or DEFAULT_STATE)
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=default,
+        metavar="DIR",
+        help=f"the cluster's directory (default: {default})",
+    )
