@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kubecore.json import JsonObject
 from virtplane.api import crds, resources
 from virtplane.api.paths import KUBELET_ROOT
-from virtplane.operators.kubevirt.strategy.component_roles import operator_objects
+from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout
 from virtplane.operators.kubevirt.strategy.services import priority_class
 from virtplane.operators.kubevirt.strategy.workloads import operator_deployment

@@ -9,7 +9,7 @@ from virtplane.api import crds, resources
 from virtplane.operators.kit.customize import customizer
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt.product import KUBEVIRT
-from virtplane.operators.kubevirt.strategy.component_roles import component_roles
+from virtplane.operators.kubevirt.strategy.components import INSTALLED
 from virtplane.operators.kubevirt.strategy.instancetypes import common_instancetypes
 from virtplane.operators.kubevirt.strategy.monitoring import monitoring
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
@@ -26,7 +26,7 @@ def installation(parameters: Parameters) -> Installation:
     foundation = [
         *_definitions(),
         priority_class(),
-        *component_roles(parameters.namespace),
+        *(each for component in INSTALLED for each in component.access(parameters.namespace)),
         *user_roles(aggregate=aggregate),
         *services(parameters),
         *monitoring(parameters),

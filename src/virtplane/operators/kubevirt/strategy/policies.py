@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject
 from virtplane.api import labels
-from virtplane.operators.kubevirt.strategy.component_roles import CONTROLLER, HANDLER
+from virtplane.operators.kubevirt.strategy.components import virt_controller, virt_handler
 
 _GROUP = "admissionregistration.k8s.io/v1"
 _POLICY = "kubevirt-node-restriction-policy"
@@ -59,7 +59,7 @@ _VALIDATIONS: tuple[tuple[str, str], ...] = (
 
 def node_restriction(namespace: str) -> list[JsonObject]:
     """The policy and its binding: virt-handler changes its own node only, and only KubeVirt's keys."""
-    user = f"system:serviceaccount:{namespace}:{HANDLER}"
+    user = f"system:serviceaccount:{namespace}:{virt_handler.COMPONENT.account}"
     policy = {
         "apiVersion": _GROUP,
         "kind": "ValidatingAdmissionPolicy",
@@ -135,7 +135,7 @@ def launcher_restriction(namespace: str) -> list[JsonObject]:
 
     See docs/decisions/014.
     """
-    user = f"system:serviceaccount:{namespace}:{CONTROLLER}"
+    user = f"system:serviceaccount:{namespace}:{virt_controller.COMPONENT.account}"
     policy = {
         "apiVersion": _GROUP,
         "kind": "ValidatingAdmissionPolicy",

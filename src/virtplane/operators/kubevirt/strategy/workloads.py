@@ -10,6 +10,8 @@ from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
 from virtplane.operators.kubevirt import certificates
+from virtplane.operators.kubevirt.strategy.component import Component
+from virtplane.operators.kubevirt.strategy.components import virt_api, virt_controller, virt_handler
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.services import PRIORITY_CLASS, made_for
 
@@ -20,18 +22,7 @@ MIRRORED_CERTIFICATES: Mapping[str, str] = {
 }
 """Directories in which components of a compact process find their certificates, and the secrets' names."""
 
-_HANDLER_SECRETS: Mapping[str, str] = {
-    "servercertificates": certificates.HANDLER_SERVER_SECRET,
-    "clientcertificates": certificates.HANDLER_CLIENT_SECRET,
-    "migrationservercertificates": certificates.HANDLER_MIGRATION_SECRET,
-    "vsockclientcertificates": certificates.HANDLER_VSOCK_SECRET,
-}
-_REQUESTS: Mapping[str, Mapping[str, str]] = {
-    "virt-api": {"cpu": "5m", "memory": "500Mi"},
-    "virt-controller": {"cpu": "10m", "memory": "275Mi"},
-    "virt-handler": {"cpu": "10m", "memory": "325Mi"},
-    "virt-operator": {"cpu": "10m", "memory": "450Mi"},
-}
+_OPERATOR_REQUESTS = {"cpu": "10m", "memory": "450Mi"}
 _REQUIRE_CERTIFICATE = "--require-webhook-certificate"
 
 
@@ -39,11 +30,11 @@ def workloads(parameters: Parameters) -> list[JsonObject]:
     """Everything that runs, apart from the operator itself."""
     objects: list[JsonObject] = []
     if parameters.layout == "distributed":
-        for name in ("virt-api", "virt-controller"):
-            replicas = replica_count(name, parameters)
-            objects.append(_control_plane_deployment(name, replicas, parameters))
+        for component in (virt_api.COMPONENT, virt_controller.COMPONENT):
+            replicas = replica_count(component.name, parameters)
+            objects.append(_control_plane_deployment(component, replicas, parameters))
             if replicas > 1:
-                objects.append(made_for(parameters.namespace).disruption_budget(name, replicas))
+                objects.append(made_for(parameters.namespace).disruption_budget(component.name, replicas))
     objects.append(_handler(parameters))
     return objects
 
@@ -69,18 +60,15 @@ def operator_deployment(
 ) -> JsonObject:
     """The operator's own Deployment; in the compact layout its process is the whole control plane."""
     names = COMPACT_CONTROL_PLANE if layout == "compact" else ("virt-operator",)
-    container = _container("virt-operator", image, names, layout)
+    container = _container("virt-operator", image, names, layout, _OPERATOR_REQUESTS)
     if kubelet_root != KUBELET_ROOT:
         container["args"] += ["--kubelet-root", kubelet_root]
     if require_webhook_certificate:
         container["args"].append(_REQUIRE_CERTIFICATE)
-    container["ports"] = [
-        {"name": "metrics", "containerPort": ports.HEALTH, "protocol": "TCP"},
-        {"name": "webhooks", "containerPort": ports.OPERATOR_WEBHOOKS, "protocol": "TCP"},
-    ]
+    container["ports"] = _ports({"metrics": ports.HEALTH, "webhooks": ports.OPERATOR_WEBHOOKS})
     volumes: list[JsonObject] = []
     if layout == "compact":
-        container["ports"].append({"name": "api", "containerPort": ports.API, "protocol": "TCP"})
+        container["ports"] += _ports({"api": ports.API})
         for directory in ("virt-api", "virt-handler", "virt-controller"):
             volumes.append({"name": f"{directory}-certs", "emptyDir": {"medium": "Memory"}})
             container.setdefault("volumeMounts", []).append(
@@ -90,46 +78,47 @@ def operator_deployment(
     return made_for(namespace).deployment("virt-operator", replicas, spec)
 
 
-def _control_plane_deployment(name: str, replicas: int, parameters: Parameters) -> JsonObject:
+def _control_plane_deployment(component: Component, replicas: int, parameters: Parameters) -> JsonObject:
     made = made_for(parameters.namespace)
-    container = _container(name, parameters.image, (name,), parameters.layout, parameters.pull_policy)
-    container["ports"] = [{"name": "metrics", "containerPort": ports.HEALTH, "protocol": "TCP"}]
-    volumes: list[JsonObject] = []
-    if name == "virt-api":
-        if parameters.require_webhook_certificate:
-            container["args"].append(_REQUIRE_CERTIFICATE)
-        container["ports"].append({"name": "virt-api", "containerPort": ports.API, "protocol": "TCP"})
-        mount_secret(container, volumes, certificates.API_SECRET, paths.API_CERTIFICATES)
-        mount_secret(
-            container,
-            volumes,
-            certificates.HANDLER_CLIENT_SECRET,
-            paths.HANDLER_CLIENT_CERTIFICATES,
-        )
-    else:
-        mount_secret(container, volumes, certificates.CONTROLLER_SECRET, paths.CONTROLLER_CERTIFICATES)
-    spec = _pod_spec(name, container, volumes)
+    container, volumes = _component_container(component, parameters)
+    if component.serves_webhooks and parameters.require_webhook_certificate:
+        container["args"].append(_REQUIRE_CERTIFICATE)
+    spec = _pod_spec(component.name, container, volumes)
     place(spec, get_object(parameters.spec, "infra", "nodePlacement"))
-    spec.setdefault("affinity", {}).setdefault("podAntiAffinity", made.apart(name))
+    spec.setdefault("affinity", {}).setdefault("podAntiAffinity", made.apart(component.name))
     add_pull_secrets(spec, get_list(parameters.spec, "imagePullSecrets"))
-    return made.deployment(name, replicas, spec)
+    return made.deployment(component.name, replicas, spec)
+
+
+def _component_container(component: Component, parameters: Parameters) -> tuple[JsonObject, list[JsonObject]]:
+    """The container of a component, and the volumes with its certificates."""
+    name = component.name
+    container = _container(
+        name,
+        parameters.image,
+        (name,),
+        parameters.layout,
+        component.requests,
+        pull_policy=parameters.pull_policy,
+        health_port=component.ports["metrics"],
+    )
+    container["ports"] = _ports(component.ports)
+    volumes: list[JsonObject] = []
+    for secret, path in component.secrets.items():
+        mount_secret(container, volumes, secret, path)
+    return container, volumes
+
+
+def _ports(ports_by_name: Mapping[str, int]) -> list[JsonObject]:
+    return [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports_by_name.items()]
 
 
 def _handler(parameters: Parameters) -> JsonObject:
-    container = _container(
-        "virt-handler", parameters.image, ("virt-handler",), parameters.layout, parameters.pull_policy
-    )
-    container["ports"] = [
-        {"name": "metrics", "containerPort": ports.HANDLER_HEALTH, "protocol": "TCP"},
-        {"name": "console", "containerPort": ports.HANDLER, "protocol": "TCP"},
-    ]
+    container, volumes = _component_container(virt_handler.COMPONENT, parameters)
     container["securityContext"] = {"privileged": True, "runAsUser": 0}
     container["env"].append({"name": "NODE_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.hostIP"}}})
     container["env"].append({"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
     container["env"].append({"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}})
-    volumes: list[JsonObject] = []
-    for directory, secret in _HANDLER_SECRETS.items():
-        mount_secret(container, volumes, secret, f"{paths.HANDLER_CERTIFICATES}/{directory}")
     for name, path, propagation in (
         ("kubelet", parameters.kubelet_root, "Bidirectional"),
         ("virt-share-dir", paths.SHARE_DIR, "Bidirectional"),
@@ -151,7 +140,14 @@ def _handler(parameters: Parameters) -> JsonObject:
 
 
 def _container(
-    name: str, image: str, components: Sequence[str], layout: str, pull_policy: str = "IfNotPresent"
+    name: str,
+    image: str,
+    components: Sequence[str],
+    layout: str,
+    requests: Mapping[str, str],
+    *,
+    pull_policy: str = "IfNotPresent",
+    health_port: int = ports.HEALTH,
 ) -> JsonObject:
     container: JsonObject = {
         "name": name,
@@ -164,11 +160,11 @@ def _container(
             {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
         ],
-        "resources": {"requests": dict(_REQUESTS[name])},
+        "resources": {"requests": dict(requests)},
         "volumeMounts": [],
         "terminationMessagePolicy": "FallbackToLogsOnError",
     }
-    probed(container, ports.HANDLER_HEALTH if name == "virt-handler" else ports.HEALTH)
+    probed(container, health_port)
     return container
 
 

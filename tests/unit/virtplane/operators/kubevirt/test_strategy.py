@@ -15,12 +15,17 @@ from virtplane.components import COMPONENTS
 from virtplane.compute.apiserver.webhooks import PATHS
 from virtplane.operators.kit.installation import Installation
 from virtplane.operators.kubevirt import manifests
-from virtplane.operators.kubevirt.strategy.component_roles import component_roles, operator_objects
+from virtplane.operators.kubevirt.strategy.components import INSTALLED
 from virtplane.operators.kubevirt.strategy.installation import installation
+from virtplane.operators.kubevirt.strategy.operator_roles import operator_objects
 from virtplane.operators.kubevirt.strategy.parameters import Layout, Parameters
 from virtplane.operators.kubevirt.strategy.webhooks import MUTATORS, VALIDATORS
 
 ROOT = Path(os.environ["VIRTPLANE_REFERENCE"]) if "VIRTPLANE_REFERENCE" in os.environ else None
+
+
+def _accounts() -> list[JsonObject]:
+    return [each for component in INSTALLED for each in component.access("kubevirt")]
 
 
 def rendered(layout: Layout = "distributed", nodes: int = 3, **spec: object) -> Installation:
@@ -162,7 +167,7 @@ def test_the_operator_holds_every_right_that_it_grants() -> None:
     for document in operator_objects("kubevirt"):
         if document["kind"] in ("ClusterRole", "Role"):
             own |= granted(document["rules"])
-    for document in (*component_roles("kubevirt"), *rendered().foundation):
+    for document in (*_accounts(), *rendered().foundation):
         if document["kind"] in ("ClusterRole", "Role"):
             missing = [right for right in granted(document["rules"]) if not holds(own, right)]
             assert missing == [], document["metadata"]["name"]
@@ -192,7 +197,7 @@ def test_metrics_are_for_the_account_of_prometheus(
 def test_every_component_may_ask_who_reads_its_metrics() -> None:
     bindings = [
         document
-        for document in (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+        for document in (*_accounts(), *operator_objects("kubevirt"))
         if document["kind"] == "ClusterRoleBinding" and document["roleRef"]["name"] == "system:auth-delegator"
     ]
     asking = {subject["name"] for document in bindings for subject in document["subjects"]}
@@ -208,7 +213,7 @@ def test_tokens_for_metrics_travel_encrypted() -> None:
 
 
 def test_every_component_acts_under_an_account_that_is_installed() -> None:
-    objects = (*component_roles("kubevirt"), *operator_objects("kubevirt"))
+    objects = (*_accounts(), *operator_objects("kubevirt"))
     accounts = {d["metadata"]["name"] for d in objects if d["kind"] == "ServiceAccount"}
     assert {entry.service_account for entry in COMPONENTS.values()} <= accounts
 

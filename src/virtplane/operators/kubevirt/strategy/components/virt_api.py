@@ -1,0 +1,57 @@
+"""virt-api: what it may do and what its pods need."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject
+from virtplane.api import paths, ports
+from virtplane.components import COMPONENTS
+from virtplane.operators.kit.roles import READ, rule
+from virtplane.operators.kubevirt import certificates
+from virtplane.operators.kubevirt.strategy.component import Component
+from virtplane.operators.kubevirt.strategy.components import rights
+
+
+def _cluster_rules() -> list[JsonObject]:
+    """virt-api: reads what webhooks and subresources look up; changes machines and instances."""
+    return [
+        rule("core", "pods", ("get", "list", "delete", "patch")),
+        rule(
+            "kubevirt.io",
+            "virtualmachines virtualmachineinstances",
+            ("get", "list", "watch", "patch", "update"),
+        ),
+        rule("core", "persistentvolumeclaims", ("get", "list")),
+        rule("kubevirt.io", "virtualmachines/status", ("patch",)),
+        rule("kubevirt.io", "virtualmachineinstancemigrations", ("create", "get", "list", "watch", "patch")),
+        rule("kubevirt.io", "virtualmachineinstancepresets", ("watch", "list")),
+        rights.CONFIG_MAPS,
+        rule("core", "limitranges", ("watch", "list")),
+        rights.CUSTOM_RESOURCE_DEFINITIONS,
+        rights.KUBEVIRTS,
+        rule("snapshot.kubevirt.io", rights.SNAPSHOT_KINDS, READ),
+        rule("snapshot.storage.k8s.io", "volumesnapshots", ("get",)),
+        rule("backup.kubevirt.io", "virtualmachinebackups virtualmachinebackuptrackers", READ),
+        rule("cdi.kubevirt.io", "datasources datavolumes", READ),
+        rule("core", "namespaces", READ),
+        rights.INSTANCETYPES,
+        rights.MIGRATION_POLICIES,
+        rule("apps", "controllerrevisions", ("create", "list", "get")),
+        rule("core", "nodes", ("get",)),
+    ]
+
+
+COMPONENT = Component(
+    "virt-api",
+    COMPONENTS["virt-api"].service_account,
+    cluster_rules=_cluster_rules(),
+    namespace_rules=[rights.CONFIG_MAPS],
+    reviews_access=True,
+    reads_front_proxy=True,
+    requests={"cpu": "5m", "memory": "500Mi"},
+    ports={"metrics": ports.HEALTH, "virt-api": ports.API},
+    secrets={
+        certificates.API_SECRET: paths.API_CERTIFICATES,
+        certificates.HANDLER_CLIENT_SECRET: paths.HANDLER_CLIENT_CERTIFICATES,
+    },
+    serves_webhooks=True,
+)
