@@ -19,6 +19,8 @@ class Component:
     cluster_rules: Sequence[JsonObject]
     namespace_rules: Sequence[JsonObject]
     """What it may do in the namespace of the installation."""
+    is_replicated: bool = False
+    """Whether it has a Deployment of its own in the distributed layout."""
     reviews_access: bool = False
     """Whether it asks the API server who a client is and what that client may do."""
     reads_front_proxy: bool = False

@@ -11,7 +11,7 @@ from virtplane.components import COMPACT_CONTROL_PLANE, COMPONENTS
 from virtplane.operators.kit.workloads import add_pull_secrets, mount_secret, place, probed
 from virtplane.operators.kubevirt import certificates
 from virtplane.operators.kubevirt.strategy.component import Component
-from virtplane.operators.kubevirt.strategy.components import virt_api, virt_controller, virt_handler
+from virtplane.operators.kubevirt.strategy.components import INSTALLED, virt_handler
 from virtplane.operators.kubevirt.strategy.parameters import Parameters
 from virtplane.operators.kubevirt.strategy.services import PRIORITY_CLASS, made_for
 
@@ -30,7 +30,9 @@ def workloads(parameters: Parameters) -> list[JsonObject]:
     """Everything that runs, apart from the operator itself."""
     objects: list[JsonObject] = []
     if parameters.layout == "distributed":
-        for component in (virt_api.COMPONENT, virt_controller.COMPONENT):
+        for component in INSTALLED:
+            if not component.is_replicated:
+                continue
             replicas = replica_count(component.name, parameters)
             objects.append(_control_plane_deployment(component, replicas, parameters))
             if replicas > 1:

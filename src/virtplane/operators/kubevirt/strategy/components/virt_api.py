@@ -45,6 +45,7 @@ COMPONENT = Component(
     COMPONENTS["virt-api"].service_account,
     cluster_rules=_cluster_rules(),
     namespace_rules=[rights.CONFIG_MAPS],
+    is_replicated=True,
     reviews_access=True,
     reads_front_proxy=True,
     requests={"cpu": "5m", "memory": "500Mi"},

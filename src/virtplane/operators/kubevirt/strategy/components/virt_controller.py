@@ -104,6 +104,7 @@ COMPONENT = Component(
     COMPONENTS["virt-controller"].service_account,
     cluster_rules=_cluster_rules(),
     namespace_rules=namespace_rules(),
+    is_replicated=True,
     reviews_access=True,
     requests={"cpu": "10m", "memory": "275Mi"},
     ports={"metrics": ports.HEALTH},
