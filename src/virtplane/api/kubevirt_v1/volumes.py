@@ -300,6 +300,8 @@ VOLUME_KINDS: tuple[VolumeKind, ...] = (
     VolumeKind("containerPath"),
 )
 """Every kind of volume."""
+DISK_CLAIMS = frozenset(kind.name for kind in VOLUME_KINDS if kind.claim_is == "disk")
+"""The sources whose claim is the guest's disk."""
 
 
 def kind_of(volume: Volume) -> VolumeKind | None:

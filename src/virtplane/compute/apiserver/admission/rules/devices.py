@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.volumes import DISK_CLAIMS
 from virtplane.compute.apiserver.admission.response import REQUIRED, Cause
 
 
@@ -138,7 +139,7 @@ def gated(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]
         )
     shared = {get_str(entry, "name") for entry in get_list(devices, "filesystems")}
     claims = any(
-        get_str(volume, "name") in shared and ("persistentVolumeClaim" in volume or "dataVolume" in volume)
+        get_str(volume, "name") in shared and not DISK_CLAIMS.isdisjoint(volume)
         for volume in get_list(spec, "volumes")
     )
     if claims and not config.gate("EnableVirtioFsStorageVolumes"):

@@ -9,6 +9,7 @@ from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, g
 from kubecore.objects import names
 from virtplane.api import paths
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.volumes import DISK_CLAIMS
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 
 PCI_ADDRESS = re.compile(r"^[\da-fA-F]{4}:[\da-fA-F]{2}:[\da-fA-F]{2}\.[0-7]$")
@@ -198,7 +199,7 @@ def _volume_of(
                 f"{field}.name",
             )
         return
-    if target == "lun" and not ("dataVolume" in volume or "persistentVolumeClaim" in volume):
+    if target == "lun" and DISK_CLAIMS.isdisjoint(volume):
         yield Cause(
             f"{field}.lun can only be mapped to a DataVolume or PersistentVolumeClaim volume.",
             f"{field}.lun",
