@@ -10,16 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.e2e.support import (
-    NAMESPACE,
-    Cluster,
-    Machine,
-    attempt,
-    manifest,
-    open_console,
-    program,
-    wait_for,
-)
+from tests.e2e.clusters import NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.commands import attempt, program
+from tests.e2e.support import open_console, wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 

@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.e2e.support import (
-    CORE,
-    NAMESPACE,
-    ROOT,
-    Cluster,
-    Document,
-    Machine,
-    is_ready_again,
-    kill,
-    wait_for,
-)
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster, Machine, is_ready_again
+from tests.e2e.commands import ROOT
+from tests.e2e.failures import Document
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 

@@ -15,23 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from tests.e2e.support import (
-    CORE,
-    KUBEVIRT,
-    NAMESPACE,
-    ApiError,
-    Cluster,
-    Machine,
-    NotInTime,
-    NotThere,
-    Process,
-    all_processes,
-    attempt,
-    kill,
-    manifest,
-    program,
-    wait_for,
-)
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.commands import attempt, program
+from tests.e2e.failures import ApiError, NotInTime, NotThere
+from tests.e2e.processes import Process, all_processes, kill
+from tests.e2e.support import wait_for
 from tests.e2e.test_resilience import forget_crashes, wrong_statuses
 from tests.e2e.test_traces import node_snapshot
 from tests.support.clusters import clean_up

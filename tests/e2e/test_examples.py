@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.e2e.support import CORE, KUBEVIRT, NAMESPACE, ROOT, Cluster, Document, Machine, wait_for
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine
+from tests.e2e.commands import ROOT
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 

@@ -7,7 +7,9 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.support import CORE, NAMESPACE, ApiError, Cluster, Machine, manifest, wait_for
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.failures import ApiError
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]

@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import CORE, NAMESPACE, ROOT, Cluster, Document, wait_for
+from tests.e2e.clusters import CORE, NAMESPACE, Cluster
+from tests.e2e.commands import ROOT
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 from tests.support import registry
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.support import ROOT, Cluster, Document, Machine, manifest, wait_for
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.commands import ROOT
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [

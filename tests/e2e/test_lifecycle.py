@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from tests.e2e.support import Cluster, Machine, attempt, kill, manifest, program, wait_for
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.commands import attempt, program
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 

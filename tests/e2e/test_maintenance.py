@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import CORE, ROOT, Cluster, attempt, manifest, open_console, run, wait_for
+from tests.e2e.clusters import CORE, Cluster, manifest
+from tests.e2e.commands import ROOT, attempt, run
+from tests.e2e.support import open_console, wait_for
 
 pytestmark = [
     pytest.mark.host,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.e2e.support import CORE, KUBEVIRT, Cluster, Machine, manifest, wait_for
+from tests.e2e.clusters import CORE, KUBEVIRT, Cluster, Machine, manifest
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]

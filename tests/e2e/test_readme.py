@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import ROOT, Cluster, Machine, attempt, open_console, run
+from tests.e2e.clusters import Cluster, Machine
+from tests.e2e.commands import ROOT, attempt, run
+from tests.e2e.support import open_console
 from tests.support.pages import PAGES, Section, sections
 
 from virtplane.guest import oci

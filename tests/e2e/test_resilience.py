@@ -8,18 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import (
-    CORE,
-    Cluster,
-    Document,
-    Machine,
-    is_ready,
-    is_ready_again,
-    kill,
-    manifest,
-    restarts,
-    wait_for,
-)
+from tests.e2e.clusters import CORE, Cluster, Machine, is_ready, is_ready_again, manifest, restarts
+from tests.e2e.failures import Document
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.e2e.support import KUBEVIRT, NAMESPACE, Cluster, manifest, wait_for
+from tests.e2e.clusters import KUBEVIRT, NAMESPACE, Cluster, manifest
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest]

@@ -13,7 +13,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.e2e.support import Cluster, Document, Machine, attempt, manifest, program, run, wait_for
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.commands import attempt, program, run
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.web import fetch_page
 

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import (
-    Cluster,
-    Machine,
-    all_processes,
-    manifest,
-    run,
-    wait_for,
-)
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.commands import run
+from tests.e2e.processes import all_processes
+from tests.e2e.support import wait_for
 
 pytestmark = [pytest.mark.host, pytest.mark.guest]
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import KUBEVIRT, Cluster, Machine, manifest, wait_for
+from tests.e2e.clusters import KUBEVIRT, Cluster, Machine, manifest
+from tests.e2e.support import wait_for
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.support import Cluster, Machine, manifest
+from tests.e2e.clusters import Cluster, Machine, manifest
 from tests.support.clusters import clean_up
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(180)]

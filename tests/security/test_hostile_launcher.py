@@ -13,21 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import (
-    CORE,
-    GUEST_IMAGE,
-    NAMESPACE,
-    ApiError,
-    Cluster,
-    Machine,
-    NotThere,
-    attempt,
-    is_ready_again,
-    kill,
-    manifest,
-    program,
-    wait_for,
-)
+from tests.e2e.clusters import CORE, GUEST_IMAGE, NAMESPACE, Cluster, Machine, is_ready_again, manifest
+from tests.e2e.commands import attempt, program
+from tests.e2e.failures import ApiError, NotThere
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
 from tests.support.starvation import starvation_measured
 

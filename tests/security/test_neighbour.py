@@ -10,7 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import CORE, Cluster, run, wait_for
+from tests.e2e.clusters import CORE, Cluster
+from tests.e2e.commands import run
+from tests.e2e.support import wait_for
 from tests.support.frames import (
     ARP,
     IPV4,

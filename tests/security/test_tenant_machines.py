@@ -10,18 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import (
-    CORE,
-    KUBEVIRT,
-    NAMESPACE,
-    Cluster,
-    Document,
-    Machine,
-    NotInTime,
-    kill,
-    manifest,
-    wait_for,
-)
+from tests.e2e.clusters import CORE, KUBEVIRT, NAMESPACE, Cluster, Machine, manifest
+from tests.e2e.failures import Document, NotInTime
+from tests.e2e.processes import kill
+from tests.e2e.support import wait_for
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(150)]
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.support import CORE, Cluster, Document, run, wait_for
+from tests.e2e.clusters import CORE, Cluster
+from tests.e2e.commands import run
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 from tests.support.shellpods import IMAGE, shell_pod
 
 pytestmark = pytest.mark.host

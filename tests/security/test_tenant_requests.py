@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import CORE, Cluster, Document, wait_for
+from tests.e2e.clusters import CORE, Cluster
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 

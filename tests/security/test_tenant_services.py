@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.e2e.support import CORE, ApiError, Cluster, Document, wait_for
+from tests.e2e.clusters import CORE, Cluster
+from tests.e2e.failures import ApiError, Document
+from tests.e2e.support import wait_for
 from tests.support.shellpods import ShellPod, shell_pod
 from tests.support.web import fetch_page
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.support import ROOT, Cluster, Machine, manifest, run
+from tests.e2e.clusters import Cluster, Machine, manifest
+from tests.e2e.commands import ROOT, run
 
 _PROGRAMS = ("containerd", "runc", "qemu-system-x86_64", "libvirtd", "nft", "ip", "busybox")
 

@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.support import CORE, Cluster, Document, attempt, wait_for
+from tests.e2e.clusters import CORE, Cluster
+from tests.e2e.commands import attempt
+from tests.e2e.failures import Document
+from tests.e2e.support import wait_for
 
 IMAGE = "kindling.local/busybox:1"
 _WAIT = "trap 'exit 0' TERM; while :; do sleep 600 & wait $!; done"

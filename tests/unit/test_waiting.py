@@ -16,16 +16,10 @@ from typing import Any
 
 import pytest
 from tests.e2e import support
-from tests.e2e.support import (
-    Cluster,
-    Console,
-    Machine,
-    NotInTime,
-    NotThere,
-    Process,
-    is_ready_again,
-    wait_for,
-)
+from tests.e2e.clusters import Cluster, Machine, is_ready_again
+from tests.e2e.failures import NotInTime, NotThere
+from tests.e2e.processes import Process
+from tests.e2e.support import Console, wait_for
 from tests.support.starvation import Starvation, starvation_measured
 from tests.support.web import fetch_page
 
