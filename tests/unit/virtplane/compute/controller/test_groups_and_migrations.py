@@ -1,4 +1,4 @@
-"""Replica sets, pools, migrations and clones: their pure decisions."""
+"""Replica sets, pools and migrations: their pure decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from virtplane.compute.controller.migration import backoff, phases, policies, up
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.replicaset import decisions as replicas
-from virtplane.storage.clone import decisions as cloning
 
 
 def _vmi(name: str, phase: str = "Running", **metadata: Any) -> JsonObject:
@@ -199,22 +198,6 @@ def test_a_policy_changes_the_settings_of_its_migrations(field: str, value: obje
 )
 def test_migrations_have_defaults_that_the_installation_changes(key: str, value: object) -> None:
     assert policies.configuration(ClusterConfig(None), None)[key] == value
-
-
-def test_a_clone_keeps_the_labels_that_filters_want() -> None:
-    labels = {"keep": "1", "drop": "2", "a/b": "3"}
-    assert cloning.filtered(labels, ["*", "!drop"]) == {"keep": "1", "a/b": "3"}
-    assert cloning.filtered(labels, ["a/*"]) == {"a/b": "3"}
-
-
-def test_a_clone_gets_an_identity_of_its_own() -> None:
-    firmware = {"uuid": "u", "serial": "s"}
-    devices = {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}
-    source = {"spec": {"template": {"spec": {"domain": {"firmware": firmware, "devices": devices}}}}}
-    clone: JsonObject = {"metadata": {"uid": "c"}, "spec": {"newSMBiosSerial": "new"}}
-    operations = {item["path"].rpartition("/")[2]: item for item in cloning.patches(clone, source)}
-    assert operations["uuid"]["op"] == operations["macAddress"]["op"] == "remove"
-    assert operations["serial"]["value"] == "new"
 
 
 def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too() -> None:

@@ -1,0 +1,22 @@
+"""Clones: what of a machine they keep, and what they get anew."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject
+from virtplane.storage.clone import decisions
+
+
+def test_a_clone_keeps_the_labels_that_filters_want() -> None:
+    labels = {"keep": "1", "drop": "2", "a/b": "3"}
+    assert decisions.filtered(labels, ["*", "!drop"]) == {"keep": "1", "a/b": "3"}
+    assert decisions.filtered(labels, ["a/*"]) == {"a/b": "3"}
+
+
+def test_a_clone_gets_an_identity_of_its_own() -> None:
+    firmware = {"uuid": "u", "serial": "s"}
+    devices = {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}
+    source = {"spec": {"template": {"spec": {"domain": {"firmware": firmware, "devices": devices}}}}}
+    clone: JsonObject = {"metadata": {"uid": "c"}, "spec": {"newSMBiosSerial": "new"}}
+    operations = {item["path"].rpartition("/")[2]: item for item in decisions.patches(clone, source)}
+    assert operations["uuid"]["op"] == operations["macAddress"]["op"] == "remove"
+    assert operations["serial"]["value"] == "new"
