@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
+import msgspec
+
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.structs import decode, encode
+from virtplane.api.instancetype_v1beta1.instancetype import (
+    MemoryInstancetype,
+    VirtualMachineInstancetypeSpec,
+)
+from virtplane.api.instancetype_v1beta1.preference import (
+    ClockPreferences,
+    CPUPreferences,
+    DevicePreferences,
+    FeaturePreferences,
+    FirmwarePreferences,
+    VirtualMachinePreferenceSpec,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.conflicts import conflicts
 from virtplane.instancetypes.topology import topology
 
@@ -22,18 +38,19 @@ class Conflicts(Exception):
 def apply(
     spec: JsonObject,
     metadata: JsonObject,
-    instancetype: JsonObject | None,
-    preference: JsonObject | None,
+    instancetype: VirtualMachineInstancetypeSpec | None,
+    preference: VirtualMachinePreferenceSpec | None,
 ) -> None:
-    """Change an instance's `spec` and `metadata` in place.
+    """Change an instance's `spec` and `metadata` in place: documents, because what is in them is kept.
 
     Raises Conflicts where the spec sets what the instance type gives, TopologyError where virtual CPUs cannot
-    be spread.
+    be spread, UnfitDocument where `spec` is none.
     """
     domain = spec.setdefault("domain", {})
     domain.setdefault("devices", {})
     if instancetype is not None:
-        found = conflicts(spec, get_object(metadata, "annotations"), instancetype)
+        annotations = get_object(metadata, "annotations")
+        found = conflicts(decode(VirtualMachineInstanceSpec, spec), annotations, instancetype)
         if found:
             raise Conflicts(found)
         _apply_instancetype(spec, metadata, instancetype, preference)
@@ -41,14 +58,30 @@ def apply(
         _apply_preference(spec, metadata, preference)
 
 
-def _copy(value: Any) -> Any:
-    return deep_copy({"value": value})["value"]
+Value: TypeAlias = msgspec.Struct | str | int | bool | None
 
 
-def _fill(target: JsonObject, key: str, value: Any) -> None:
+def _document(value: Value) -> Any:
+    return encode(value) if isinstance(value, msgspec.Struct) else value
+
+
+def _set(target: JsonObject, values: Mapping[str, Value]) -> None:
+    """Set whatever is not None."""
+    target.update({key: _document(value) for key, value in values.items() if value is not None})
+
+
+def _fill(target: JsonObject, values: Mapping[str, Value]) -> None:
     """Set what is open; None sets nothing."""
-    if value is not None and target.get(key) is None:
-        target[key] = _copy(value)
+    _set(target, {key: value for key, value in values.items() if target.get(key) is None})
+
+
+def _fill_empty(target: JsonObject, values: Mapping[str, str | None]) -> None:
+    """Set what is open or empty; None and empty set nothing."""
+    target.update({key: value for key, value in values.items() if value and not target.get(key)})
+
+
+def _documents(values: Iterable[msgspec.Struct]) -> list[JsonObject]:
+    return [encode(value) for value in values]
 
 
 def _annotate(metadata: JsonObject, annotations: Mapping[str, str]) -> None:
@@ -57,202 +90,202 @@ def _annotate(metadata: JsonObject, annotations: Mapping[str, str]) -> None:
 
 
 def _apply_instancetype(
-    spec: JsonObject, metadata: JsonObject, wanted: JsonObject, preference: JsonObject | None
+    spec: JsonObject,
+    metadata: JsonObject,
+    wanted: VirtualMachineInstancetypeSpec,
+    preference: VirtualMachinePreferenceSpec | None,
 ) -> None:
     domain = spec["domain"]
-    cpu_wanted = get_object(wanted, "cpu")
-    cpu = domain["cpu"] = {
-        **get_object(domain, "cpu"),
-        **topology(get_int(cpu_wanted, "guest"), preference),
-    }
-    for field, given in (
-        ("model", "model"),
-        ("dedicatedCpuPlacement", "dedicatedCPUPlacement"),
-        ("isolateEmulatorThread", "isolateEmulatorThread"),
-        ("numa", "numa"),
-        ("realtime", "realtime"),
-        ("maxSockets", "maxSockets"),
-    ):
-        if cpu_wanted.get(given) is not None:
-            cpu[field] = _copy(cpu_wanted[given])
-    _apply_memory(domain, get_object(wanted, "memory"))
-    for field in ("ioThreadsPolicy", "ioThreads", "launchSecurity"):
-        if wanted.get(field) is not None:
-            domain[field] = _copy(wanted[field])
-    for field in ("gpus", "hostDevices"):
-        if wanted.get(field):
-            domain["devices"][field] = _copy(wanted[field])
-    for field in ("nodeSelector", "schedulerName"):
-        if wanted.get(field):
-            spec[field] = _copy(wanted[field])
-    _annotate(metadata, get_object(wanted, "annotations"))
+    cpu = domain["cpu"] = {**get_object(domain, "cpu"), **topology(wanted.cpu.guest, preference)}
+    _set(
+        cpu,
+        {
+            "model": wanted.cpu.model,
+            "dedicatedCpuPlacement": wanted.cpu.dedicated_cpu_placement,
+            "isolateEmulatorThread": wanted.cpu.isolate_emulator_thread,
+            "numa": wanted.cpu.numa,
+            "realtime": wanted.cpu.realtime,
+            "maxSockets": wanted.cpu.max_sockets,
+        },
+    )
+    _apply_memory(domain, wanted.memory)
+    _set(
+        domain,
+        {
+            "ioThreadsPolicy": wanted.io_threads_policy,
+            "ioThreads": wanted.io_threads,
+            "launchSecurity": wanted.launch_security,
+        },
+    )
+    if wanted.gpus:
+        domain["devices"]["gpus"] = _documents(wanted.gpus)
+    if wanted.host_devices:
+        domain["devices"]["hostDevices"] = _documents(wanted.host_devices)
+    if wanted.node_selector:
+        spec["nodeSelector"] = dict(wanted.node_selector)
+    if wanted.scheduler_name:
+        spec["schedulerName"] = wanted.scheduler_name
+    _annotate(metadata, wanted.annotations)
 
 
-def _apply_memory(domain: JsonObject, wanted: JsonObject) -> None:
-    memory = domain["memory"] = {**get_object(domain, "memory"), "guest": wanted.get("guest")}
-    for field in ("hugepages", "maxGuest"):
-        if wanted.get(field) is not None:
-            memory[field] = _copy(wanted[field])
-    percent = get_int(wanted, "overcommitPercent")
-    if percent > 0 and memory["guest"] is not None:
-        guest = Quantity.parse(memory["guest"])
+def _apply_memory(domain: JsonObject, wanted: MemoryInstancetype) -> None:
+    memory = domain["memory"] = {**get_object(domain, "memory"), "guest": wanted.guest}
+    _set(memory, {"hugepages": wanted.hugepages, "maxGuest": wanted.max_guest})
+    percent = wanted.overcommit_percent or 0
+    if percent > 0:
+        guest = Quantity.parse(wanted.guest)
         request = Quantity.of(int(guest.value * (1 - percent / 100)), "BinarySI")
         domain.setdefault("resources", {}).setdefault("requests", {})["memory"] = str(request)
 
 
-def _apply_preference(spec: JsonObject, metadata: JsonObject, preference: JsonObject) -> None:
+def _apply_preference(
+    spec: JsonObject, metadata: JsonObject, preference: VirtualMachinePreferenceSpec
+) -> None:
     domain = spec["domain"]
-    _cpu_features(domain, get_object(preference, "cpu"))
-    _devices(spec, domain["devices"], get_object(preference, "devices"))
-    _features(domain, get_object(preference, "features"))
-    _firmware(domain, preference)
-    machine = get_str(preference, "machine", "preferredMachineType")
+    _cpu_features(domain, preference.cpu)
+    _devices(spec, domain["devices"], preference.devices)
+    _features(domain, preference.features)
+    _firmware(domain, preference.firmware)
+    machine = preference.machine.preferred_machine_type
     if machine and not get_str(domain, "machine", "type"):
         domain["machine"] = {**get_object(domain, "machine"), "type": machine}
-    _clock(domain, get_object(preference, "clock"))
-    _fill(spec, "subdomain", preference.get("preferredSubdomain"))
-    _fill(spec, "terminationGracePeriodSeconds", preference.get("preferredTerminationGracePeriodSeconds"))
-    _fill(spec, "architecture", preference.get("preferredArchitecture"))
-    _annotate(metadata, get_object(preference, "annotations"))
-    _fill(domain, "launchSecurity", preference.get("preferredLaunchSecurity"))
+    _clock(domain, preference.clock)
+    _fill(
+        spec,
+        {
+            "subdomain": preference.preferred_subdomain,
+            "terminationGracePeriodSeconds": preference.preferred_termination_grace_period_seconds,
+            "architecture": preference.preferred_architecture,
+        },
+    )
+    _annotate(metadata, preference.annotations)
+    _fill(domain, {"launchSecurity": preference.preferred_launch_security})
 
 
-def _cpu_features(domain: JsonObject, preference: JsonObject) -> None:
-    wanted = get_list(preference, "preferredCPUFeatures")
+def _cpu_features(domain: JsonObject, preference: CPUPreferences) -> None:
+    wanted = preference.preferred_cpu_features
     if not wanted:
         return
     cpu = domain["cpu"] = get_object(domain, "cpu")
     present = {get_str(feature, "name") for feature in get_list(cpu, "features")}
-    missing = [feature for feature in wanted if get_str(feature, "name") not in present]
-    cpu["features"] = [*get_list(cpu, "features"), *_copy(missing)]
+    missing = _documents(feature for feature in wanted if feature.name not in present)
+    cpu["features"] = [*get_list(cpu, "features"), *missing]
 
 
-_DEVICE_FIELDS: tuple[tuple[str, str], ...] = (
-    ("useVirtioTransitional", "preferredUseVirtioTransitional"),
-    ("blockMultiQueue", "preferredBlockMultiQueue"),
-    ("networkInterfaceMultiqueue", "preferredNetworkInterfaceMultiQueue"),
-    ("autoattachInputDevice", "preferredAutoattachInputDevice"),
-    ("autoattachGraphicsDevice", "preferredAutoattachGraphicsDevice"),
-    ("autoattachMemBalloon", "preferredAutoattachMemBalloon"),
-    ("autoattachPodInterface", "preferredAutoattachPodInterface"),
-    ("autoattachSerialConsole", "preferredAutoattachSerialConsole"),
-    ("rng", "preferredRng"),
-    ("tpm", "preferredTPM"),
-)
-
-
-def _devices(spec: JsonObject, devices: JsonObject, preference: JsonObject) -> None:
-    for field, preferred in _DEVICE_FIELDS:
-        _fill(devices, field, preference.get(preferred))
-    if preference.get("preferredDisableHotplug") is not None:
-        devices["disableHotplug"] = preference["preferredDisableHotplug"]
+def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreferences) -> None:
+    _fill(
+        devices,
+        {
+            "useVirtioTransitional": preference.preferred_use_virtio_transitional,
+            "blockMultiQueue": preference.preferred_block_multi_queue,
+            "networkInterfaceMultiqueue": preference.preferred_network_interface_multi_queue,
+            "autoattachInputDevice": preference.preferred_autoattach_input_device,
+            "autoattachGraphicsDevice": preference.preferred_autoattach_graphics_device,
+            "autoattachMemBalloon": preference.preferred_autoattach_mem_balloon,
+            "autoattachPodInterface": preference.preferred_autoattach_pod_interface,
+            "autoattachSerialConsole": preference.preferred_autoattach_serial_console,
+            "rng": preference.preferred_rng,
+            "tpm": preference.preferred_tpm,
+        },
+    )
+    _set(devices, {"disableHotplug": preference.preferred_disable_hotplug})
     sound = devices.get("sound")
     if isinstance(sound, dict) and not sound.get("model"):
-        _fill(sound, "model", preference.get("preferredSoundModel"))
+        _fill(sound, {"model": preference.preferred_sound_model})
     shows = devices.get("video") is None and devices.get("autoattachGraphicsDevice") is not False
-    if shows and preference.get("preferredVideoType") is not None:
-        devices["video"] = {"type": preference["preferredVideoType"]}
-    if preference.get("preferredPanicDeviceModel") is not None and not devices.get("panicDevices"):
-        devices["panicDevices"] = [{"model": preference["preferredPanicDeviceModel"]}]
+    if shows and preference.preferred_video_type is not None:
+        devices["video"] = {"type": preference.preferred_video_type}
+    if preference.preferred_panic_device_model is not None and not devices.get("panicDevices"):
+        devices["panicDevices"] = [{"model": preference.preferred_panic_device_model}]
     for gpu in get_list(devices, "gpus"):
-        _fill(gpu, "virtualGPUOptions", preference.get("preferredVirtualGPUOptions"))
+        _fill(gpu, {"virtualGPUOptions": preference.preferred_virtual_gpu_options})
     for disk in get_list(devices, "disks"):
         _disk(disk, preference)
     for device in get_list(devices, "inputs"):
-        for field, preferred in (("bus", "preferredInputBus"), ("type", "preferredInputType")):
-            if not device.get(field) and preference.get(preferred):
-                device[field] = preference[preferred]
+        preferred = {"bus": preference.preferred_input_bus, "type": preference.preferred_input_type}
+        _fill_empty(device, preferred)
     _interfaces(spec, devices, preference)
 
 
-def _disk(disk: JsonObject, preference: JsonObject) -> None:
-    for target, preferred in (
-        ("disk", "preferredDiskBus"),
-        ("cdrom", "preferredCdromBus"),
-        ("lun", "preferredLunBus"),
-    ):
-        bus = preference.get(preferred)
+def _disk(disk: JsonObject, preference: DevicePreferences) -> None:
+    buses = {
+        "disk": preference.preferred_disk_bus,
+        "cdrom": preference.preferred_cdrom_bus,
+        "lun": preference.preferred_lun_bus,
+    }
+    for target, bus in buses.items():
         settings = disk.get(target)
-        if isinstance(settings, dict) and bus and not settings.get("bus"):
-            settings["bus"] = bus
-    is_plain = not any(isinstance(disk.get(target), dict) for target in ("disk", "cdrom", "lun"))
-    if is_plain and preference.get("preferredDiskBus"):
-        disk["disk"] = {"bus": preference["preferredDiskBus"]}
+        if isinstance(settings, dict):
+            _fill_empty(settings, {"bus": bus})
+    is_plain = not any(isinstance(disk.get(target), dict) for target in buses)
+    if is_plain and preference.preferred_disk_bus:
+        disk["disk"] = {"bus": preference.preferred_disk_bus}
     if not isinstance(disk.get("disk"), dict):
         return
-    _fill(disk, "blockSize", preference.get("preferredDiskBlockSize"))
-    for field, preferred in (("cache", "preferredDiskCache"), ("io", "preferredDiskIO")):
-        if not disk.get(field) and preference.get(preferred):
-            disk[field] = preference[preferred]
+    _fill(disk, {"blockSize": preference.preferred_disk_block_size})
+    _fill_empty(disk, {"cache": preference.preferred_disk_cache, "io": preference.preferred_disk_io})
     if disk["disk"].get("bus") == "virtio":
-        _fill(disk, "dedicatedIOThread", preference.get("preferredDiskDedicatedIoThread"))
+        _fill(disk, {"dedicatedIOThread": preference.preferred_disk_dedicated_io_thread})
 
 
 _BINDINGS = ("bridge", "masquerade", "sriov", "passtBinding", "binding", "slirp", "macvtap", "passt")
 
 
-def _interfaces(spec: JsonObject, devices: JsonObject, preference: JsonObject) -> None:
+def _interfaces(spec: JsonObject, devices: JsonObject, preference: DevicePreferences) -> None:
     pod_networks = {get_str(network, "name") for network in get_list(spec, "networks") if "pod" in network}
     for interface in get_list(devices, "interfaces"):
-        if not interface.get("model") and preference.get("preferredInterfaceModel"):
-            interface["model"] = preference["preferredInterfaceModel"]
+        _fill_empty(interface, {"model": preference.preferred_interface_model})
         has_binding = any(interface.get(binding) is not None for binding in _BINDINGS)
-        masquerade = preference.get("preferredInterfaceMasquerade")
+        masquerade = preference.preferred_interface_masquerade
         if masquerade is not None and not has_binding and get_str(interface, "name") in pod_networks:
-            interface["masquerade"] = _copy(masquerade)
+            interface["masquerade"] = encode(masquerade)
 
 
-def _features(domain: JsonObject, preference: JsonObject) -> None:
-    if not preference:
+def _features(domain: JsonObject, preference: FeaturePreferences) -> None:
+    if preference == FeaturePreferences():
         return
     features = domain["features"] = get_object(domain, "features")
-    if preference.get("preferredAcpi") is not None:
-        features["acpi"] = _copy(preference["preferredAcpi"])
-    for field, preferred in (
-        ("apic", "preferredApic"),
-        ("kvm", "preferredKvm"),
-        ("pvspinlock", "preferredPvspinlock"),
-        ("smm", "preferredSmm"),
-    ):
-        _fill(features, field, preference.get(preferred))
-    hyperv = preference.get("preferredHyperv")
-    if isinstance(hyperv, dict):
-        own = features["hyperv"] = get_object(features, "hyperv")
-        for name, value in hyperv.items():
-            _fill(own, name, value)
+    _set(features, {"acpi": preference.preferred_acpi})
+    _fill(
+        features,
+        {
+            "apic": preference.preferred_apic,
+            "kvm": preference.preferred_kvm,
+            "pvspinlock": preference.preferred_pvspinlock,
+            "smm": preference.preferred_smm,
+        },
+    )
+    if preference.preferred_hyperv is not None:
+        own = {key: value for key, value in get_object(features, "hyperv").items() if value is not None}
+        features["hyperv"] = {**encode(preference.preferred_hyperv), **own}
 
 
-def _firmware(domain: JsonObject, preference: JsonObject) -> None:
-    wanted = get_object(preference, "firmware")
-    if not wanted:
+def _firmware(domain: JsonObject, wanted: FirmwarePreferences) -> None:
+    if wanted == FirmwarePreferences():
         return
     firmware = get_object(domain, "firmware")
     loader = get_object(firmware, "bootloader")
     bios, efi = loader.get("bios"), loader.get("efi")
-    if get_bool(wanted, "preferredUseBios") and bios is None and efi is None:
-        bios = {"useSerial": True} if get_bool(wanted, "preferredUseBiosSerial") else {}
+    if wanted.preferred_use_bios and bios is None and efi is None:
+        bios = {"useSerial": True} if wanted.preferred_use_bios_serial else {}
     if bios is None and efi is None:
-        if wanted.get("preferredEfi") is not None:
-            efi = _copy(wanted["preferredEfi"])
-        elif get_bool(wanted, "preferredUseEfi"):
+        if wanted.preferred_efi is not None:
+            efi = encode(wanted.preferred_efi)
+        elif wanted.preferred_use_efi:
             efi = {}
-            if wanted.get("preferredUseSecureBoot") is not None:
-                efi["secureBoot"] = wanted["preferredUseSecureBoot"]
+            _set(efi, {"secureBoot": wanted.preferred_use_secure_boot})
     chosen = {key: value for key, value in (("bios", bios), ("efi", efi)) if value is not None}
     if chosen:
         domain["firmware"] = {**firmware, "bootloader": {**loader, **chosen}}
 
 
-def _clock(domain: JsonObject, preference: JsonObject) -> None:
-    if not preference:
-        return
+def _clock(domain: JsonObject, preference: ClockPreferences) -> None:
     clock = get_object(domain, "clock")
-    offset = preference.get("preferredClockOffset")
-    if isinstance(offset, dict) and clock.get("utc") is None and clock.get("timezone") is None:
-        clock = {**clock, **_copy(offset)}
-    timer = preference.get("preferredTimer")
-    if isinstance(timer, dict):
+    offset = preference.preferred_clock_offset
+    if offset is not None and clock.get("utc") is None and clock.get("timezone") is None:
+        clock = {**clock, **encode(offset)}
+    if preference.preferred_timer is not None:
         own = get_object(clock, "timer")
-        clock = {**clock, "timer": {**_copy(timer), **own}}
+        clock = {**clock, "timer": {**encode(preference.preferred_timer), **own}}
     if clock:
         domain["clock"] = clock

@@ -4,72 +4,88 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kubecore.json import JsonObject, get_int, get_object
+import msgspec
+
+from virtplane.api.instancetype_v1beta1.instancetype import (
+    CPUInstancetype,
+    MemoryInstancetype,
+    VirtualMachineInstancetypeSpec,
+)
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 
 PREFIX = "spec.template.spec"
-_CPU_FIELDS: tuple[tuple[str, str], ...] = (
-    ("model", "model"),
-    ("dedicatedCpuPlacement", "dedicatedCPUPlacement"),
-    ("isolateEmulatorThread", "isolateEmulatorThread"),
-    ("numa", "numa"),
-    ("realtime", "realtime"),
-)
-"""Fields of the instance, each with the field of the instance type that rules it out."""
 
 
-def conflicts(spec: JsonObject, annotations: Mapping[str, str], instancetype: JsonObject) -> list[str]:
+def conflicts(
+    spec: VirtualMachineInstanceSpec,
+    annotations: Mapping[str, str],
+    instancetype: VirtualMachineInstancetypeSpec,
+) -> list[str]:
     """Paths of what the instance type rules out; `spec` is that of the template."""
-    domain = get_object(spec, "domain")
-    found = [f"{PREFIX}.{path}" for path in _paths(spec, domain, instancetype)]
-    for key, value in get_object(instancetype, "annotations").items():
+    found = [f"{PREFIX}.{path}" for path in _paths(spec, instancetype)]
+    for key, value in instancetype.annotations.items():
         if key in annotations and annotations[key] != value:
             found.append(f"annotations.{key}")
     return found
 
 
-def _paths(spec: JsonObject, domain: JsonObject, instancetype: JsonObject) -> Iterator[str]:
-    for field in ("nodeSelector", "schedulerName"):
-        if instancetype.get(field) and spec.get(field):
-            yield field
-    yield from _cpu(domain, get_object(instancetype, "cpu"))
-    yield from _memory(domain, get_object(instancetype, "memory"))
-    for field in ("ioThreadsPolicy", "launchSecurity"):
-        if instancetype.get(field) is not None and domain.get(field) is not None:
-            yield f"domain.{field}"
-    if (
-        get_object(instancetype, "ioThreads").get("supplementalPoolThreadCount") is not None
-        and get_object(domain, "ioThreads").get("supplementalPoolThreadCount") is not None
-    ):
+def _paths(spec: VirtualMachineInstanceSpec, instancetype: VirtualMachineInstancetypeSpec) -> Iterator[str]:
+    domain = spec.domain
+    if instancetype.node_selector and spec.node_selector:
+        yield "nodeSelector"
+    if instancetype.scheduler_name and spec.scheduler_name:
+        yield "schedulerName"
+    yield from _cpu(domain, instancetype.cpu)
+    yield from _memory(domain, instancetype.memory)
+    if instancetype.io_threads_policy is not None and domain.io_threads_policy is not None:
+        yield "domain.ioThreadsPolicy"
+    if instancetype.launch_security is not None and domain.launch_security is not None:
+        yield "domain.launchSecurity"
+    given = instancetype.io_threads.supplemental_pool_thread_count if instancetype.io_threads else None
+    if given is not None and domain.io_threads.supplemental_pool_thread_count is not None:
         yield "domain.ioThreads.supplementalPoolThreadCount"
-    for field in ("gpus", "hostDevices"):
-        if instancetype.get(field) and get_object(domain, "devices").get(field):
-            yield f"domain.devices.{field}"
+    if instancetype.gpus and domain.devices.gpus:
+        yield "domain.devices.gpus"
+    if instancetype.host_devices and domain.devices.host_devices:
+        yield "domain.devices.hostDevices"
 
 
-def _cpu(domain: JsonObject, wanted: JsonObject) -> Iterator[str]:
-    for kind in ("requests", "limits"):
-        if get_object(domain, "resources", kind).get("cpu") is not None:
-            yield f"domain.resources.{kind}.cpu"
-    cpu = get_object(domain, "cpu")
-    for part in ("sockets", "cores", "threads"):
-        if get_int(cpu, part):
+def _cpu(domain: DomainSpec, wanted: CPUInstancetype) -> Iterator[str]:
+    if "cpu" in domain.resources.requests:
+        yield "domain.resources.requests.cpu"
+    if "cpu" in domain.resources.limits:
+        yield "domain.resources.limits.cpu"
+    cpu = domain.cpu
+    for part, count in (("sockets", cpu.sockets), ("cores", cpu.cores), ("threads", cpu.threads)):
+        if count:
             yield f"domain.cpu.{part}"
-    for field, ruled_by in _CPU_FIELDS:
-        if wanted.get(ruled_by) is not None and cpu.get(field):
+    for field, given, own in (
+        ("model", wanted.model, cpu.model),
+        ("dedicatedCpuPlacement", wanted.dedicated_cpu_placement, cpu.dedicated_cpu_placement),
+        ("isolateEmulatorThread", wanted.isolate_emulator_thread, cpu.isolate_emulator_thread),
+        ("numa", wanted.numa, cpu.numa),
+        ("realtime", wanted.realtime, cpu.realtime),
+    ):
+        if given is not None and _says_something(own):
             yield f"domain.cpu.{field}"
 
 
-def _memory(domain: JsonObject, wanted: JsonObject) -> Iterator[str]:
+def _says_something(value: msgspec.Struct | str | bool | None) -> bool:
+    """Whether a value is neither absent nor empty."""
+    return value != type(value)() if isinstance(value, msgspec.Struct) else bool(value)
+
+
+def _memory(domain: DomainSpec, wanted: MemoryInstancetype) -> Iterator[str]:
     """The first conflict only."""
-    for kind in ("requests", "limits"):
-        if get_object(domain, "resources", kind).get("memory") is not None:
-            yield f"domain.resources.{kind}.memory"
-            return
-    memory = get_object(domain, "memory")
-    if memory.get("guest") is not None:
+    memory = domain.memory
+    if "memory" in domain.resources.requests:
+        yield "domain.resources.requests.memory"
+    elif "memory" in domain.resources.limits:
+        yield "domain.resources.limits.memory"
+    elif memory.guest is not None:
         yield "domain.memory.guest"
-        return
-    for field in ("hugepages", "maxGuest"):
-        if memory.get(field) is not None and wanted.get(field) is not None:
-            yield f"domain.memory.{field}"
-            return
+    elif memory.hugepages is not None and wanted.hugepages is not None:
+        yield "domain.memory.hugepages"
+    elif memory.max_guest is not None and wanted.max_guest is not None:
+        yield "domain.memory.maxGuest"

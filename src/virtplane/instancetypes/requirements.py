@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_int, get_object, get_str
 from kubecore.objects.quantity import Quantity
+from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
+from virtplane.api.kubevirt_v1.cpu import CPU
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.topology import (
     ANY,
     CORES,
@@ -14,31 +17,40 @@ from virtplane.instancetypes.topology import (
 )
 
 
-def unmet_requirement(spec: JsonObject, instancetype: JsonObject | None, preference: JsonObject) -> str:
+def unmet_requirement(
+    spec: VirtualMachineInstanceSpec,
+    instancetype: VirtualMachineInstancetypeSpec | None,
+    preference: VirtualMachinePreferenceSpec,
+) -> str:
     """What is lacking, in words; empty where everything is there. `spec` is the instance's, defaulted."""
-    required = get_object(preference, "requirements")
+    required = preference.requirements
     return (
-        _cpu(spec, instancetype, preference, get_int(required, "cpu", "guest"))
-        or _memory(spec, instancetype, get_object(required, "memory").get("guest"))
-        or _architecture(spec, get_str(required, "architecture"))
+        _cpu(spec, instancetype, preference, required.cpu.guest if required.cpu is not None else 0)
+        or _memory(spec, instancetype, required.memory.guest if required.memory is not None else None)
+        or _architecture(spec.architecture or "", required.architecture or "")
     )
 
 
-def _cpu(spec: JsonObject, instancetype: JsonObject | None, preference: JsonObject, required: int) -> str:
+def _cpu(
+    spec: VirtualMachineInstanceSpec,
+    instancetype: VirtualMachineInstancetypeSpec | None,
+    preference: VirtualMachinePreferenceSpec,
+    required: int,
+) -> str:
     if not required:
         return ""
     if instancetype is not None:
-        given = get_int(instancetype, "cpu", "guest")
+        given = instancetype.cpu.guest
         if given < required:
             return (
                 f"insufficient CPU resources of {given} vCPU provided by instance type,"
                 f" preference requires {required} vCPU"
             )
         return ""
-    cpu = get_object(spec, "domain", "cpu")
-    if not cpu:
+    cpu = spec.domain.cpu
+    if cpu == CPU():
         return f"no CPU resources provided by VirtualMachine, preference requires {required} vCPU"
-    parts = {part: get_int(cpu, part) or 1 for part in ("sockets", "cores", "threads")}
+    parts = {"sockets": cpu.sockets or 1, "cores": cpu.cores or 1, "threads": cpu.threads or 1}
     wanted = preferred_topology(preference)
     provided = parts["sockets"] * parts["cores"] * parts["threads"]
     how = "cores, sockets and threads"
@@ -61,13 +73,15 @@ def _cpu(spec: JsonObject, instancetype: JsonObject | None, preference: JsonObje
     return ""
 
 
-def _memory(spec: JsonObject, instancetype: JsonObject | None, required: str | int | None) -> str:
+def _memory(
+    spec: VirtualMachineInstanceSpec,
+    instancetype: VirtualMachineInstancetypeSpec | None,
+    required: str | int | None,
+) -> str:
     if required is None:
         return ""
     source = "instance type" if instancetype is not None else "VirtualMachine"
-    given = get_object(instancetype, "memory").get("guest") if instancetype is not None else None
-    if instancetype is None:
-        given = get_object(spec, "domain", "memory").get("guest")
+    given = instancetype.memory.guest if instancetype is not None else spec.domain.memory.guest
     amount = Quantity.parse(given) if given is not None else Quantity.of(0)
     if amount < Quantity.parse(required):
         return (
@@ -77,8 +91,7 @@ def _memory(spec: JsonObject, instancetype: JsonObject | None, required: str | i
     return ""
 
 
-def _architecture(spec: JsonObject, required: str) -> str:
-    given = get_str(spec, "architecture")
+def _architecture(given: str, required: str) -> str:
     if required and given != required:
         return f"preference requires architecture {required} but {given} is being requested"
     return ""

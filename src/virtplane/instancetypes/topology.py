@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubecore.json import JsonObject, get_int, get_object, get_str
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
 
 SOCKETS, CORES, THREADS, SPREAD, ANY = "sockets", "cores", "threads", "spread", "any"
 OLD_NAMES: Mapping[str, str] = {
@@ -23,21 +23,23 @@ class TopologyError(Exception):
     """The virtual CPUs cannot be spread evenly."""
 
 
-def preferred_topology(preference: JsonObject | None) -> str:
+def preferred_topology(preference: VirtualMachinePreferenceSpec | None) -> str:
     """The topology that a preference asks for; sockets when it asks for none."""
-    name = get_str(preference, "cpu", "preferredCPUTopology") or SOCKETS
+    name = (preference.cpu.preferred_cpu_topology if preference is not None else None) or SOCKETS
     return OLD_NAMES.get(name, name)
 
 
-def spread_options(preference: JsonObject | None) -> tuple[int, str]:
+def spread_options(preference: VirtualMachinePreferenceSpec | None) -> tuple[int, str]:
     """Ratio and parts over which virtual CPUs are spread."""
-    options = get_object(preference, "cpu", "spreadOptions")
-    ratio = get_int(options, "ratio") or get_int(preference, "preferSpreadSocketToCoreRatio") or DEFAULT_RATIO
-    across = get_str(options, "across") or SPREAD_OVER[0]
-    return (DEFAULT_RATIO if across == "CoresThreads" and not get_int(options, "ratio") else ratio), across
+    given = preference or VirtualMachinePreferenceSpec()
+    options = given.cpu.spread_options
+    across = options.across or SPREAD_OVER[0]
+    if across == "CoresThreads":
+        return options.ratio or DEFAULT_RATIO, across
+    return options.ratio or given.prefer_spread_socket_to_core_ratio or DEFAULT_RATIO, across
 
 
-def topology(count: int, preference: JsonObject | None) -> dict[str, int]:
+def topology(count: int, preference: VirtualMachinePreferenceSpec | None) -> dict[str, int]:
     """Sockets, cores and threads of `count` virtual CPUs. Raises TopologyError."""
     wanted = preferred_topology(preference)
     if count <= 1:

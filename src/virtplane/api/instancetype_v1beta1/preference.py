@@ -40,7 +40,7 @@ class CPUPreferences(ApiStruct, kw_only=True):
     preferred_cpu_topology: Annotated[
         str | None, describe("How virtual CPUs are laid out: sockets, cores, threads, spread or any.")
     ] = field(default=None, name="preferredCPUTopology")
-    spread_options: SpreadOptions | None = None
+    spread_options: SpreadOptions = SpreadOptions()
 
 
 class DevicePreferences(ApiStruct, kw_only=True):
@@ -131,19 +131,19 @@ class VirtualMachinePreferenceSpec(ApiStruct, kw_only=True):
     """The preferred values, and what machines must have at least."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
-    clock: ClockPreferences | None = None
-    cpu: CPUPreferences | None = None
-    devices: DevicePreferences | None = None
-    features: FeaturePreferences | None = None
-    firmware: FirmwarePreferences | None = None
-    machine: MachinePreferences | None = None
+    clock: ClockPreferences = ClockPreferences()
+    cpu: CPUPreferences = CPUPreferences()
+    devices: DevicePreferences = DevicePreferences()
+    features: FeaturePreferences = FeaturePreferences()
+    firmware: FirmwarePreferences = FirmwarePreferences()
+    machine: MachinePreferences = MachinePreferences()
     prefer_spread_socket_to_core_ratio: Int64 | None = None
     preferred_architecture: str | None = None
     preferred_launch_security: LaunchSecurity | None = None
     preferred_subdomain: str | None = None
     preferred_termination_grace_period_seconds: Int64 | None = None
-    requirements: PreferenceRequirements | None = None
-    volumes: VolumePreferences | None = None
+    requirements: PreferenceRequirements = PreferenceRequirements()
+    volumes: VolumePreferences = VolumePreferences()
 
 
 class VirtualMachinePreference(ApiStruct, kw_only=True):

@@ -8,7 +8,10 @@ from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetype
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreference
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references
@@ -30,14 +33,18 @@ class Expander:
         if not any(found.values()):
             return result
         template = result["spec"]["template"]
+        kind, preference = found["instancetype"], found["preference"]
         try:
             application.apply(
-                template["spec"], template["metadata"], found["instancetype"], found["preference"]
+                template["spec"],
+                template["metadata"],
+                decode(VirtualMachineInstancetype, kind).spec if kind else None,
+                decode(VirtualMachinePreference, preference).spec if preference else None,
             )
         except application.Conflicts as error:
             text = f"VM field(s) {', '.join(error.fields)} conflicts with selected instance type"
             raise errors.bad_request(text) from error
-        except TopologyError as error:
+        except (TopologyError, UnfitDocument) as error:
             raise errors.bad_request(str(error)) from error
         set_defaults(template["spec"], self._config())
         for name in references.FIELDS:
@@ -56,9 +63,9 @@ class Expander:
         pinned = references.pinned_revision(vm, name)
         if pinned:
             revision = await self._client.get(resources.CONTROLLER_REVISIONS, pinned, namespace)
-            return get_object(revision, "data", "spec")
+            return get_object(revision, "data")
         scope = namespace if kind.namespaced else None
-        return get_object(await self._client.get(kind, get_str(reference, "name"), scope), "spec")
+        return await self._client.get(kind, get_str(reference, "name"), scope)
 
     def problems(self, document: JsonObject) -> list[str]:
         """Why a document is no VM at all; empty when it is one."""

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.apply import Conflicts, apply
 from virtplane.instancetypes.conflicts import conflicts
 from virtplane.instancetypes.requirements import unmet_requirement
@@ -19,9 +23,29 @@ def applied(
     spec: JsonObject, instancetype: JsonObject | None = None, preference: JsonObject | None = None
 ) -> JsonObject:
     spec.setdefault("domain", {})
-    apply(spec, {}, instancetype, preference)
+    apply(
+        spec,
+        {},
+        decode(VirtualMachineInstancetypeSpec, instancetype) if instancetype is not None else None,
+        decode(VirtualMachinePreferenceSpec, preference) if preference is not None else None,
+    )
     domain: JsonObject = spec["domain"]
     return domain
+
+
+def _preference(**fields: Any) -> VirtualMachinePreferenceSpec:
+    return decode(VirtualMachinePreferenceSpec, fields)
+
+
+def _conflicts(spec: JsonObject, annotations: dict[str, str], instancetype: JsonObject) -> list[str]:
+    given = decode(VirtualMachineInstanceSpec, spec)
+    return conflicts(given, annotations, decode(VirtualMachineInstancetypeSpec, instancetype))
+
+
+def _unmet(spec: JsonObject, instancetype: JsonObject | None, requirements: JsonObject) -> str:
+    kind = decode(VirtualMachineInstancetypeSpec, instancetype) if instancetype is not None else None
+    given = decode(VirtualMachineInstanceSpec, spec)
+    return unmet_requirement(given, kind, _preference(requirements=requirements))
 
 
 @pytest.mark.feature("VMC-21")
@@ -50,12 +74,12 @@ def test_overcommitment_lowers_the_request() -> None:
 def test_virtual_cpus_are_laid_out_as_preferred(
     wanted: str, count: int, expected: tuple[int, int, int]
 ) -> None:
-    found = topology(count, {"cpu": {"preferredCPUTopology": wanted}})
+    found = topology(count, _preference(cpu={"preferredCPUTopology": wanted}))
     assert (found["sockets"], found["cores"], found["threads"]) == expected
 
 
 def test_cpus_that_cannot_be_spread_are_told() -> None:
-    preference = {"cpu": {"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}}}
+    preference = _preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
     with pytest.raises(TopologyError, match="4 vCPUs provided by the instance type are not divisible"):
         topology(4, preference)
 
@@ -71,15 +95,15 @@ def test_cpus_that_cannot_be_spread_are_told() -> None:
 )
 @pytest.mark.feature("VMC-23")
 def test_what_the_instance_type_gives_conflicts_with_what_is_set(domain: JsonObject, field: str) -> None:
-    assert conflicts({"domain": domain}, {}, SMALL) == [f"spec.template.spec.{field}"]
+    assert _conflicts({"domain": domain}, {}, SMALL) == [f"spec.template.spec.{field}"]
     with pytest.raises(Conflicts):
         applied({"domain": domain}, SMALL)
 
 
 def test_differing_annotations_conflict() -> None:
     wanted = {**SMALL, "annotations": {"a": "1"}}
-    assert conflicts({}, {"a": "2"}, wanted) == ["annotations.a"]
-    assert conflicts({}, {"a": "1"}, wanted) == []
+    assert _conflicts({}, {"a": "2"}, wanted) == ["annotations.a"]
+    assert _conflicts({}, {"a": "1"}, wanted) == []
 
 
 @pytest.mark.feature("VMC-34")
@@ -114,13 +138,13 @@ def test_firmware_is_taken_over_where_none_is_chosen() -> None:
     ],
 )
 def test_requirements_are_measured_against_the_instance_type(requirements: JsonObject, lacking: str) -> None:
-    found = unmet_requirement({"architecture": "amd64"}, SMALL, {"requirements": requirements})
+    found = _unmet({"architecture": "amd64"}, SMALL, requirements)
     assert found.startswith(lacking) if lacking else found == ""
 
 
 def test_requirements_are_measured_against_the_machine_without_an_instance_type() -> None:
     spec = {"domain": {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}}
-    found = unmet_requirement(spec, None, {"requirements": {"cpu": {"guest": 2}}})
+    found = _unmet(spec, None, {"cpu": {"guest": 2}})
     assert found == (
         "insufficient CPU resources of 1 vCPU provided by VirtualMachine,"
         " preference requires 2 vCPU provided as sockets"

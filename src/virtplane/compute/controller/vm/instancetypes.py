@@ -8,8 +8,17 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
+from virtplane.api.instancetype_v1beta1.instancetype import (
+    VirtualMachineInstancetype,
+    VirtualMachineInstancetypeSpec,
+)
+from virtplane.api.instancetype_v1beta1.preference import (
+    VirtualMachinePreference,
+    VirtualMachinePreferenceSpec,
+)
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.instancetypes import apply as application
@@ -24,17 +33,22 @@ _REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindP
 class _Found:
     """The specs that a VM's references lead to."""
 
-    specs: dict[str, JsonObject] = field(default_factory=dict)
+    instancetype: VirtualMachineInstancetypeSpec | None = None
+    preference: VirtualMachinePreferenceSpec | None = None
     to_pin: dict[str, JsonObject] = field(default_factory=dict)
     """Revisions to make, by the field of the reference."""
 
     @property
-    def instancetype(self) -> JsonObject | None:
-        return self.specs.get("instancetype")
+    def is_empty(self) -> bool:
+        """Whether the VM refers to nothing."""
+        return self.instancetype is None and self.preference is None
 
-    @property
-    def preference(self) -> JsonObject | None:
-        return self.specs.get("preference")
+    def keep(self, name: str, source: JsonObject) -> None:
+        """Take over the object that the reference in field `name` leads to. Raises UnfitDocument."""
+        if name == "instancetype":
+            self.instancetype = decode(VirtualMachineInstancetype, source).spec
+        else:
+            self.preference = decode(VirtualMachinePreference, source).spec
 
 
 class InstancetypeSync:
@@ -53,11 +67,11 @@ class InstancetypeSync:
                 return error
         for name, revision in found.to_pin.items():
             await self._pin(vm, name, revision)
-        if found.specs:
+        if not found.is_empty:
             self._found[meta.uid(vm)] = found
         else:
             self._found.pop(meta.uid(vm), None)
-        if found.specs and self._cluster.settings().instancetype_reference_policy != "reference":
+        if not found.is_empty and self._cluster.settings().instancetype_reference_policy != "reference":
             return await self._expand(vm, found)
         return None
 
@@ -77,13 +91,13 @@ class InstancetypeSync:
                 namespace = meta.namespace(vm) if kind.namespaced else None
                 source = await self._cluster.client.get(kind, get_str(reference, "name"), namespace)
                 found.to_pin[name] = references.revision_of(vm, source, kind)
-        except references.UnexpectedKind as error:
+            found.keep(name, source)
+        except (references.UnexpectedKind, UnfitDocument) as error:
             return SyncError(_REASONS[name], str(error))
         except StatusError as error:
             return SyncError(_REASONS[name], error.message)
         if pinned:
             status[references.status_field(name)] = references.recorded(reference, pinned)
-        found.specs[name] = get_object(source, "spec")
         return None
 
     async def _revision(self, name: str, namespace: str) -> JsonObject:

@@ -9,11 +9,15 @@ from tests.support import every_field
 
 import virtplane
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.structs import decode
 from virtplane.api.fields import copies
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
 from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.state import Field, State, Table
+from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.instancetypes.apply import apply
 from virtplane.instancetypes.requirements import unmet_requirement
@@ -101,7 +105,7 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
     "VirtualMachinePreference": {
         "volumes.preferredStorageClassName": (
             "compute/apiserver/admission/kinds/matching.py",
-            '"preferredStorageClassName"',
+            ".preferred_storage_class_name",
         ),
     },
     "VirtualMachine": {
@@ -176,7 +180,7 @@ def _machine() -> JsonObject:
     disks = [{"name": "a", "disk": {}}, {"name": "b", "cdrom": {}}, {"name": "c", "lun": {}}]
     devices = {
         "disks": disks,
-        "inputs": [{"name": "i"}],
+        "inputs": [{"name": "i", "type": ""}],
         "interfaces": [{"name": "default"}],
         "sound": {"name": "s"},
     }
@@ -186,7 +190,12 @@ def _machine() -> JsonObject:
 def _applied(instancetype: JsonObject, preference: JsonObject | None = None) -> JsonObject:
     spec = _machine()
     metadata: JsonObject = {"annotations": {}}
-    apply(spec, metadata, deep_copy(instancetype), preference)
+    apply(
+        spec,
+        metadata,
+        decode(VirtualMachineInstancetypeSpec, instancetype),
+        decode(VirtualMachinePreferenceSpec, preference) if preference is not None else None,
+    )
     return {"spec": spec, "metadata": metadata}
 
 
@@ -199,7 +208,8 @@ def test_every_field_of_a_preference_that_acts_changes_the_machine() -> None:
         return _applied({"cpu": {"guest": 8}, "memory": {"guest": "8Gi"}}, preference)
 
     def unmet(preference: JsonObject) -> str:
-        return unmet_requirement({"architecture": "amd64", "domain": {}}, None, preference)
+        given = VirtualMachineInstanceSpec(architecture="amd64")
+        return unmet_requirement(given, None, decode(VirtualMachinePreferenceSpec, preference))
 
     preferred(deep_copy(_PREFERENCE))
     samples = every_field.documents(_PREFERENCE, _PREFERENCES)

@@ -9,6 +9,7 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from virtplane.api import labels, resources
 from virtplane.api.fields.machine import MACHINE
 from virtplane.api.fields.warnings import unsupported_warnings
+from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import (
     PCI_TOPOLOGY,
@@ -48,7 +49,9 @@ async def mutate(request: Request) -> Response:
     )
 
 
-async def _fill_in(request: Request, machine: JsonObject, preference: JsonObject | None) -> None:
+async def _fill_in(
+    request: Request, machine: JsonObject, preference: VirtualMachinePreferenceSpec | None
+) -> None:
     config = request.config
     template = machine["spec"]["template"]
     template["metadata"] = template.get("metadata") or {}

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.structs import Struct, UnfitDocument, decode
 from kubecore.resources import ResourceType
 from virtplane.api import resources
 from virtplane.api.config import ClusterConfig
+from virtplane.api.instancetype_v1beta1.instancetype import (
+    VirtualMachineInstancetype,
+    VirtualMachineInstancetypeSpec,
+)
+from virtplane.api.instancetype_v1beta1.preference import (
+    VirtualMachinePreference,
+    VirtualMachinePreferenceSpec,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_spec
 from virtplane.compute.apiserver.admission.request import Refused
@@ -78,14 +88,27 @@ def _matcher(path: str, what: str, matcher: JsonObject) -> Iterator[Cause]:
         )
 
 
-async def find_instancetype(machine: JsonObject, namespace: str, lookups: Lookups) -> JsonObject | None:
+async def find_instancetype(
+    machine: JsonObject, namespace: str, lookups: Lookups
+) -> VirtualMachineInstancetypeSpec | None:
     """The spec of the machine's instance type; None where it names none or it is missing."""
-    return await _find(get_object(machine, "spec", "instancetype"), INSTANCETYPES, namespace, lookups)
+    found = await _find(get_object(machine, "spec", "instancetype"), INSTANCETYPES, namespace, lookups)
+    return _decoded(VirtualMachineInstancetype, found).spec if found is not None else None
 
 
-async def find_preference(machine: JsonObject, namespace: str, lookups: Lookups) -> JsonObject | None:
+async def find_preference(
+    machine: JsonObject, namespace: str, lookups: Lookups
+) -> VirtualMachinePreferenceSpec | None:
     """The spec of the machine's preference; None where it names none or it is missing."""
-    return await _find(get_object(machine, "spec", "preference"), PREFERENCES, namespace, lookups)
+    found = await _find(get_object(machine, "spec", "preference"), PREFERENCES, namespace, lookups)
+    return _decoded(VirtualMachinePreference, found).spec if found is not None else None
+
+
+def _decoded(struct: type[Struct], found: JsonObject) -> Struct:
+    try:
+        return decode(struct, found)
+    except UnfitDocument as error:
+        raise Refused(Response.plain(str(error))) from error
 
 
 async def _find(
@@ -96,26 +119,24 @@ async def _find(
         return None
     namespaced, clustered = candidates
     if kind in ("", clustered.kind.lower(), clustered.plural):
-        found = await lookups.get(clustered, name)
-    elif kind in (namespaced.kind.lower(), namespaced.plural):
-        found = await lookups.get(namespaced, name, namespace)
-    else:
-        return None
-    return get_object(found, "spec") if found is not None else None
+        return await lookups.get(clustered, name)
+    if kind in (namespaced.kind.lower(), namespaced.plural):
+        return await lookups.get(namespaced, name, namespace)
+    return None
 
 
-def apply_preferred_basics(machine: JsonObject, preference: JsonObject | None) -> None:
+def apply_preferred_basics(machine: JsonObject, preference: VirtualMachinePreferenceSpec | None) -> None:
     """What the machine itself takes over from its preference: architecture, machine type, storage class."""
     if preference is None:
         return
     spec = machine["spec"]["template"]["spec"]
-    architecture = get_str(preference, "preferredArchitecture")
+    architecture = preference.preferred_architecture
     if architecture and not get_str(spec, "architecture"):
         spec["architecture"] = architecture
-    machine_type = get_str(preference, "machine", "preferredMachineType")
+    machine_type = preference.machine.preferred_machine_type
     if machine_type and not get_str(spec, "domain", "machine", "type"):
         spec["domain"]["machine"] = {**get_object(spec, "domain", "machine"), "type": machine_type}
-    storage_class = get_str(preference, "volumes", "preferredStorageClassName")
+    storage_class = preference.volumes.preferred_storage_class_name
     if not storage_class:
         return
     for template in get_list(machine, "spec", "dataVolumeTemplates"):
@@ -149,14 +170,17 @@ async def apply(machine: JsonObject, namespace: str, lookups: Lookups, config: C
 
 
 def _requirement_causes(
-    spec: JsonObject, instancetype: JsonObject | None, preference: JsonObject, config: ClusterConfig
+    spec: JsonObject,
+    instancetype: VirtualMachineInstancetypeSpec | None,
+    preference: VirtualMachinePreferenceSpec,
+    config: ClusterConfig,
 ) -> list[Cause]:
     defaulted = deep_copy(spec)
     try:
         default_spec(defaulted, config)
     except DefaultingError as error:
         raise Refused(Response.plain(str(error))) from error
-    lacking = unmet_requirement(defaulted, instancetype, preference)
+    lacking = unmet_requirement(decode(VirtualMachineInstanceSpec, defaulted), instancetype, preference)
     if not lacking:
         return []
     return [Cause(f"failure checking preference requirements: {lacking}", "spec.preference", NOT_FOUND)]
