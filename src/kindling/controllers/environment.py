@@ -19,7 +19,7 @@ from kubecore.runtime import (
     key_of,
 )
 from kubecore.runtime.controller import Reconcile
-from kubecore.runtime.informer import Key
+from kubecore.runtime.store import Key
 
 OWNER_INDEX = "controller"
 """Index of objects by the uid of their controlling owner."""

@@ -17,11 +17,12 @@ from kubecore.runtime.controller import (
 from kubecore.runtime.events import EventRecorder
 from kubecore.runtime.expectations import Expectations
 from kubecore.runtime.health import Health, serve_health
-from kubecore.runtime.informer import Informer, Key, key_of
+from kubecore.runtime.informer import Informer
 from kubecore.runtime.leader import LeaderElector, LeadershipLost
 from kubecore.runtime.logs import set_up_logging
 from kubecore.runtime.manager import Manager
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
+from kubecore.runtime.store import Key, key_of
 
 __all__ = [
     "DONE",

@@ -17,8 +17,9 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError, is_lost_race, is_namespace_terminating
 from kubecore.json import JsonObject
-from kubecore.runtime.informer import EventType, Informer, Key, key_of
+from kubecore.runtime.informer import EventType, Informer
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
+from kubecore.runtime.store import Key, key_of
 
 logger = logging.getLogger(__name__)
 

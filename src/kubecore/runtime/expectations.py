@@ -18,7 +18,8 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.runtime.controller import Controller
-from kubecore.runtime.informer import EventType, Informer, Key
+from kubecore.runtime.informer import EventType, Informer
+from kubecore.runtime.store import Key
 
 logger = logging.getLogger(__name__)
 

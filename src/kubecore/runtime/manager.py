@@ -9,7 +9,8 @@ from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.runtime.controller import Controller
-from kubecore.runtime.informer import IndexFunction, Informer
+from kubecore.runtime.informer import Informer
+from kubecore.runtime.store import IndexFunction
 
 _InformerKey = tuple[ResourceType, str | None, str, str]
 
