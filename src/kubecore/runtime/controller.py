@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -19,7 +19,7 @@ from kubecore.errors import StatusError, is_lost_race, is_namespace_terminating
 from kubecore.json import JsonObject
 from kubecore.runtime.informer import EventType, Informer
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
-from kubecore.runtime.store import Key, key_of
+from kubecore.runtime.store import Cached, Key, TypedObject, key_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +39,11 @@ class RequeueAfter:
 DONE = Done()
 Result: TypeAlias = Done | RequeueAfter
 Reconcile: TypeAlias = Callable[[Key], Awaitable[Result]]
-Mapper: TypeAlias = Callable[[JsonObject], Iterable[Key]]
+Mapper: TypeAlias = Callable[[Cached], Iterable[Key]]
 """From a changed object to the keys that must be looked at because of it."""
 
 
-def own_key(obj: JsonObject) -> Iterable[Key]:
+def own_key(obj: JsonObject | TypedObject) -> Iterable[Key]:
     """The mapper of a controller's own kind."""
     return (key_of(obj),)
 
@@ -88,20 +88,20 @@ class Controller:
         self._metrics = metrics
         self._max_delay = max_delay
         self._queue: WorkQueue[Key] | None = None
-        self._informers: list[Informer] = []
+        self._informers: list[Informer[Any]] = []
         self._early: dict[Key, None] = {}
         self._early_delayed: dict[Key, float] = {}
 
     @property
-    def informers(self) -> Sequence[Informer]:
+    def informers(self) -> Sequence[Informer[Any]]:
         """The caches that must be complete before work starts."""
         return self._informers
 
     def watch(
         self,
-        informer: Informer,
-        mapper: Mapper = own_key,
-        predicate: Callable[[EventType, JsonObject | None, JsonObject], bool] | None = None,
+        informer: Informer[Cached],
+        mapper: Mapper[Cached] = own_key,
+        predicate: Callable[[EventType, Cached | None, Cached], bool] | None = None,
     ) -> None:
         """Enqueue what `mapper` says for every change; both the old and the new state are mapped.
 
@@ -109,7 +109,7 @@ class Controller:
         """
         self.depend(informer)
 
-        def enqueue(event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+        def enqueue(event: EventType, old: Cached | None, new: Cached) -> None:
             if predicate is not None and not predicate(event, old, new):
                 return
             keys = dict.fromkeys(mapper(new))
@@ -120,7 +120,7 @@ class Controller:
 
         informer.add_handler(enqueue)
 
-    def depend(self, informer: Informer) -> None:
+    def depend(self, informer: Informer[Any]) -> None:
         """Wait for `informer` before working, without being driven by it."""
         if informer not in self._informers:
             self._informers.append(informer)

@@ -2,6 +2,8 @@
 
 Whatever happens to the connection, handlers see every object's change from one state to a later one,
 possibly with steps in between left out. Objects in the cache are shared: copy before changing one.
+
+An informer that is given a struct caches structs, each decoded once, instead of documents.
 """
 
 from __future__ import annotations
@@ -10,21 +12,32 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, cast
 
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects import structs
 from kubecore.objects.selectors import LabelSelector
+from kubecore.objects.structs import UnfitDocument
 from kubecore.resources import ResourceType
-from kubecore.runtime.store import IndexFunction, Store, key_of
+from kubecore.runtime.store import (
+    Cached,
+    IndexFunction,
+    Key,
+    Store,
+    key_of,
+    labels_of,
+    uid_of,
+    version_of,
+)
 
 logger = logging.getLogger(__name__)
 
-Objects: TypeAlias = list[JsonObject]
+Objects: TypeAlias = list[Cached]
 
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
-Handler: TypeAlias = Callable[[EventType, JsonObject | None, JsonObject], None]
+Handler: TypeAlias = Callable[[EventType, Cached | None, Cached], None]
 
 RETRY_BASE_SECONDS = 0.8
 RETRY_MAX_SECONDS = 30.0
@@ -34,10 +47,14 @@ WATCH_SECONDS = (300, 600)
 """The server is asked to end each watch after a random time in this range."""
 
 
-class Informer:
-    """The cache of one resource, in one namespace or all, of all objects or those that selectors choose."""
+class Informer(Generic[Cached]):
+    """The cache of one resource, in one namespace or all, of all objects or those that selectors choose.
 
-    def __init__(
+    With a `struct` it holds structs. An object that does not fit is not among them: `get` raises, `unfit`
+    tells why, and handlers hear of it again once it fits or is deleted.
+    """
+
+    def __init__(  # noqa: PLR0913 - what is cached, by name
         self,
         client: Client,
         resource: ResourceType,
@@ -45,10 +62,12 @@ class Informer:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-        indexers: Mapping[str, IndexFunction] | None = None,
+        indexers: Mapping[str, IndexFunction[Cached]] | None = None,
         transform: Callable[[JsonObject], JsonObject] | None = None,
         metadata_only: bool = False,
+        struct: type[Cached] | None = None,
     ) -> None:
+        """`transform` changes documents before they are cached or decoded."""
         self.resource = resource
         self._client = client
         self._namespace = namespace
@@ -56,8 +75,11 @@ class Informer:
         self._field_selector = field_selector
         self._transform = transform
         self._metadata_only = metadata_only
-        self._store = Store(indexers or {})
-        self._handlers: list[Handler] = []
+        # A type variable's bound cannot say "document or struct": whatever is given here is a struct.
+        self._struct = cast("type[Any] | None", struct)
+        self._store: Store[Cached] = Store(indexers or {})
+        self._unfit: dict[Key, UnfitDocument] = {}
+        self._handlers: list[Handler[Cached]] = []
         self._synced = asyncio.Event()
         self._resource_version = ""
         self._failures = 0
@@ -77,27 +99,35 @@ class Informer:
         """Wait until the first list is in the cache."""
         await self._synced.wait()
 
-    def get(self, namespace: str | None, name: str) -> JsonObject | None:
-        """The cached object, or None. Do not change it."""
-        return self._store.get((namespace or "", name))
+    @property
+    def unfit(self) -> Mapping[Key, UnfitDocument]:
+        """The objects that are there but cannot be read as the struct, for whoever concludes from absence."""
+        return self._unfit
+
+    def get(self, namespace: str | None, name: str) -> Cached | None:
+        """The cached object, or None. Do not change it. Raises UnfitDocument for one that is there unread."""
+        key = (namespace or "", name)
+        if key in self._unfit:
+            raise self._unfit[key]
+        return self._store.get(key)
 
     def list(
         self,
         namespace: str | None = None,
-        selector: LabelSelector | Callable[[JsonObject], bool] | None = None,
-    ) -> Objects:
+        selector: LabelSelector | Callable[[Cached], bool] | None = None,
+    ) -> Objects[Cached]:
         """The cached objects of a namespace (None: all), filtered by labels or any predicate."""
         objects = self._store.values(namespace)
         if selector is None:
             return objects
         if isinstance(selector, LabelSelector):
-            return [obj for obj in objects if selector.matches(obj.get("metadata", {}).get("labels") or {})]
+            return [obj for obj in objects if selector.matches(labels_of(obj))]
         return [obj for obj in objects if selector(obj)]
 
-    async def read_live(self, namespace: str | None = None) -> Objects:
+    async def read_live(self, namespace: str | None = None) -> Objects[Cached]:
         """What the cache would hold if it were up to date: the server is asked, the cache stays as it is.
 
-        Raises StatusError and ConnectionFailed.
+        Raises StatusError, ConnectionFailed, and UnfitDocument where an object cannot be read.
         """
         listing = await self._client.list(
             self.resource,
@@ -106,17 +136,17 @@ class Informer:
             field_selector=self._field_selector,
             metadata_only=self._metadata_only,
         )
-        return [self._transformed(self._typed(obj)) for obj in get_list(listing, "items")]
+        return [self._decoded(self._with_kind(obj)) for obj in get_list(listing, "items")]
 
-    def by_index(self, index: str, value: str) -> Objects:
+    def by_index(self, index: str, value: str) -> Objects[Cached]:
         """The cached objects that `index` files under `value`."""
         return self._store.by_index(index, value)
 
-    def add_index(self, name: str, function: IndexFunction) -> None:
+    def add_index(self, name: str, function: IndexFunction[Cached]) -> None:
         """Add an index, before or after start."""
         self._store.add_index(name, function)
 
-    def add_handler(self, handler: Handler) -> None:
+    def add_handler(self, handler: Handler[Cached]) -> None:
         """Have `handler(event, old, new)` called on every change; for DELETED, `new` is the last state.
 
         Objects already in the cache are delivered at once as ADDED. Handlers must not block or raise.
@@ -188,46 +218,74 @@ class Informer:
                 self._apply(event.type, event.object)
             self._resource_version = get_str(event.object, "metadata", "resourceVersion")
 
-    def _apply(self, event: EventType, obj: JsonObject) -> None:
-        obj = self._transformed(obj)
+    def _apply(self, event: EventType, document: JsonObject) -> None:
         if event == "DELETED":
-            old = self._store.remove(key_of(obj))
-            self._notify("DELETED", old, obj)
+            self._forget(document)
+            return
+        obj = self._read(document)
+        if obj is None:
+            self._store.remove(key_of(document))
             return
         old = self._store.put(obj)
         self._notify("ADDED" if old is None else "MODIFIED", old, obj)
 
-    def _replace(self, objects: Iterable[JsonObject]) -> None:
-        fresh = {key_of(obj): self._transformed(self._typed(obj)) for obj in objects}
+    def _forget(self, document: JsonObject) -> None:
+        key = key_of(document)
+        self._unfit.pop(key, None)
+        old = self._store.remove(key)
+        try:
+            last: Cached | None = self._decoded(document)
+        except UnfitDocument:
+            last = old
+        if last is not None:
+            self._notify("DELETED", old, last)
+
+    def _replace(self, documents: Iterable[JsonObject]) -> None:
+        self._unfit.clear()
+        read = [self._read(self._with_kind(document)) for document in documents]
+        fresh = {key_of(obj): obj for obj in read if obj is not None}
         for key in self._store.all_keys():
             if key not in fresh:
                 gone = self._store.remove(key)
-                if gone is not None:
+                if gone is not None and key not in self._unfit:
                     self._notify("DELETED", gone, gone)
         for obj in fresh.values():
             old = self._store.put(obj)
             if old is None:
                 self._notify("ADDED", None, obj)
-            elif _uid(old) != _uid(obj):
+            elif uid_of(old) != uid_of(obj):
                 self._notify("DELETED", old, old)
                 self._notify("ADDED", None, obj)
-            elif _version(old) != _version(obj):
+            elif version_of(old) != version_of(obj):
                 self._notify("MODIFIED", old, obj)
 
-    def _typed(self, obj: JsonObject) -> JsonObject:
+    def _with_kind(self, obj: JsonObject) -> JsonObject:
         """Members of lists come without kind and apiVersion; those of watches with them."""
         if "kind" in obj:
             return obj
         return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **obj}
 
-    def _transformed(self, obj: JsonObject) -> JsonObject:
-        return self._transform(obj) if self._transform else obj
+    def _read(self, document: JsonObject) -> Cached | None:
+        """What is cached of a document; None for one that does not fit, which is remembered and logged."""
+        key = key_of(document)
+        self._unfit.pop(key, None)
+        try:
+            return self._decoded(document)
+        except UnfitDocument as error:
+            self._unfit[key] = error
+            logger.error("an object cannot be read and is left alone until it is corrected: %s", error)
+            return None
 
-    def _notify(self, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+    def _decoded(self, document: JsonObject) -> Cached:
+        if self._transform is not None:
+            document = self._transform(document)
+        return cast("Cached", structs.decode(self._struct, document) if self._struct else document)
+
+    def _notify(self, event: EventType, old: Cached | None, new: Cached) -> None:
         for handler in self._handlers:
             self._call(handler, event, old, new)
 
-    def _call(self, handler: Handler, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+    def _call(self, handler: Handler[Cached], event: EventType, old: Cached | None, new: Cached) -> None:
         try:
             handler(event, old, new)
         except Exception:
@@ -256,11 +314,3 @@ def retry_delay(failures: int, refusal: int) -> float:
         return 0.0
     base, growth = (RETRY_BASE_SECONDS / 4, 1.5) if refusal in (403, 404) else (RETRY_BASE_SECONDS, 2.0)
     return float(min(base * growth ** min(failures - 1, 20), RETRY_MAX_SECONDS))
-
-
-def _uid(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "uid")
-
-
-def _version(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "resourceVersion")

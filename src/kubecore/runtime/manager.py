@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from kubecore.client import Client
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 from kubecore.runtime.controller import Controller
 from kubecore.runtime.informer import Informer
-from kubecore.runtime.store import IndexFunction
+from kubecore.runtime.store import Cached, IndexFunction
 
-_InformerKey = tuple[ResourceType, str | None, str, str]
+_InformerKey = tuple[ResourceType, type[Any] | None, str | None, str, str]
 
 
 class Manager:
@@ -24,7 +25,7 @@ class Manager:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._informers: dict[_InformerKey, Informer] = {}
+        self._informers: dict[_InformerKey, Informer[Any]] = {}
         self._controllers: list[Controller] = []
         self._runnables: list[tuple[str, Callable[[], Awaitable[None]]]] = []
         self._started = False
@@ -46,14 +47,16 @@ class Manager:
         namespace: str | None = None,
         label_selector: str = "",
         field_selector: str = "",
-        indexers: Mapping[str, IndexFunction] | None = None,
+        indexers: Mapping[str, IndexFunction[Cached]] | None = None,
         transform: Callable[[JsonObject], JsonObject] | None = None,
-    ) -> Informer:
+        struct: type[Cached] | None = None,
+    ) -> Informer[Cached]:
         """The shared informer of a resource and selection, made on first use; `indexers` are added to it.
 
-        Raises RuntimeError once the manager runs. `transform` counts only for whoever comes first.
+        With a `struct` it caches structs, apart from those who ask for documents. Raises RuntimeError once
+        the manager runs. `transform` counts only for whoever comes first.
         """
-        key = (resource, namespace, label_selector, field_selector)
+        key = (resource, struct, namespace, label_selector, field_selector)
         informer = self._informers.get(key)
         if informer is None:
             if self._started:
@@ -65,6 +68,7 @@ class Manager:
                 label_selector=label_selector,
                 field_selector=field_selector,
                 transform=transform,
+                struct=struct,
             )
             self._informers[key] = informer
         for name, function in (indexers or {}).items():

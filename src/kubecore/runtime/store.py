@@ -3,31 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias
 
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject, get_object, get_str
+
+if TYPE_CHECKING:
+    # Python 3.13's, with a default: who names no type caches documents.
+    from typing_extensions import TypeVar
+else:
+    from typing import TypeVar
+
+
+class Metadata(Protocol):
+    """What caches read of a struct's metadata."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+    @property
+    def resource_version(self) -> str: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+
+class TypedObject(Protocol):
+    """An object decoded into a struct."""
+
+    @property
+    def metadata(self) -> Metadata: ...
+
+
+if TYPE_CHECKING:
+    Cached = TypeVar("Cached", bound=JsonObject | TypedObject, default=JsonObject)
+else:
+    Cached = TypeVar("Cached")
 
 Key: TypeAlias = tuple[str, str]
 """Namespace ("" for objects outside namespaces) and name."""
 
-IndexFunction: TypeAlias = Callable[[JsonObject], Iterable[str]]
+IndexFunction: TypeAlias = Callable[[Cached], Iterable[str]]
 
 
-def key_of(obj: JsonObject) -> Key:
+def key_of(obj: JsonObject | TypedObject) -> Key:
     """The cache key of an object."""
-    return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
+    if isinstance(obj, dict):
+        return get_str(obj, "metadata", "namespace"), get_str(obj, "metadata", "name")
+    return obj.metadata.namespace, obj.metadata.name
 
 
-class Store:
+def uid_of(obj: JsonObject | TypedObject) -> str:
+    """What tells an object from an earlier one of its name."""
+    return get_str(obj, "metadata", "uid") if isinstance(obj, dict) else obj.metadata.uid
+
+
+def version_of(obj: JsonObject | TypedObject) -> str:
+    """What changes with every write of an object."""
+    if isinstance(obj, dict):
+        return get_str(obj, "metadata", "resourceVersion")
+    return obj.metadata.resource_version
+
+
+def labels_of(obj: JsonObject | TypedObject) -> Mapping[str, str]:
+    """The labels of an object."""
+    return get_object(obj, "metadata", "labels") if isinstance(obj, dict) else obj.metadata.labels
+
+
+class Store(Generic[Cached]):
     """Objects by key, with secondary indexes."""
 
-    def __init__(self, indexers: Mapping[str, IndexFunction]) -> None:
-        self._objects: dict[Key, JsonObject] = {}
+    def __init__(self, indexers: Mapping[str, IndexFunction[Cached]]) -> None:
+        self._objects: dict[Key, Cached] = {}
         self._indexers = dict(indexers)
         self._indexes: dict[str, dict[str, dict[Key, None]]] = {name: {} for name in indexers}
         self._by_namespace: dict[str, dict[Key, None]] = {}
 
-    def add_index(self, name: str, function: IndexFunction) -> None:
+    def add_index(self, name: str, function: IndexFunction[Cached]) -> None:
         """Add an index; existing objects are entered at once. The same name twice must mean the same."""
         if name in self._indexers:
             return
@@ -37,24 +90,24 @@ class Store:
             for value in function(obj):
                 self._indexes[name].setdefault(value, {})[key] = None
 
-    def get(self, key: Key) -> JsonObject | None:
+    def get(self, key: Key) -> Cached | None:
         return self._objects.get(key)
 
     def all_keys(self) -> list[Key]:
         return list(self._objects)
 
-    def values(self, namespace: str | None = None) -> list[JsonObject]:
+    def values(self, namespace: str | None = None) -> list[Cached]:
         if namespace:
             return [self._objects[key] for key in self._by_namespace.get(namespace, ())]
         return list(self._objects.values())
 
-    def by_index(self, index: str, value: str) -> list[JsonObject]:
+    def by_index(self, index: str, value: str) -> list[Cached]:
         return [self._objects[key] for key in self._indexes[index].get(value, ())]
 
     def index_values(self, index: str) -> list[str]:
         return list(self._indexes[index])
 
-    def put(self, obj: JsonObject) -> JsonObject | None:
+    def put(self, obj: Cached) -> Cached | None:
         """Store `obj` and give what it replaced."""
         key = key_of(obj)
         old = self._objects.get(key)
@@ -67,7 +120,7 @@ class Store:
                 self._indexes[name].setdefault(value, {})[key] = None
         return old
 
-    def remove(self, key: Key) -> JsonObject | None:
+    def remove(self, key: Key) -> Cached | None:
         """Forget the object under `key` and give it."""
         old = self._objects.pop(key, None)
         if old is not None:
@@ -78,7 +131,7 @@ class Store:
                 del self._by_namespace[key[0]]
         return old
 
-    def _unindex(self, key: Key, obj: JsonObject) -> None:
+    def _unindex(self, key: Key, obj: Cached) -> None:
         for name, function in self._indexers.items():
             index = self._indexes[name]
             for value in function(obj):
