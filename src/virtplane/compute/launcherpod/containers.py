@@ -292,4 +292,4 @@ def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[Js
 def _shared_directory(volume: Volume) -> str:
     if volume.service_account is not None:
         return "/var/run/secrets/kubernetes.io/serviceaccount/"
-    return volumes.mount_path(volume)
+    return volumes.mount_path(volume) or f"{paths.PRIVATE_DIR}/vmi-disks/{volume.name}"

@@ -449,3 +449,11 @@ def test_an_attachment_pod_takes_the_launchers_image_as_the_launcher_does() -> N
     (container,) = render_attachment_pod(inputs, launcher, [])["spec"]["containers"]
     assert (container["image"], container["imagePullPolicy"]) == ("launcher:1", "Never")
     assert compute(launcher)["imagePullPolicy"] == "Never"
+
+
+def test_a_file_server_without_a_volume_of_the_pod_serves_a_folder_of_its_name() -> None:
+    """Volumes that are plugged in later are not the launcher's, file systems that name them are."""
+    later = {"name": "later", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
+    vmi = instance(domain={"devices": {"filesystems": [{"name": "later", "virtiofs": {}}]}}, volumes=[later])
+    (server,) = [each for each in rendered(vmi)["spec"]["containers"] if each["name"] == "virtiofs-later"]
+    assert "--shared-dir=/var/run/kubevirt-private/vmi-disks/later" in server["args"]
