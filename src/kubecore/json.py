@@ -1,7 +1,8 @@
 """The raw JSON of API objects, and typed ways to read it.
 
 The raw document is the truth: unknown fields survive because nobody decodes an object into classes
-and writes it back. Readers go through the getters below, which never raise on absent fields.
+and writes it back. Kinds that have a struct are read as one (`kubecore.objects.structs`); documents of other
+kinds are read by the getters below, which never raise on absent fields.
 """
 
 from __future__ import annotations
