@@ -55,13 +55,3 @@ class ObjectMeta(ApiStruct, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
     resource_version: str = ""
     uid: str = ""
-
-    @property
-    def is_being_deleted(self) -> bool:
-        """Whether the object waits for its grace period or finalizers."""
-        return self.deletion_timestamp is not None
-
-    @property
-    def controller(self) -> OwnerReference | None:
-        """The owner that manages the object."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
