@@ -14,6 +14,7 @@ from kubecore.destinations import Destinations
 from kubecore.json import JsonObject
 from kubecore.resources import SERVICES
 
+from ..listener import Listener
 from .admission.chain import ClusterRules, build_chain
 from .admission.webhook_client import WebhookClient
 from .auth import rbac
@@ -38,7 +39,6 @@ from .event_expiry import EventExpiry
 from .http import tls
 from .http.audit import AuditLog
 from .http.connection import HttpServer
-from .http.listener import Listener
 from .http.metrics import Metrics
 from .http.resources import ResourceApi
 from .http.server import RequestServer, Routes
