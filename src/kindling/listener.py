@@ -12,6 +12,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 _LOG = logging.getLogger(__name__)
@@ -26,9 +27,23 @@ _PAUSE_SECONDS = 1.0
 class Listener:
     """Listening sockets and the connections whose handshake is under way."""
 
-    def __init__(self, protocol: Callable[[], asyncio.Protocol], addresses: Sequence[str], port: int) -> None:
-        """Bind to `addresses`, without accepting yet. Port 0 chooses one. Raises OSError."""
+    def __init__(
+        self,
+        protocol: Callable[[], asyncio.Protocol],
+        addresses: Sequence[str],
+        port: int,
+        *,
+        max_per_client: int | None = None,
+    ) -> None:
+        """Bind to `addresses`, without accepting yet. Port 0 chooses one. Raises OSError.
+
+        `max_per_client` bounds the connections of one address; their protocols call `release` when they end.
+        """
         self._protocol = protocol
+        self._max_per_client = max_per_client
+        self._connections: Counter[str] = Counter()
+        self._refused: set[str] = set()
+        """Clients whose refusal is in the log: once, however often they try."""
         self._context: ssl.SSLContext | None = None
         self._handshake_seconds = _HANDSHAKE_SECONDS
         self._sockets: list[socket.socket] = []
@@ -62,20 +77,40 @@ class Listener:
 
     def _accept(self, listening: socket.socket) -> None:
         try:
-            connection, _ = listening.accept()
+            connection, (address, *_) = listening.accept()
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError as error:
-            _LOG.error("Nobody can be let in for a moment", extra={"err": str(error)})
+            text = "connections cannot be accepted, trying again in %g s; raise the limit of open files: %s"
+            _LOG.error(text, _PAUSE_SECONDS, error)
             self._unwatch()
             self._resumption = asyncio.get_running_loop().call_later(_PAUSE_SECONDS, self._watch)
             return
+        if self._max_per_client is not None:
+            if self._connections[address] >= self._max_per_client:
+                connection.close()
+                self._log_refusal(address)
+                return
+            self._connections[address] += 1
         connection.setblocking(False)
-        task = asyncio.create_task(self._welcome(connection), name="handshake")
+        task = asyncio.create_task(self._handshake(connection, address), name="handshake")
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
-    async def _welcome(self, connection: socket.socket) -> None:
+    def release(self, address: str) -> None:
+        """A connection of this client has ended."""
+        self._connections[address] -= 1
+        if self._connections[address] <= 0:
+            del self._connections[address]
+            self._refused.discard(address)
+
+    def _log_refusal(self, address: str) -> None:
+        if address not in self._refused:
+            self._refused.add(address)
+            text = "%s has %d connections open: more are refused until it closes some"
+            _LOG.warning(text, address, self._max_per_client)
+
+    async def _handshake(self, connection: socket.socket, address: str) -> None:
         """Hand a connection over to its protocol, after the handshake if there is one."""
         context = self._context
         patience = self._handshake_seconds if context is not None else None
@@ -85,8 +120,10 @@ class Listener:
             )
         except (OSError, TimeoutError) as error:
             # Whoever connects may go away or speak something else; nothing is wrong with the server.
-            _LOG.debug("A handshake failed", extra={"err": str(error)})
+            _LOG.debug("TLS handshake with %s failed: %s", address, error)
             connection.close()
+            if self._max_per_client is not None:
+                self.release(address)
 
     def close(self) -> None:
         """Accept no more; handshakes under way end. Connections stay."""

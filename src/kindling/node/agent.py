@@ -167,10 +167,11 @@ class NodeAgent:
                 )
             )
             access = Access(client, settings.node.name)
-            server = await http.serve(
-                routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
+            await stack.enter_async_context(
+                http.serving(
+                    routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
+                )
             )
-            stack.callback(server.close)
             housekeeping = Housekeeping(
                 runtime, observer, confinement.sweep, LostShims(settings.runtime_socket)
             )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from kindling.node.server.http import HttpProblem, Peer, Request
+from aiohttp.web_request import BaseRequest
+
+from kindling.node.server.http import HttpProblem, Peer
 from kubecore.client import Client, ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_object
@@ -28,7 +30,7 @@ _AREAS = {"stats": "stats", "metrics": "metrics", "logs": "log"}
 """First segment of the path -> subresource of the node; what is not named here is `nodes/proxy`."""
 
 
-def attributes(node: str, request: Request) -> JsonObject:
+def attributes(node: str, request: BaseRequest) -> JsonObject:
     """What a client needs to be allowed for a request."""
     area = request.path.strip("/").partition("/")[0]
     return {
@@ -47,7 +49,7 @@ class Access:
     client: Client
     node: str
 
-    async def check(self, peer: Peer, request: Request) -> None:
+    async def check(self, peer: Peer, request: BaseRequest) -> None:
         """Raises HttpProblem: 403 where the client may not, 500 where nobody can tell."""
         wanted = attributes(self.node, request)
         groups = [*sorted(peer.organisations), "system:authenticated"]

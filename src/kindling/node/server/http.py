@@ -1,29 +1,34 @@
-"""HTTP/1.1, as much of it as the node's endpoint needs: one request per connection, streaming answers."""
+"""The node's HTTPS server, on aiohttp's low-level one: client certificates, one request per connection."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from urllib.parse import parse_qs, unquote, urlsplit
+from typing import Any
 
-import orjson
+from aiohttp.http_exceptions import LineTooLong
+from aiohttp.web_protocol import RequestHandler
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+from aiohttp.web_server import Server
+
+from kindling.listener import Listener
 
 _log = logging.getLogger(__name__)
 
-_MAX_HEADER_BYTES = 64 * 1024
-_REASONS = {
-    101: "Switching Protocols",
-    200: "OK",
-    400: "Bad Request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not Found",
-    405: "Method Not Allowed",
-    500: "Internal Server Error",
-}
+_MAX_LINE_BYTES = 64 * 1024
+"""The command of an exec request is in its first line. Other lines have aiohttp's limit of 8 KiB."""
+_HEAD_SECONDS = 30.0
+"""How long the head of a request may take to arrive."""
+_HANDSHAKE_SECONDS = 10.0
+_MAX_CONNECTIONS = 1000
+"""For each client: the API server's streams to a node full of pods, and a bound for everybody else."""
+_STOP_SECONDS = 0.2
+"""How long a stop waits for requests before it cancels them."""
 
 
 class HttpProblem(Exception):
@@ -34,73 +39,6 @@ class HttpProblem(Exception):
         self.code = code
 
 
-@dataclass(frozen=True)
-class Request:
-    """A request whose body, if any, is still unread. Header names are in lower case."""
-
-    method: str
-    path: str
-    query: Mapping[str, list[str]]
-    headers: Mapping[str, str]
-
-    def first(self, name: str, default: str = "") -> str:
-        """The first value of a query parameter."""
-        values = self.query.get(name)
-        return values[0] if values else default
-
-    def flag(self, *names: str) -> bool:
-        """Whether any of these query parameters is true or 1."""
-        return any(self.first(name) in ("true", "1") for name in names)
-
-
-class Connection:
-    """One client's connection: its streams and how to answer."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-        self.has_answered = False
-
-    async def answer(self, code: int, body: bytes, content_type: str = "text/plain") -> None:
-        """A complete answer; the connection ends with it."""
-        await self.start(code, {"Content-Type": content_type, "Content-Length": str(len(body))})
-        self.writer.write(body)
-        await self.writer.drain()
-
-    async def answer_json(self, document: object) -> None:
-        """A complete answer in JSON."""
-        await self.answer(200, orjson.dumps(document), "application/json")
-
-    async def start(self, code: int, headers: Mapping[str, str]) -> None:
-        """The head of an answer."""
-        self.has_answered = True
-        lines = [f"HTTP/1.1 {code} {_REASONS.get(code, 'Status')}"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        if code != 101:
-            lines.append("Connection: close")
-        self.writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        await self.writer.drain()
-
-    async def start_chunks(self, content_type: str = "text/plain") -> None:
-        """The head of an answer that is sent in chunks."""
-        await self.start(200, {"Content-Type": content_type, "Transfer-Encoding": "chunked"})
-
-    async def chunk(self, data: bytes) -> None:
-        """One chunk."""
-        if data:
-            self.writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            await self.writer.drain()
-
-    async def end_chunks(self) -> None:
-        """The last chunk."""
-        self.writer.write(b"0\r\n\r\n")
-        await self.writer.drain()
-
-    async def is_closed(self) -> None:
-        """Returns when the client hangs up."""
-        while await self.reader.read(1024):
-            continue
-
-
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Who a client's certificate names: the user, and the groups."""
@@ -109,67 +47,121 @@ class Peer:
     organisations: frozenset[str]
 
 
-Handler = Callable[[Request, Connection], Awaitable[None]]
-Check = Callable[[Peer, Request], Awaitable[None]]
+Handler = Callable[[BaseRequest], Awaitable[StreamResponse]]
+Check = Callable[[Peer, BaseRequest], Awaitable[None]]
 """Raises HttpProblem where the client may not."""
 
 
-async def serve(
-    handler: Handler,
-    host: str,
-    port: int,
-    context: ssl.SSLContext,
-    check: Check,
-) -> asyncio.Server:
-    """Serve until closed. `context` insists on certificates of clients; `check` is asked for each request."""
+def flag(request: BaseRequest, *names: str) -> bool:
+    """Whether any of these query parameters is true or 1."""
+    return any(request.query.get(name) in ("true", "1") for name in names)
 
-    async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(reader, writer)
+
+class Connection(RequestHandler):
+    """A client's connection. It ends when the head of its request takes too long."""
+
+    __slots__ = ("_address", "_head_timer", "_released")
+
+    def __init__(self, manager: Server, released: Callable[[str], None], **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._released = released
+        self._address = ""
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is done."""
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport)
+        self._address = transport.get_extra_info("peername")[0]
+        self._head_timer = asyncio.get_running_loop().call_later(_HEAD_SECONDS, transport.abort)
+
+    def head_arrived(self) -> None:
+        """The request can be answered, which may take as long as its stream lasts."""
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Make room for another connection of this client."""
+        super().connection_lost(exc)
+        self.head_arrived()
+        self._released(self._address)
+
+    def handle_error(
+        self,
+        request: BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> StreamResponse:
+        """What is not HTTP is refused without repeating it."""
+        if status >= 500:
+            return super().handle_error(request, status, exc, message)
+        is_too_large = isinstance(exc, LineTooLong) or "Too many headers" in (message or "")
+        return _plain(400, "request header too large" if is_too_large else "malformed request")
+
+
+class _Connections(Server):
+    """aiohttp's server with our connections."""
+
+    def __init__(self, handler: Handler, released: Callable[[str], None]) -> None:
+        # A handler ends with its client: nobody else would stop following a log.
+        super().__init__(handler, handler_cancellation=True)
+        self._released = released
+
+    def __call__(self) -> RequestHandler:
+        return Connection(
+            self,
+            self._released,
+            loop=self._loop,
+            access_log=None,
+            auto_decompress=False,
+            max_line_size=_MAX_LINE_BYTES,
+            lingering_time=0,
+        )
+
+
+@asynccontextmanager
+async def serving(
+    handler: Handler, host: str, port: int, context: ssl.SSLContext, check: Check
+) -> AsyncIterator[int]:
+    """Serve, on the port that this yields.
+
+    `context` insists on certificates of clients; `check` is asked for each request. Raises OSError.
+    """
+
+    async def answer(request: BaseRequest) -> StreamResponse:
+        assert isinstance(request.protocol, Connection)
+        request.protocol.head_arrived()
         try:
-            request = await read_request(reader)
-            await check(_peer(writer), request)
-            await handler(request, connection)
+            await check(_peer(request), request)
+            response = await handler(request)
         except HttpProblem as problem:
-            if not connection.has_answered:
-                await connection.answer(problem.code, str(problem).encode())
-        except (ConnectionError, asyncio.IncompleteReadError, ssl.SSLError, TimeoutError) as error:
-            _log.debug("connection ended: %s", error)
-        finally:
-            writer.close()
+            response = _plain(problem.code, str(problem))
+        response.force_close()
+        return response
 
-    return await asyncio.start_server(on_connection, host, port, ssl=context, limit=_MAX_HEADER_BYTES)
+    def released(address: str) -> None:
+        listener.release(address)
 
-
-async def read_request(reader: asyncio.StreamReader) -> Request:
-    """Read a request's head. Raises HttpProblem."""
+    server = _Connections(answer, released)
+    listener = Listener(server, [host], port, max_per_client=_MAX_CONNECTIONS)
+    listener.start(context, _HANDSHAKE_SECONDS)
     try:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-    except asyncio.LimitOverrunError as error:
-        raise HttpProblem(400, "request header too large") from error
-    return parse_request(head)
+        yield listener.port
+    finally:
+        listener.close()
+        server.pre_shutdown()
+        await server.shutdown(_STOP_SECONDS)
 
 
-def parse_request(head: bytes) -> Request:
-    """A request from the bytes of its head. Raises HttpProblem."""
-    lines = head.decode("latin-1").split("\r\n")
-    parts = lines[0].split(" ")
-    if len(parts) != 3:
-        raise HttpProblem(400, "malformed request line")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            key = name.strip().lower()
-            headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
-    try:
-        target = urlsplit(parts[1])
-    except ValueError as error:
-        raise HttpProblem(400, "malformed address") from error
-    return Request(parts[0], unquote(target.path), parse_qs(target.query, keep_blank_values=True), headers)
+def _plain(code: int, text: str) -> Response:
+    response = Response(status=code, body=text.encode(), content_type="text/plain")
+    response.force_close()
+    return response
 
 
-def _peer(writer: asyncio.StreamWriter) -> Peer:
-    certificate = writer.get_extra_info("peercert") or {}
+def _peer(request: BaseRequest) -> Peer:
+    certificate = request.get_extra_info("peercert") or {}
     pairs = [pair for part in certificate.get("subject", ()) for pair in part]
     name = next((value for key, value in pairs if key == "commonName"), "")
     return Peer(name, frozenset(value for key, value in pairs if key == "organizationName"))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import orjson
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response, StreamResponse
+
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container
 from kindling.node.pods.observed import Observation
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
 from kindling.node.server import logs, streams
-from kindling.node.server.http import Connection, HttpProblem, Request
+from kindling.node.server.http import HttpProblem, flag
 from kubecore.json import JsonObject, get_bool, get_str
 from kubecore.objects import times
 
 _PORT = re.compile(r"[0-9]{1,5}")
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass
@@ -39,34 +43,34 @@ class Routes:
     def __init__(self, services: RouteServices) -> None:
         self._services = services
 
-    async def handle(self, request: Request, connection: Connection) -> None:
+    async def handle(self, request: BaseRequest) -> StreamResponse:
         """Answer one request. Raises HttpProblem."""
         area, *rest = [part for part in request.path.split("/") if part] or [""]
         try:
-            await self._dispatch(area, rest, request, connection)
+            return await self._dispatch(area, rest, request)
         except RuntimeFailure as error:
             raise HttpProblem(404 if error.is_not_found else 500, str(error)) from error
 
-    async def _dispatch(self, area: str, rest: list[str], request: Request, connection: Connection) -> None:
+    async def _dispatch(self, area: str, rest: list[str], request: BaseRequest) -> StreamResponse:
         if area == "healthz":
-            healthy = self._services.is_healthy()
-            await connection.answer(200 if healthy else 500, b"ok" if healthy else b"unhealthy")
-        elif area == "pods":
-            document = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self._services.pods()}
-            await connection.answer_json(document)
-        elif area == "stats" and rest == ["summary"]:
-            await connection.answer_json(await self._services.summary())
-        elif area == "metrics":
+            if self._services.is_healthy():
+                return Response(body=b"ok", content_type="text/plain")
+            raise HttpProblem(500, "unhealthy")
+        if area == "pods":
+            items = self._services.pods()
+            return _json({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items})
+        if area == "stats" and rest == ["summary"]:
+            return _json(await self._services.summary())
+        if area == "metrics":
             text = await self._services.metrics()
-            await connection.answer(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
-        elif area == "containerLogs" and len(rest) == 3:
-            await self._logs(rest[0], rest[1], rest[2], request, connection)
-        elif area in ("exec", "attach") and len(rest) in (3, 4):
-            await self._execute(area, rest[0], rest[1], rest[-1], request, connection)
-        elif area == "portForward" and len(rest) in (2, 3):
-            await self._forward(rest[0], rest[1], request, connection)
-        else:
-            raise HttpProblem(404, "404 page not found")
+            return Response(body=text.encode(), headers={"Content-Type": _METRICS_TYPE})
+        if area == "containerLogs" and len(rest) == 3:
+            return await self._logs(rest[0], rest[1], rest[2], request)
+        if area in ("exec", "attach") and len(rest) in (3, 4):
+            return await self._execute(area, rest[0], rest[1], rest[-1], request)
+        if area == "portForward" and len(rest) in (2, 3):
+            return await self._forward(rest[0], rest[1], request)
+        raise HttpProblem(404, "404 page not found")
 
     def _pod(self, namespace: str, name: str) -> JsonObject:
         for pod in self._services.pods():
@@ -78,12 +82,11 @@ class Routes:
         observed = self._services.observation(get_str(pod, "metadata", "uid"))
         return observed.containers.get(name, ())
 
-    async def _logs(
-        self, namespace: str, name: str, container: str, request: Request, to: Connection
-    ) -> None:
+    async def _logs(self, namespace: str, name: str, container: str, request: BaseRequest) -> StreamResponse:
+        options = log_options(request)
         pod = self._pod(namespace, name)
         found = self._container(pod, container)
-        previous = request.flag("previous")
+        previous = flag(request, "previous")
         chosen = found[1:2] if previous else found[:1]
         if not chosen:
             kind = "previous terminated " if previous else ""
@@ -98,20 +101,17 @@ class Routes:
             current = self._services.observation(uid).newest(container)
             return current is not None and current.id == target.id and current.state is ContainerState.RUNNING
 
-        await to.start_chunks()
-        hung_up = asyncio.create_task(to.is_closed(), name="log-client")
-        try:
-            async for piece in logs.read_log(path, log_options(request), is_running):
-                if hung_up.done():
-                    return
-                await to.chunk(piece)
-            await to.end_chunks()
-        finally:
-            hung_up.cancel()
+        response = StreamResponse(headers={"Content-Type": "text/plain"})
+        response.force_close()
+        await response.prepare(request)
+        async for piece in logs.read_log(path, options, is_running):
+            await response.write(piece)
+        await response.write_eof()
+        return response
 
     async def _execute(
-        self, area: str, namespace: str, name: str, container: str, request: Request, to: Connection
-    ) -> None:
+        self, area: str, namespace: str, name: str, container: str, request: BaseRequest
+    ) -> StreamResponse:
         pod = self._pod(namespace, name)
         found = self._container(pod, container)
         if not found or found[0].state is not ContainerState.RUNNING:
@@ -121,20 +121,22 @@ class Routes:
         if streams.offers_only_v5(request):
             raise HttpProblem(400, "the container runtime does not speak v5.channel.k8s.io; use SPDY/3.1")
         definition = find_container(pod, container)
-        tty = request.flag("tty") if area == "exec" else get_bool(definition, "tty")
+        tty = flag(request, "tty") if area == "exec" else get_bool(definition, "tty")
         wanted = {
             "tty": tty,
-            "stdin": request.flag("input", "stdin"),
-            "stdout": request.flag("output", "stdout"),
-            "stderr": request.flag("error", "stderr") and not tty,
+            "stdin": flag(request, "input", "stdin"),
+            "stdout": flag(request, "output", "stdout"),
+            "stderr": flag(request, "error", "stderr") and not tty,
         }
         if area == "exec":
-            url = await self._services.runtime.exec_url(found[0].id, request.query.get("command", []), wanted)
+            url = await self._services.runtime.exec_url(
+                found[0].id, request.query.getall("command", []), wanted
+            )
         else:
             url = await self._services.runtime.attach_url(found[0].id, wanted)
-        await streams.hand_on(request, to, url)
+        return await streams.hand_on(request, url)
 
-    async def _forward(self, namespace: str, name: str, request: Request, to: Connection) -> None:
+    async def _forward(self, namespace: str, name: str, request: BaseRequest) -> StreamResponse:
         pod = self._pod(namespace, name)
         sandbox = self._services.observation(get_str(pod, "metadata", "uid")).sandbox
         if sandbox is None or not sandbox.ready:
@@ -143,9 +145,8 @@ class Routes:
             raise HttpProblem(400, "Upgrade request required")
         url = await self._services.runtime.port_forward_url(sandbox.id, forwarded_ports(request))
         if streams.is_tunnel(request):
-            await streams.tunnel(request, to, url)
-        else:
-            await streams.hand_on(request, to, url)
+            return await streams.tunnel(request, url)
+        return await streams.hand_on(request, url)
 
 
 def identity_of(pod: JsonObject) -> tuple[str, str]:
@@ -153,33 +154,37 @@ def identity_of(pod: JsonObject) -> tuple[str, str]:
     return get_str(pod, "metadata", "namespace"), get_str(pod, "metadata", "name")
 
 
-def forwarded_ports(request: Request) -> list[int]:
+def forwarded_ports(request: BaseRequest) -> list[int]:
     """The ports that a request to forward ports names. Raises HttpProblem."""
-    listed = [part for value in request.query.get("port", []) for part in value.split(",")]
+    listed = [part for value in request.query.getall("port", []) for part in value.split(",")]
     if any(_PORT.fullmatch(part) is None or not 0 < int(part) < 65536 for part in listed):
         raise HttpProblem(400, "a port is no number from 1 to 65535")
     return [int(part) for part in listed]
 
 
-def log_options(request: Request) -> logs.LogOptions:
+def log_options(request: BaseRequest) -> logs.LogOptions:
     """PodLogOptions from a query. Raises HttpProblem."""
     try:
-        tail = request.first("tailLines")
-        limit = request.first("limitBytes")
-        since = request.first("sinceTime")
-        seconds = request.first("sinceSeconds")
+        tail = request.query.get("tailLines")
+        limit = request.query.get("limitBytes")
+        since = request.query.get("sinceTime", "")
+        seconds = request.query.get("sinceSeconds")
         if seconds:
             since = times.format_time(datetime.now(UTC) - timedelta(seconds=int(seconds)))
         return logs.LogOptions(
-            follow=request.flag("follow"),
+            follow=flag(request, "follow"),
             tail_lines=int(tail) if tail else None,
             since=since,
-            timestamps=request.flag("timestamps"),
+            timestamps=flag(request, "timestamps"),
             limit_bytes=int(limit) if limit else None,
-            stream=request.first("stream", "All"),
+            stream=request.query.get("stream", "All"),
         )
     except (ValueError, OverflowError) as error:
         raise HttpProblem(400, f"invalid log options: {error}") from error
+
+
+def _json(document: JsonObject) -> Response:
+    return Response(body=orjson.dumps(document), content_type="application/json")
 
 
 def _log_path(pod: JsonObject, container: str, found: Container) -> Path:

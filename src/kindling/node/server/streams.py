@@ -1,162 +1,162 @@
-"""Exec, attach and port-forward: upgraded connections, handed on to the runtime's streaming server."""
+"""Exec, attach and port-forward: upgraded connections, handed on to the runtime's streaming server.
+
+SPDY, and the websockets that the runtime understands, are passed on as bytes: the runtime itself agrees to
+the upgrade. Only kubectl's port-forward, SPDY inside a websocket, is unwrapped here.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import struct
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, cast
 from urllib.parse import urlsplit
 
-from kindling.node.server.http import Connection, HttpProblem, Request
+from aiohttp import WSMsgType
+from aiohttp.http_websocket import WebSocketReader
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import StreamResponse
+from aiohttp.web_ws import WebSocketResponse
+
+from kindling.node.server.http import HttpProblem
 
 _BLOCK = 64 * 1024
-_WEBSOCKET_GUID = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 """kubectl's port-forward: SPDY frames in binary websocket messages."""
 _FORWARDED = (
-    "connection",
-    "upgrade",
-    "x-stream-protocol-version",
-    "sec-websocket-key",
-    "sec-websocket-version",
-    "sec-websocket-protocol",
+    "Connection",
+    "Upgrade",
+    "X-Stream-Protocol-Version",
+    "Sec-WebSocket-Key",
+    "Sec-WebSocket-Version",
+    "Sec-WebSocket-Protocol",
 )
-_BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
-_MAX_CONTROL = 125
-"""Bytes that a control frame may carry (RFC 6455, 5.5)."""
+_MAX_MESSAGE_BYTES = 1024 * 1024
+"""A message is held until it is whole; clients write a few dozen KiB at a time."""
+_CLOSE_SECONDS = 5.0
+"""How long a client may take to agree that a websocket is closed."""
 
 
-def is_tunnel(request: Request) -> bool:
+class _HandedOn(StreamResponse):
+    """Stands for an answer that the runtime wrote itself."""
+
+    async def prepare(self, request: BaseRequest) -> None:
+        """Nothing: the bytes are already on their way."""
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing, as above."""
+
+
+class _RawBytes:
+    """Where aiohttp delivers what a client sends once the connection has left HTTP."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+
+    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+        """Never the last data, never any left over."""
+        self._reader.feed_data(data)
+        return False, b""
+
+    def feed_eof(self) -> None:
+        """The connection is lost."""
+        self._reader.feed_eof()
+
+
+def is_tunnel(request: BaseRequest) -> bool:
     """Whether SPDY frames come inside a websocket."""
-    return TUNNEL_PROTOCOL in request.headers.get("sec-websocket-protocol", "")
+    return TUNNEL_PROTOCOL in _header(request, "Sec-WebSocket-Protocol")
 
 
-def wants_upgrade(request: Request) -> bool:
+def wants_upgrade(request: BaseRequest) -> bool:
     """Whether the request leaves HTTP."""
-    return "upgrade" in request.headers.get("connection", "").lower() and "upgrade" in request.headers
+    return "upgrade" in _header(request, "Connection").lower() and "Upgrade" in request.headers
 
 
-def offers_only_v5(request: Request) -> bool:
+def offers_only_v5(request: BaseRequest) -> bool:
     """Whether a websocket client speaks nothing that the runtime does.
 
     Refusing it makes kubectl repeat the request over SPDY, which can close stdin, too.
     """
-    offered = [item.strip() for item in request.headers.get("sec-websocket-protocol", "").split(",")]
+    offered = [item.strip() for item in _header(request, "Sec-WebSocket-Protocol").split(",")]
     spoken = {"v4.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io", "v4.base64.channel.k8s.io"}
     return any(offered) and not spoken & set(offered)
 
 
-async def hand_on(request: Request, connection: Connection, url: str) -> None:
-    """Repeat the upgrade towards `url` and pump bytes both ways until either side ends."""
+async def hand_on(request: BaseRequest, url: str) -> StreamResponse:
+    """Repeat the upgrade towards `url` and pass bytes on both ways until either side ends."""
     reader, writer = await _connect(url)
     try:
-        headers = [f"{name}: {value}" for name, value in request.headers.items() if name in _FORWARDED]
+        headers = {name: value for name in _FORWARDED if (value := _header(request, name))}
         await _send_head(writer, request.method, url, headers)
-        connection.has_answered = True
-        await _pump_both(connection.reader, connection.writer, reader, writer)
+        await _first_of(_pump(_raw_bytes(request), writer), _answer(reader, request))
     finally:
         writer.close()
+    return _HandedOn(status=101)
 
 
-async def tunnel(request: Request, connection: Connection, url: str) -> None:
+async def tunnel(request: BaseRequest, url: str) -> StreamResponse:
     """Unwrap SPDY from websocket messages towards `url`, and wrap what comes back."""
     reader, writer = await _connect(url)
     try:
-        headers = [
-            "connection: Upgrade",
-            "upgrade: SPDY/3.1",
-            "x-stream-protocol-version: portforward.k8s.io",
-        ]
+        headers = {
+            "Connection": "Upgrade",
+            "Upgrade": "SPDY/3.1",
+            "X-Stream-Protocol-Version": "portforward.k8s.io",
+        }
         await _send_head(writer, "POST", url, headers)
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if b" 101 " not in answer.split(b"\r\n", 1)[0]:
-            raise HttpProblem(500, "the container runtime refused to forward ports")
-        key = request.headers.get("sec-websocket-key", "")
-        digest = hashlib.sha1(f"{key}{_WEBSOCKET_GUID}".encode()).digest()
-        await connection.start(
-            101,
-            {
-                "Upgrade": "websocket",
-                "Connection": "Upgrade",
-                "Sec-WebSocket-Accept": base64.b64encode(digest).decode(),
-                "Sec-WebSocket-Protocol": TUNNEL_PROTOCOL,
-            },
+        await _switched(reader)
+        websocket = WebSocketResponse(
+            protocols=(TUNNEL_PROTOCOL,),
+            timeout=_CLOSE_SECONDS,
+            compress=False,
+            max_msg_size=_MAX_MESSAGE_BYTES,
         )
-        await _first_of(_unwrap(connection, writer), _wrap(reader, connection))
+        await websocket.prepare(request)
+        await _first_of(_unwrap(websocket, writer), _wrap(reader, websocket))
+        await websocket.close()
     finally:
         writer.close()
+    return websocket
 
 
-async def _unwrap(connection: Connection, writer: asyncio.StreamWriter) -> None:
-    async for message in read_messages(connection.reader, connection.writer):
-        writer.write(message)
+def _header(request: BaseRequest, name: str) -> str:
+    """All values of a header."""
+    return ", ".join(request.headers.getall(name, ()))
+
+
+def _raw_bytes(request: BaseRequest) -> asyncio.StreamReader:
+    """What the client sends from now on. Its transport pauses while nobody reads."""
+    if request.transport is None:
+        raise ConnectionResetError("the client is gone")
+    reader = asyncio.StreamReader(_BLOCK)
+    reader.set_transport(request.transport)
+    request.protocol.set_parser(cast("WebSocketReader", _RawBytes(reader)))
+    return reader
+
+
+async def _answer(reader: asyncio.StreamReader, request: BaseRequest) -> None:
+    while data := await reader.read(_BLOCK):
+        await request.writer.write(data)
+
+
+async def _unwrap(websocket: WebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    async for message in websocket:
+        if message.type is not WSMsgType.BINARY:
+            return
+        writer.write(message.data)
         await writer.drain()
 
 
-async def _wrap(reader: asyncio.StreamReader, connection: Connection) -> None:
+async def _wrap(reader: asyncio.StreamReader, websocket: WebSocketResponse) -> None:
     while data := await reader.read(_BLOCK):
-        connection.writer.write(frame(_BINARY, data))
-        await connection.writer.drain()
-    connection.writer.write(frame(_CLOSE, struct.pack(">H", 1000)))
-    await connection.writer.drain()
+        await websocket.send_bytes(data)
 
 
-def frame(opcode: int, payload: bytes) -> bytes:
-    """An unmasked websocket frame, as servers send them."""
-    size = len(payload)
-    head = bytes([0x80 | opcode])
-    if size < 126:
-        return head + bytes([size]) + payload
-    if size < 65536:
-        return head + struct.pack(">BH", 126, size) + payload
-    return head + struct.pack(">BQ", 127, size) + payload
-
-
-async def read_messages(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> AsyncIterator[bytes]:
-    """Payloads of data frames, in pieces, until the client closes or breaks the rules; pings are answered.
-
-    A frame may claim any size up to 2^63 bytes: no more than a block of it is held.
-    """
-    while True:
-        try:
-            opcode, size, mask = await _read_head(reader)
-            if opcode >= _CLOSE:
-                if opcode == _CLOSE or size > _MAX_CONTROL:
-                    return
-                payload = unmask(await reader.readexactly(size), mask)
-                if opcode == _PING:
-                    writer.write(frame(_PONG, payload))
-                    await writer.drain()
-                continue
-            while size:
-                # Whole masks, so that the next piece begins with the mask's first byte.
-                piece = await reader.readexactly(min(size, _BLOCK))
-                size -= len(piece)
-                yield unmask(piece, mask)
-        except asyncio.IncompleteReadError:
-            return
-
-
-async def _read_head(reader: asyncio.StreamReader) -> tuple[int, int, bytes]:
-    """Opcode, size and mask of the next frame. Raises IncompleteReadError."""
-    first, second = await reader.readexactly(2)
-    opcode, size = first & 0x0F, second & 0x7F
-    if size == 126:
-        (size,) = struct.unpack(">H", await reader.readexactly(2))
-    elif size == 127:
-        (size,) = struct.unpack(">Q", await reader.readexactly(8))
-    return opcode, size, await reader.readexactly(4) if second & 0x80 else b"\0\0\0\0"
-
-
-def unmask(payload: bytes, mask: bytes) -> bytes:
-    """Undo (or do) a websocket's masking."""
-    if mask == b"\0\0\0\0" or not payload:
-        return payload
-    repeated = (mask * (len(payload) // 4 + 1))[: len(payload)]
-    number = int.from_bytes(payload, "big") ^ int.from_bytes(repeated, "big")
-    return number.to_bytes(len(payload), "big")
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(_BLOCK):
+        writer.write(data)
+        await writer.drain()
 
 
 async def _connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -167,31 +167,27 @@ async def _connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
         raise HttpProblem(500, f"the container runtime's streaming server is gone: {error}") from error
 
 
-async def _send_head(writer: asyncio.StreamWriter, method: str, url: str, headers: list[str]) -> None:
+async def _send_head(writer: asyncio.StreamWriter, method: str, url: str, headers: dict[str, str]) -> None:
     target = urlsplit(url)
     path = target.path + (f"?{target.query}" if target.query else "")
-    head = "\r\n".join([f"{method} {path} HTTP/1.1", f"Host: {target.netloc}", *headers])
-    writer.write(f"{head}\r\n\r\n".encode())
+    lines = [f"{method} {path} HTTP/1.1", f"Host: {target.netloc}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
     await writer.drain()
 
 
-async def _pump_both(
-    client_reader: asyncio.StreamReader,
-    client_writer: asyncio.StreamWriter,
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    await _first_of(_pump(client_reader, writer), _pump(reader, client_writer))
+async def _switched(reader: asyncio.StreamReader) -> None:
+    """Wait until the runtime has left HTTP. Raises HttpProblem."""
+    answer = b""
+    with contextlib.suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        answer = await reader.readuntil(b"\r\n\r\n")
+    if b" 101 " not in answer.split(b"\r\n", 1)[0]:
+        raise HttpProblem(500, "the container runtime refused to forward ports")
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(_BLOCK):
-        writer.write(data)
-        await writer.drain()
-
-
-async def _first_of(*coroutines: object) -> None:
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]  # type: ignore[call-overload]
+async def _first_of(*directions: Coroutine[Any, Any, None]) -> None:
+    """Wait until either direction ends, and end the other. Raises what either failed with."""
+    tasks = [asyncio.create_task(direction, name="stream") for direction in directions]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

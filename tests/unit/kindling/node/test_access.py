@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import orjson
 import pytest
+from aiohttp.test_utils import make_mocked_request
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_response import Response
 from tests.support.roles import default_rights
+from tests.unit.kindling.node.conftest import Pki
 
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
-from kindling.cluster import certificates
-from kindling.cluster.instance import Instance
-from kindling.node.server import http
 from kindling.node.server.access import Access, attributes
-from kubecore.client import Request, Response
+from kubecore import client
 from kubecore.errors import StatusError
 from kubecore.testing import MemoryApi
 
 LOGS = "/containerLogs/ns/pod/c"
 
 
-@pytest.fixture(scope="module")
-def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Instance(tmp_path_factory.mktemp("state"), "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
-    certificates.ensure(made)
-    return made.pki
-
-
-def reviewed(request: Request) -> Response | None:
+def reviewed(request: client.Request) -> client.Response | None:
     """What the API server of a new cluster answers to an access review."""
     if not request.path.endswith("/subjectaccessreviews"):
         return None
@@ -43,27 +35,20 @@ def reviewed(request: Request) -> Response | None:
         user, wanted["verb"], "", "v1", wanted["resource"], wanted["subresource"], "", wanted["name"]
     )
     allowed, _ = default_rights().authorize(query)
-    return Response(201, {}, orjson.dumps({"status": {"allowed": allowed}}))
+    return client.Response(201, {}, orjson.dumps({"status": {"allowed": allowed}}))
 
 
 @asynccontextmanager
-async def endpoint(pki: Path, api: MemoryApi) -> AsyncIterator[int]:
-    async def answer(request: http.Request, connection: http.Connection) -> None:
-        await connection.answer(200, request.path.encode())
+async def endpoint(pki: Pki, api: MemoryApi) -> AsyncIterator[int]:
+    async def answer(request: BaseRequest) -> Response:
+        return Response(text=request.path)
 
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=pki / "ca.crt")
-    context.load_cert_chain(pki / "node-node01-server.crt", pki / "node-node01-server.key")
-    context.verify_mode = ssl.CERT_REQUIRED
-    async with api.client() as client:
-        server = await http.serve(answer, "127.0.0.1", 0, context, Access(client, "node01").check)
-        async with server:
-            yield server.sockets[0].getsockname()[1]
+    async with api.client() as connected, pki.serving(answer, Access(connected, "node01").check) as port:
+        yield port
 
 
-async def ask(pki: Path, port: int, identity: str, path: str = LOGS, method: str = "GET") -> bytes:
-    context = ssl.create_default_context(cafile=pki / "ca.crt")
-    context.load_cert_chain(pki / f"{identity}.crt", pki / f"{identity}.key")
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="node01")
+async def ask(pki: Pki, port: int, identity: str, path: str = LOGS, method: str = "GET") -> bytes:
+    reader, writer = await pki.connect(port, identity)
     try:
         writer.write(f"{method} {path} HTTP/1.1\r\nHost: node01\r\n\r\n".encode())
         return await reader.read()
@@ -84,7 +69,7 @@ async def ask(pki: Path, port: int, identity: str, path: str = LOGS, method: str
 )
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_the_api_server_uses_a_nodes_endpoint_and_other_components_do_not(
-    pki: Path, identity: str, status: bytes, method: str
+    pki: Pki, identity: str, status: bytes, method: str
 ) -> None:
     api = MemoryApi()
     api.reactions.append(reviewed)
@@ -96,7 +81,7 @@ async def test_the_api_server_uses_a_nodes_endpoint_and_other_components_do_not(
 
 
 @pytest.mark.parametrize("identity", ["node-node01-server", "apiserver"])
-async def test_a_servers_certificate_is_no_credential(pki: Path, identity: str) -> None:
+async def test_a_servers_certificate_is_no_credential(pki: Pki, identity: str) -> None:
     api = MemoryApi()
     api.reactions.append(reviewed)
     async with endpoint(pki, api) as port:
@@ -106,7 +91,7 @@ async def test_a_servers_certificate_is_no_credential(pki: Path, identity: str) 
     assert api.requests == []
 
 
-async def test_a_node_that_cannot_ask_refuses(pki: Path) -> None:
+async def test_a_node_that_cannot_ask_refuses(pki: Pki) -> None:
     api = MemoryApi()
     api.reactions.append(lambda _: StatusError(503, "ServiceUnavailable", "not now"))
     async with endpoint(pki, api) as port:
@@ -127,6 +112,6 @@ async def test_a_node_that_cannot_ask_refuses(pki: Path) -> None:
     ],
 )
 def test_paths_are_subresources_of_the_node(line: str, verb: str, subresource: str) -> None:
-    wanted = attributes("n", http.parse_request(f"{line} HTTP/1.1\r\n\r\n".encode()))
+    wanted = attributes("n", make_mocked_request(*line.split(" ")))
     assert (wanted["verb"], wanted["subresource"]) == (verb, subresource)
     assert (wanted["resource"], wanted["name"]) == ("nodes", "n")
