@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import aiohttp
+from yarl import URL
 
 from kindling.node.runtime.interface import Runtime, RuntimeFailure
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.wire import build_interface
 
 _MAX_OUTPUT = 10 * 1024
+_MAX_HEADER_BYTES = 64 * 1024
 _GRPC_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", _MAX_OUTPUT),
@@ -104,40 +108,50 @@ async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Out
         "Connection": "close",
     }
     headers |= {get_str(item, "name"): get_str(item, "value") for item in get_list(action, "httpHeaders")}
+    way, _, query = path.partition("?")
     try:
+        target_url = URL.build(
+            scheme=scheme, host=host, port=port, path=way, query_string=query, encoded=True
+        )
         async with asyncio.timeout(timeout_seconds):
-            code, body = await _get(scheme == "https", host, port, path, headers)
+            code, body = await _get(target_url, headers)
     except TimeoutError:
         waiting = "(Client.Timeout exceeded while awaiting headers)"
         return Outcome(False, f'Get "{url}": context deadline exceeded {waiting}')
     except OSError as error:
-        reason = "connection refused" if isinstance(error, ConnectionRefusedError) else str(error)
+        found = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+        reason = "connection refused" if isinstance(found, ConnectionRefusedError) else str(found)
         return Outcome(False, f'Get "{url}": dial tcp {host}:{port}: connect: {reason}')
+    except aiohttp.ClientError:
+        problem = "HTTP/1.x transport connection broken: malformed HTTP response"
+        return Outcome(False, f'Get "{url}": net/http: {problem}')
     except ValueError as error:
-        return Outcome(False, f'Get "{url}": net/http: HTTP/1.x transport connection broken: {error}')
+        return Outcome(False, f'Get "{url}": {error}')
     if 200 <= code < 400:
         return Outcome(True, body)
     return Outcome(False, f"HTTP probe failed with statuscode: {code}")
 
 
-async def _get(secure: bool, host: str, port: int, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-    context = None
-    if secure:
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection(host, port, ssl=context)
-    try:
-        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        writer.write(f"GET {path} HTTP/1.1\r\n{lines}\r\n".encode())
-        await writer.drain()
-        first = (await reader.readline()).split()
-        if len(first) < 2 or not first[0].startswith(b"HTTP/") or not first[1].isdigit():
-            raise ValueError("malformed HTTP response")
-        rest = await reader.read(_MAX_OUTPUT)
-        return int(first[1]), rest.partition(b"\r\n\r\n")[2].decode("utf-8", "replace")
-    finally:
-        writer.close()
+async def _get(url: URL, headers: Mapping[str, str]) -> tuple[int, str]:
+    """Status, and the start of the body. Raises OSError, ClientError, ValueError."""
+    async with (
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=False, force_close=True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(),
+            auto_decompress=False,
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+        ) as session,
+        session.get(
+            url, headers=headers, allow_redirects=False, skip_auto_headers=("Accept-Encoding",)
+        ) as response,
+    ):
+        body = b""
+        with contextlib.suppress(aiohttp.ClientPayloadError):
+            while len(body) < _MAX_OUTPUT and (data := await response.content.read(_MAX_OUTPUT - len(body))):
+                body += data
+        return response.status, body.decode("utf-8", "replace")
 
 
 async def _tcp(action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:

@@ -85,6 +85,31 @@ async def test_an_answer_that_is_not_http_is_a_failure(answer: bytes) -> None:
     assert "malformed" in outcome.output or "broken" in outcome.output or "reset" in outcome.output
 
 
+async def test_http_probes_ask_as_a_kubelet_does() -> None:
+    heads = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        writer.write(
+            b"HTTP/1.1 301 Moved\r\nLocation: /y\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+        )
+
+    async with listening(answer) as port:
+        named = [{"name": "Host", "value": "example.com"}, {"name": "X-Key", "value": "a b"}]
+        action = {"httpGet": {"port": port, "path": "a%2Fb?c=%20d", "httpHeaders": named}}
+        outcome = await perform(None, action, target(), 5)  # type: ignore[arg-type]
+    assert outcome == Outcome(True, "ok")
+    request, *lines = heads[0].split("\r\n")[:-2]
+    assert request == "GET /a%2Fb?c=%20d HTTP/1.1"
+    assert sorted(lines) == [
+        "Accept: */*",
+        "Connection: close",
+        "Host: example.com",
+        "User-Agent: kube-probe/1.36",
+        "X-Key: a b",
+    ]
+
+
 async def test_an_endless_body_is_cut() -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
