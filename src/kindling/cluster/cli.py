@@ -306,11 +306,10 @@ def load_images(state: Path, archives: tuple[Path, ...]) -> None:
 @_reporting
 def apiserver(state: Path) -> None:
     """Run the API server in the foreground."""
-    from kindling.apiserver.main import main as serve
+    from kindling.cluster import components
     from kindling.cluster import instance as instances
-    from kindling.cluster import processes
 
-    sys.exit(serve(processes.api_server_arguments(instances.require(state))))
+    sys.exit(components.run_api_server(instances.require(state)))
 
 
 @main.command()

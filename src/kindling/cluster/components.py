@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,8 +16,18 @@ from kubecore.runtime import set_up_logging
 KUBELET_PORT = 10250
 
 
+def run_api_server(instance: Instance) -> int:
+    """The API server; returns the exit status when it was told to stop."""
+    # It is no small import, and nodes are started from this module, too.
+    from kindling.apiserver.main import main as serve  # noqa: PLC0415
+
+    allow_open_files()
+    return serve(processes.api_server_arguments(instance))
+
+
 def run_node(instance: Instance, name: str) -> None:
     """The node agent, inside the node. Returns when it was told to stop."""
+    allow_open_files()
     node = instance.node(name)
     isolation.enter(node)
     # Threads may only exist after the namespaces were entered, so imports come late.
@@ -98,6 +109,15 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
 
     # Its streams hold a tenth of the memory of the standard loop's: there is one for each kind of object.
     uvloop.run(until_signalled(run))
+
+
+def allow_open_files() -> None:
+    """Let this process open as many files as the system grants it: every connection is one.
+
+    Shells and service managers start programs with 1024, for the sake of those that use select(2).
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def upstream_resolver(text: str) -> tuple[list[str], list[str], list[str]]:
