@@ -232,9 +232,7 @@ class CsiRegistry:
             }
             try:
                 found = await self._client.get(CSI_NODES, self._node_name)
-                if get_list(found, "spec", "drivers") != drivers:
-                    patch = {"spec": {"drivers": drivers}}
-                    await self._client.patch(CSI_NODES, self._node_name, patch, type="merge")
+                await self._replace(get_list(found, "spec", "drivers"), drivers)
             except StatusError as error:
                 if error.code != 404:
                     raise
@@ -243,6 +241,25 @@ class CsiRegistry:
             _log.warning("the CSINode of %s, tried again soon: %s", self._node_name, error)
             return False
         return True
+
+    async def _replace(self, known: list[JsonObject], drivers: list[JsonObject]) -> None:
+        """Bring the drivers of the CSINode from `known` to `drivers`.
+
+        The API server lets entries come and go, but not change: a kubelet whose update is refused removes the
+        driver's entry and registers the driver again.
+        """
+        if known == drivers:
+            return
+        identity = {driver["name"]: (driver["nodeID"], driver.get("topologyKeys")) for driver in drivers}
+        unchanged = [
+            entry
+            for entry in known
+            if identity.get(entry["name"]) in (None, (entry["nodeID"], entry.get("topologyKeys")))
+        ]
+        steps = [drivers] if len(unchanged) == len(known) else [unchanged, drivers]
+        for step in steps:
+            patch = {"spec": {"drivers": step}}
+            await self._client.patch(CSI_NODES, self._node_name, patch, type="merge")
 
 
 def _sockets(directory: Path) -> set[_Socket]:
