@@ -105,11 +105,12 @@ class CsiVolumes:
         while begun := self._operations.get(pod_uid):
             await asyncio.wait(begun)
         problems = []
-        for record in csi_records.of_pod(pod_uid):
+        for file in csi_records.files_of_pod(pod_uid):
             try:
+                record = csi_records.read(file)
                 await self._alone(record, partial(self._undo, record))
             except (ContentProblem, OSError) as problem:
-                problems.append(f"volume {record.volume}: {problem}")
+                problems.append(f"volume {file.parent.name}: {problem}")
         if problems:
             raise OSError("; ".join(problems))
 

@@ -8,6 +8,7 @@ kubelet.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +17,15 @@ import orjson
 
 from kindling.node.pods import identity
 
+_log = logging.getLogger(__name__)
+
 _NAME = "vol_data.json"
-_BELOW_POD = "volumes/kubernetes.io~csi"
+_PATTERN = f"volumes/kubernetes.io~csi/*/{_NAME}"
+"""Below a pod's directory."""
+
+
+class DamagedRecord(OSError):
+    """A record that cannot be understood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,35 +81,47 @@ def remove(record: Record) -> None:
     record.file.parent.rmdir()
 
 
-def of_pod(pod_uid: str) -> list[Record]:
-    """The volumes of one pod. Raises OSError for a record that cannot be read."""
-    return [_read(pod_uid, file) for file in sorted((identity.pod_directory(pod_uid)).glob(_pattern()))]
+def files_of_pod(pod_uid: str) -> list[Path]:
+    """Where the volumes of one pod are written down."""
+    return sorted(identity.pod_directory(pod_uid).glob(_PATTERN))
 
 
 def is_staged_for_others(record: Record) -> bool:
-    """Whether any other record is of the same staged volume. Raises OSError."""
-    files = (identity.ROOT / "pods").glob(f"*/{_pattern()}")
-    others = (_read(file.parents[3].name, file) for file in files if file != record.file)
-    return any(other.staging == record.staging for other in others)
+    """Whether any other record is of the same staged volume. Raises OSError.
+
+    Nobody knows the staging directory of a record that cannot be read, only the volume's name: that volume
+    stays staged, every other one is unstaged all the same.
+    """
+    for file in (identity.ROOT / "pods").glob(f"*/{_PATTERN}"):
+        if file == record.file:
+            continue
+        try:
+            if read(file).staging == record.staging:
+                return True
+        except DamagedRecord as problem:
+            if file.parent.name == record.volume:
+                _log.warning("volume %s stays staged: %s", record.volume, problem)
+                return True
+    return False
 
 
-def _pattern() -> str:
-    return f"{_BELOW_POD}/*/{_NAME}"
-
-
-def _read(pod_uid: str, file: Path) -> Record:
+def read(file: Path) -> Record:
+    """The record in `file`. Raises DamagedRecord, OSError."""
     try:
         found = orjson.loads(file.read_bytes())
+        driver, handle = found["driverName"], found["volumeHandle"]
+        if not isinstance(driver, str) or not isinstance(handle, str):
+            raise TypeError("driverName and volumeHandle are to be texts")
         return Record(
-            pod_uid=pod_uid,
+            pod_uid=file.parents[3].name,
             volume=file.parent.name,
-            driver=found["driverName"],
-            handle=found["volumeHandle"],
+            driver=driver,
+            handle=handle,
             block=bool(found.get("block")),
             staged=found.get("staged"),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise OSError(f"{file} is no record of a CSI volume: {error!r}; mend or remove it") from error
+        raise DamagedRecord(f"{file} is no record of a CSI volume: {error!r}; mend or remove it") from error
 
 
 def publish_path(pod_uid: str, volume: str, *, block: bool) -> Path:

@@ -140,7 +140,45 @@ def test_a_record_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch:
     csi_records.write(record, "node01")
     status = record.file.stat()
     assert synced == [(status.st_ino, status.st_size, False)]
-    assert csi_records.of_pod("u") == [record]
+    assert [csi_records.read(file) for file in csi_records.files_of_pod("u")] == [record]
+
+
+class StrictApi(Api):
+    """An API server that lets no driver's entry in a CSINode change, as Kubernetes' does not."""
+
+    def __init__(self, drivers: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.node: dict[str, Any] = {"spec": {"drivers": drivers}}
+        self.patched: list[list[dict[str, Any]]] = []
+
+    async def get(self, resource: Any, name: str, *arguments: Any) -> dict[str, Any]:
+        return self.node if resource.plural == "csinodes" else await super().get(resource, name, *arguments)
+
+    async def patch(self, _resource: Any, _name: str, body: dict[str, Any], **_: Any) -> dict[str, Any]:
+        known = {driver["name"]: driver["nodeID"] for driver in self.node["spec"]["drivers"]}
+        for driver in body["spec"]["drivers"]:
+            if known.get(driver["name"], driver["nodeID"]) != driver["nodeID"]:
+                raise StatusError(422, "Invalid", "field is immutable")
+        self.patched.append(body["spec"]["drivers"])
+        self.node = {"spec": body["spec"]}
+        if "node01" in [driver["nodeID"] for driver in body["spec"]["drivers"]]:
+            self.told.set()
+        return self.node
+
+
+async def test_a_driver_that_calls_the_node_by_another_name_is_registered_anew(tmp_path: Path) -> None:
+    former = {"name": "d.example.com", "nodeID": "former"}
+    other = {"name": "other.example.com", "nodeID": "n"}
+    strict = StrictApi([former, other])
+    api: Any = strict
+    registry = CsiRegistry(api, "node01", tmp_path / "r")
+    async with AsyncExitStack() as stack:
+        await serve_driver(stack, tmp_path)
+        watching = asyncio.create_task(registry.run())
+        await asyncio.wait_for(strict.told.wait(), 5)
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+    assert strict.patched == [[other], [{"name": "d.example.com", "nodeID": "node01"}]]
 
 
 def test_capabilities_follow_modes() -> None:
