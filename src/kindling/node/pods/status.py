@@ -19,6 +19,8 @@ from kubecore.objects.times import format_time
 
 OWNED_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _FINAL = ("Succeeded", "Failed")
+_MAX_MESSAGES = 12 * 1024
+"""Bytes of the termination messages of all containers of one pod: each has an equal share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +157,14 @@ def _states(
     name = get_str(container, "name")
     history = inputs.observed.containers.get(name, ())
     default = _default_waiting(pod, init=init)
+    limit = _message_limit(pod)
     waiting = inputs.memory.waiting.get(name)
     if not history:
         if inputs.ending:
             return _lost(), {}
         return _waiting(waiting or default), {}
     newest = history[0]
-    last = _terminated(history[1]) if len(history) > 1 else {}
+    last = _terminated(history[1], limit) if len(history) > 1 else {}
     if newest.state is ContainerState.RUNNING:
         return {"running": {"startedAt": timestamp(newest.started_at)}}, last
     if newest.state is ContainerState.EXITED:
@@ -170,8 +173,8 @@ def _states(
         if init and not is_restartable(container) and newest.exit_code == 0:
             again = False
         if waiting is not None and again and not inputs.ending:
-            return _waiting(waiting), _terminated(newest)
-        return _terminated(newest), last
+            return _waiting(waiting), _terminated(newest, limit)
+        return _terminated(newest, limit), last
     if inputs.ending:
         return _lost(), last
     return _waiting(waiting or default), last
@@ -202,7 +205,13 @@ def _lost() -> JsonObject:
     }
 
 
-def _terminated(container: Container) -> JsonObject:
+def _message_limit(pod: JsonObject) -> int:
+    """How many bytes each container's termination message may have."""
+    count = len(get_list(pod, "spec", "initContainers")) + len(get_list(pod, "spec", "containers"))
+    return _MAX_MESSAGES // max(count, 1)
+
+
+def _terminated(container: Container, message_limit: int) -> JsonObject:
     details: JsonObject = {
         "exitCode": container.exit_code,
         "reason": container.reason or ("Completed" if container.exit_code == 0 else "Error"),
@@ -212,7 +221,8 @@ def _terminated(container: Container) -> JsonObject:
         "containerID": f"containerd://{container.id}",
     }
     if container.message:
-        details["message"] = container.message
+        # What is left of a character that the limit cuts is no text.
+        details["message"] = container.message.encode()[:message_limit].decode("utf-8", "ignore")
     return {"terminated": details}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -72,6 +73,32 @@ def test_a_running_pod_is_ready_and_has_addresses() -> None:
     assert document["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
     assert set(conditions(document).values()) == {("True", None)}
     assert document["qosClass"] == "BestEffort"
+
+
+@pytest.mark.parametrize(("count", "kept"), [(1, 4096), (3, 4096), (4, 3072), (100, 122)])
+def test_messages_of_all_containers_of_a_pod_have_twelve_kibibytes_together(count: int, kept: int) -> None:
+    names = [f"c{index}" for index in range(count)]
+    spec = pod("Always", init=True, containers=[{"name": name, "image": "img"} for name in names[1:]])
+    spec["spec"]["initContainers"][0]["name"] = names[0]
+    message = "x" * 4096
+    ended = [
+        replace(container(EXITED, 1, name, restarts), message=message)
+        for name in names
+        for restarts in (1, 0)
+    ]
+    document = status(spec, *ended)
+    found = document["initContainerStatuses"] + document.get("containerStatuses", [])
+    assert len(found) == count
+    for each in found:
+        assert each["state"]["terminated"]["message"] == "x" * kept
+        assert each["lastState"]["terminated"]["message"] == "x" * kept
+
+
+def test_a_message_is_not_cut_within_a_character() -> None:
+    spec = pod(containers=[{"name": f"c{index}", "image": "img"} for index in range(4)])
+    ended = replace(container(EXITED, 1, "c0"), message="x" + "\u00fc" * 2000)
+    message = status(spec, ended)["containerStatuses"][0]["state"]["terminated"]["message"]
+    assert message == "x" + "\u00fc" * 1535
 
 
 def test_a_succeeded_pod_says_completed_everywhere() -> None:
