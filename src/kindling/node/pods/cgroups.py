@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def hierarchies() -> list[Path]:
@@ -31,14 +35,70 @@ def remove_pod_cgroups(root: str, uid: str) -> None:
             remove_tree(base / quality / f"pod{uid}")
 
 
+@dataclass(slots=True)
+class _Level:
+    """A directory on the way down: which it is, and the directories in it that are still to be emptied."""
+
+    name: str
+    identity: tuple[int, int]
+    children: list[str]
+
+
 def remove_tree(directory: Path) -> None:
-    """Remove a cgroup and those below it, as far as no process is left in them."""
-    if not directory.is_dir():
-        return
-    for child in directory.iterdir():
-        if child.is_dir():
-            remove_tree(child)
+    """Remove a cgroup and those below it, as far as no process is left in them.
+
+    A pod may have made them, to any depth: one descriptor moves down and up again, and no path is made of
+    their names. Each is looked at once, so that whoever makes more of them meanwhile does not keep us here.
+    """
     try:
-        directory.rmdir()
-    except OSError:
+        current = os.open(directory, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
         return
+    try:
+        levels = [_enter(current, "")]
+        while levels[-1].children or len(levels) > 1:
+            level = levels[-1]
+            try:
+                current = _move(current, level.children[-1] if level.children else "..")
+            except OSError:
+                if not level.children:
+                    return  # this directory was removed from under us
+                level.children.pop()  # it is gone, or a link now
+                continue
+            if level.children:
+                levels.append(_enter(current, level.children.pop()))
+                continue
+            levels.pop()
+            if _identity(current) != levels[-1].identity:
+                return  # it was moved from under us
+            with contextlib.suppress(OSError):  # in use
+                os.rmdir(level.name, dir_fd=current)
+    finally:
+        os.close(current)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+
+
+def _enter(directory: int, name: str) -> _Level:
+    """Remove the directories without any in them; the others remain to be emptied."""
+    children = []
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                try:
+                    os.rmdir(entry.name, dir_fd=directory)
+                except OSError:
+                    children.append(entry.name)
+    return _Level(name, _identity(directory), children)
+
+
+def _move(directory: int, name: str) -> int:
+    """Exchange the descriptor for that of `name` in it. Raises OSError, and keeps it then."""
+    other = os.open(name, _DIRECTORY, dir_fd=directory)
+    os.close(directory)
+    return other
+
+
+def _identity(directory: int) -> tuple[int, int]:
+    status = os.fstat(directory)
+    return status.st_dev, status.st_ino

@@ -1,0 +1,63 @@
+"""Taking cgroups away, in a plain tree of directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kindling.node.pods.cgroups import remove_tree
+
+
+def nested(directory: Path, depth: int) -> None:
+    """Directories in each other; paths may not be as long."""
+    directory.mkdir()
+    current = os.open(directory, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=current)
+        below = os.open("d", os.O_RDONLY, dir_fd=current)
+        os.close(current)
+        current = below
+    os.close(current)
+
+
+def test_a_tree_of_any_depth_is_removed(tmp_path: Path) -> None:
+    nested(tmp_path / "pod", 10_000)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    remove_tree(tmp_path / "pod")
+    assert not (tmp_path / "pod").exists()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_wide_tree_is_removed(tmp_path: Path) -> None:
+    for outer in range(20):
+        for inner in range(20):
+            (tmp_path / "pod" / f"o{outer}" / f"i{inner}" / "leaf").mkdir(parents=True)
+    remove_tree(tmp_path / "pod")
+    assert not (tmp_path / "pod").exists()
+
+
+def test_what_is_in_use_stays_and_the_rest_goes(tmp_path: Path) -> None:
+    """A directory with a file is as busy as a cgroup with a process."""
+    used = tmp_path / "pod" / "b" / "used"
+    used.mkdir(parents=True)
+    (used / "process").touch()
+    for free in ("a/free", "b/free", "c/free"):
+        (tmp_path / "pod" / free).mkdir(parents=True)
+    remove_tree(tmp_path / "pod")
+    left = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert left == ["pod", "pod/b", "pod/b/used", "pod/b/used/process"]
+
+
+def test_links_lead_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "kept").mkdir(parents=True)
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "link").symlink_to(tmp_path / "elsewhere")
+    remove_tree(tmp_path / "pod")
+    assert (tmp_path / "elsewhere" / "kept").exists()
+
+
+def test_nothing_to_remove_is_fine(tmp_path: Path) -> None:
+    remove_tree(tmp_path / "pod")
+    (tmp_path / "file").touch()
+    remove_tree(tmp_path / "file")
+    assert (tmp_path / "file").exists()
