@@ -18,7 +18,7 @@ from kindling.apiserver.storage import backup as storage
 from kindling.apiserver.storage import files
 from kindling.apiserver.storage.backup import Attachment, Backup, Restored
 from kindling.apiserver.storage.journal import StorageError
-from kindling.cluster import belongings, bringup, processes, supervisor
+from kindling.cluster import bringup, processes, state_directory, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
@@ -79,7 +79,7 @@ def restore(state: Path, source: Path) -> Outcome:
     try:
         backup = storage.read(source)
         layout = adopted(backup.attachments, state, existing)
-        belongings.make_directory(state)
+        state_directory.make_directory(state)
         restored = storage.restore(source, database(state), place)
     except StorageError as error:
         raise SetupError("restore", str(error)) from error

@@ -15,17 +15,17 @@ from pathlib import Path
 from kindling import program
 from kindling.apiserver.storage import files
 from kindling.cluster import (
-    belongings,
     certificates,
     containerd,
     images,
-    isolation,
     kubeconfigs,
     machine,
+    namespaces,
+    node_network,
     nodeimages,
     processes,
+    state_directory,
     supervisor,
-    wiring,
 )
 from kindling.cluster import (
     instance as instances,
@@ -64,7 +64,7 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
     kubeconfigs.ensure(instance)
     for directory in (instance.pki, instance.state, instance.state.parent):
         files.sync_directory(directory)  # keys must not be made twice: what the first ones signed is in use
-    wiring.create(instance)
+    node_network.create(instance)
     for node in instance.nodes():
         progress(f"preparing {node.name}")
         _prepare_node(instance, node)
@@ -134,7 +134,7 @@ def _settle(wishes: Wishes) -> Instance:
             "choose a directory elsewhere",
             code=ExitCode.UNUSABLE,
         )
-    belongings.make_directory(state)
+    state_directory.make_directory(state)
     with instances.machine_lock():
         existing = instances.load(state)
         if existing is not None:
@@ -189,7 +189,7 @@ def _check_still_free(instance: Instance, port: int) -> None:
     Raises SetupError.
     """
     again = program.command("up", instance.state)
-    if supervisor_pid(instance) or isolation.exists(instance.nodes()[0]):
+    if supervisor_pid(instance) or namespaces.exists(instance.nodes()[0]):
         if port != instance.api_port:
             remedy = f"{program.command('down', instance.state)}, then {again} --port {port}"
             raise SetupError(f"port {port}", f"the cluster runs with port {instance.api_port}", remedy)
@@ -205,11 +205,11 @@ def _check_still_free(instance: Instance, port: int) -> None:
 
 def _prepare_node(instance: Instance, node: NodeLayout) -> None:
     node.directory.mkdir(parents=True, exist_ok=True)
-    isolation.create(instance, node)
-    wiring.connect(instance, node)
+    namespaces.create(instance, node)
+    node_network.connect(instance, node)
     cni = node.directory / "cni-config"
     cni.mkdir(exist_ok=True)
-    instances.write_atomically(cni / "10-kindling.conflist", wiring.render_cni(node, instance.mtu))
+    instances.write_atomically(cni / "10-kindling.conflist", node_network.render_cni(node, instance.mtu))
     config = containerd.render_config(
         node.directory,
         sandbox_image=images.SANDBOX_IMAGE,

@@ -168,10 +168,10 @@ def down(state: Path, grace_period: float, quiet: bool) -> None:
 @_reporting
 def reset(state: Path, quiet: bool) -> None:
     """Stop everything and remove every trace."""
-    from kindling.cluster import belongings, teardown
     from kindling.cluster import instance as instances
+    from kindling.cluster import state_directory, teardown
 
-    if not belongings.check_removable(state):
+    if not state_directory.check_removable(state):
         click.echo(f"{state}: there is no cluster, nothing to remove", err=True)
         return
     teardown.reset(instances.require(state), _progress(quiet))

@@ -8,7 +8,7 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
-from kindling.cluster import isolation, kubeconfigs, processes
+from kindling.cluster import kubeconfigs, namespaces, processes
 from kindling.cluster.containerd import STREAM_PORT
 from kindling.cluster.instance import Instance
 from kubecore.runtime import set_up_logging
@@ -29,7 +29,7 @@ def run_node(instance: Instance, name: str) -> None:
     """The node agent, inside the node. Returns when it was told to stop."""
     allow_open_files()
     node = instance.node(name)
-    isolation.enter(node)
+    namespaces.enter(node)
     # Threads may only exist after the namespaces were entered, so imports come late.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
     from kindling.node.main import until_signalled  # noqa: PLC0415

@@ -19,8 +19,8 @@ from pathlib import Path
 import orjson
 
 from kindling import program
-from kindling.cluster.belongings import LAYOUT
 from kindling.cluster.errors import ExitCode, SetupError
+from kindling.cluster.state_directory import LAYOUT
 
 DEFAULT_STATE = Path("/var/lib/kindling")
 REGISTRY = Path("/run/kindling")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from kindling import program
-from kindling.cluster import isolation, machine
+from kindling.cluster import machine, namespaces
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance, NodeLayout, write_atomically
 
@@ -48,7 +48,7 @@ def import_built_in(instance: Instance, archives: Sequence[Path], progress: Prog
 def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
     """Import archives (OCI or Docker) into every node; what the runtime says of each. Raises SetupError."""
     for node in instance.nodes():
-        if not isolation.exists(node):
+        if not namespaces.exists(node):
             raise SetupError(
                 f"loading images into {node.name}",
                 "the cluster is down",
@@ -93,7 +93,7 @@ def to_copy(listed: str) -> list[str]:
 
 def wait_runtime(instance: Instance, node: NodeLayout) -> None:
     """Wait until the container runtime of a node answers. Raises SetupError."""
-    command = [*isolation.enter_command(node), "ctr", "--connect-timeout", "1s", "version"]
+    command = [*namespaces.enter_command(node), "ctr", "--connect-timeout", "1s", "version"]
     deadline = time.monotonic() + _RUNTIME_SECONDS
     while True:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -115,4 +115,4 @@ def hash_of(path: Path) -> str:
 
 def _ctr(node: NodeLayout) -> list[str]:
     """The runtime's command line inside a node, for the images of pods."""
-    return [*isolation.enter_command(node), "ctr", "--namespace", "k8s.io"]
+    return [*namespaces.enter_command(node), "ctr", "--namespace", "k8s.io"]

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindling.cluster import fingerprints, images, isolation
+from kindling.cluster import fingerprints, images, namespaces
 from kindling.cluster.containerd import SOCKET
 from kindling.cluster.instance import Instance
 
@@ -48,7 +48,7 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     ]
     for node in instance.nodes():
         config = node.directory / "containerd.toml"
-        command = [*isolation.enter_command(node), "containerd", "--config", str(config)]
+        command = [*namespaces.enter_command(node), "containerd", "--config", str(config)]
         # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
         limits = {"GOGC": "50", "GOMAXPROCS": "2"}
         configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}

@@ -8,8 +8,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kindling.cluster import belongings, farewell, isolation, machine, processes, supervisor, wiring
 from kindling.cluster import instance as instances
+from kindling.cluster import (
+    machine,
+    namespaces,
+    node_network,
+    processes,
+    state_directory,
+    supervisor,
+    termination,
+)
 from kindling.cluster.bringup import supervisor_pid
 from kindling.cluster.errors import SetupError
 from kindling.cluster.instance import Instance
@@ -29,10 +37,12 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
     progress("stopping the supervisor and its processes")
     _stop_supervisor(instance)
     left = supervisor.find_children(instance.id, processes.specs(instance))
-    isolation.kill(list(left.values()))
+    namespaces.kill(list(left.values()))
     progress("stopping pods")
     if grace_seconds:
-        late = farewell.terminate(farewell.first_processes(farewell.pod_processes(instance)), grace_seconds)
+        late = termination.terminate(
+            termination.first_processes(termination.pod_processes(instance)), grace_seconds
+        )
         if late:
             progress(f"killing {len(late)} containers that did not end within {grace_seconds:g} s")
     for node in instance.nodes():
@@ -41,8 +51,8 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
             raise SetupError(f"stopping {node.name}", f"processes {stayed} cannot be killed")
     _kill_cgroups(instance)
     for node in instance.nodes():
-        isolation.destroy(node)
-    wiring.destroy(instance)
+        namespaces.destroy(node)
+    node_network.destroy(instance)
     _remove_cgroups(instance)
     (instance.state / "supervisor.pid").unlink(missing_ok=True)
 
@@ -54,13 +64,13 @@ def reset(instance: Instance, progress: Progress) -> None:
     """
     down(instance, progress)
     progress(f"removing {instance.state}")
-    created = isolation.created_mount_points(instance)
+    created = namespaces.created_mount_points(instance)
     _detach_loops(instance)
-    if left := belongings.remove(instance.state):
+    if left := state_directory.remove(instance.state):
         progress(f"{instance.state} stays, for it holds what no cluster made: {', '.join(left)}")
     # Another instance's nodes may have these directories mounted; the last instance removes them.
     if instances.unregister(instance):
-        isolation.remove_mount_points(created)
+        namespaces.remove_mount_points(created)
 
 
 def _stop_supervisor(instance: Instance) -> None:
@@ -83,19 +93,19 @@ def _stop_supervisor(instance: Instance) -> None:
 def _kill_node(node: instances.NodeLayout) -> list[int]:
     """Kill what lives in the node's namespaces until nothing new appears; what could not be killed."""
     for _ in range(20):
-        found = isolation.processes(node)
+        found = namespaces.processes(node)
         if not found:
             return []
-        isolation.kill(found, timeout_seconds=2.0)
-    return isolation.processes(node)
+        namespaces.kill(found, timeout_seconds=2.0)
+    return namespaces.processes(node)
 
 
 def _kill_cgroups(instance: Instance) -> None:
     for _ in range(50):
-        found = farewell.pod_processes(instance)
+        found = termination.pod_processes(instance)
         if not found:
             return
-        isolation.kill(sorted(found), timeout_seconds=2.0)
+        namespaces.kill(sorted(found), timeout_seconds=2.0)
     raise SetupError("stopping pods", f"processes {sorted(found)} cannot be killed")
 
 

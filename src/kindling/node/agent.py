@@ -16,15 +16,15 @@ from kindling.node.devices.manager import DeviceManager
 from kindling.node.housekeeping import Housekeeping
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
-from kindling.node.pods import identity, worker
+from kindling.node.pods import identity, pod_worker
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observer import Observer
-from kindling.node.pods.publisher import StatusPublisher
-from kindling.node.pods.roster import Roster
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.pleg import Observer
+from kindling.node.pods.pod_workers import Roster
 from kindling.node.pods.sandbox import ResolverSettings
 from kindling.node.pods.starter import ContainerStarter, StarterServices
+from kindling.node.pods.status_manager import StatusPublisher
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
@@ -95,7 +95,7 @@ class NodeAgent:
             stack.push_async_callback(devices.close)
             probes = ProbeManager(runtime)
             stack.push_async_callback(probes.close)
-            roster = Roster(lambda pod: worker.PodWorker(pod, shared))
+            roster = Roster(lambda pod: pod_worker.PodWorker(pod, shared))
             observer = Observer(runtime, roster.pod_changed)
             images = ImageManager(runtime)
             host_files = HostFiles()
@@ -143,7 +143,7 @@ class NodeAgent:
                     default_environment=settings.default_environment,
                 )
             )
-            shared = worker.PodServices(
+            shared = pod_worker.PodServices(
                 runtime=runtime,
                 observer=observer,
                 publisher=StatusPublisher(client),

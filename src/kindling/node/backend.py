@@ -10,8 +10,8 @@ from pathlib import Path
 from kindling.node.images import host_image
 from kindling.node.images.manager import ImageManager, Wanted, credentials_of
 from kindling.node.images.references import normalize
+from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import Sources, referenced
-from kindling.node.pods.fields import NodeFacts
 from kindling.node.programs import run_program
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kindling.node.images.references import normalize
-from kindling.node.pods.observer import Observer
+from kindling.node.pods.pleg import Observer
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
 from kindling.node.runtime.shims import LostShims
 from kindling.node.server.logs import rotate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kindling.node.pods.fields import FieldProblem, NodeFacts, field_value, resource_value
+from kindling.node.pods.downward_api import FieldProblem, NodeFacts, field_value, resource_value
 from kindling.node.secret_values import decode_text
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.names import is_relaxed_env_var_name

@@ -15,9 +15,9 @@ from kindling.node.images.manager import ImageManager, ImageProblem, Wanted, cre
 from kindling.node.pods import environment, identity, sandbox
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
+from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observed import Observation, Waiting
+from kindling.node.pods.runtime_status import Observation, Waiting
 from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kindling.node.pods import identity
-from kindling.node.pods.actions import should_restart
 from kindling.node.pods.container import is_restartable
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observed import Memory, Observation, Waiting
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.pod_actions import should_restart
 from kindling.node.pods.resources import qos_class
+from kindling.node.pods.runtime_status import Memory, Observation, Waiting
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.times import format_time

@@ -11,7 +11,7 @@ from pathlib import Path
 from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container, is_restartable
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Runtime
 from kindling.node.threads import in_thread

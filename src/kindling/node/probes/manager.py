@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kindling.node.pods.observed import ProbeResult, Verdicts
+from kindling.node.pods.runtime_status import ProbeResult, Verdicts
 from kindling.node.probes.handlers import Outcome, Target, perform
 from kindling.node.runtime.interface import Runtime
 from kubecore.json import JsonObject, get_int, get_object, get_str

@@ -14,7 +14,7 @@ from aiohttp.web_response import Response, StreamResponse
 
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
 from kindling.node.server import logs, streams
 from kindling.node.server.http import HttpProblem, flag

@@ -6,8 +6,8 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kindling.node.pods.fields import FieldProblem, NodeFacts, field_value, resource_value
-from kindling.node.volumes.writer import File
+from kindling.node.pods.downward_api import FieldProblem, NodeFacts, field_value, resource_value
+from kindling.node.volumes.atomic_writer import File
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 
 DEFAULT_MODE = 0o644

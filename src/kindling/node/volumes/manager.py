@@ -16,9 +16,9 @@ from kindling.node.pods import identity
 from kindling.node.pods.container import volume_mount
 from kindling.node.pods.environment import expand
 from kindling.node.threads import in_thread
-from kindling.node.volumes import content, host_path, loops, mounts, ownership, subpath
+from kindling.node.volumes import content, host_path, loop_devices, mounts, ownership, subpath
+from kindling.node.volumes.atomic_writer import write_payload
 from kindling.node.volumes.content import ContentProblem
-from kindling.node.volumes.writer import write_payload
 from kubecore import mountinfo
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
@@ -104,7 +104,7 @@ class VolumeManager:
                 prepared[name] = await self._prepare_one(pod, uid, volume)
             except ImageProblem as error:
                 raise VolumeProblem(name, str(error), error.reason) from error
-            except (ContentProblem, OSError, loops.LoopFailure) as error:
+            except (ContentProblem, OSError, loop_devices.LoopFailure) as error:
                 raise VolumeProblem(name, str(error)) from error
         return prepared
 
@@ -144,7 +144,7 @@ class VolumeManager:
                 if not str(device).startswith("/dev/loop"):
                     continue
                 if all(other.readlink() != device for other in _device_links("*") if other != link):
-                    await loops.detach(device)
+                    await loop_devices.detach(device)
                 link.unlink()
 
     def container_mounts(
@@ -280,7 +280,7 @@ def _device_links(uid: str) -> list[Path]:
 
 async def _block_device(uid: str, plugin: str, persistent: JsonObject, path: Path) -> Path:
     mode = path.stat().st_mode
-    device = path if stat.S_ISBLK(mode) else await loops.attach(path)
+    device = path if stat.S_ISBLK(mode) else await loop_devices.attach(path)
     link = identity.pod_directory(uid) / "volumeDevices" / f"kubernetes.io~{plugin}"
     link.mkdir(parents=True, exist_ok=True)
     named = link / get_str(persistent, "metadata", "name")

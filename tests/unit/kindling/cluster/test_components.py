@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kindling.apiserver import main as api_server
-from kindling.cluster import cli, components, instance, isolation
+from kindling.cluster import cli, components, instance, namespaces
 
 LOW = 512
 
@@ -52,7 +52,7 @@ def test_a_node_agent_may_open_as_many_files_as_the_system_grants(
         raise Started
 
     made = instance.Instance(tmp_path, "0a0b0c0d", "10.70.0.0/16", 6443, ("node01",))
-    monkeypatch.setattr(isolation, "enter", enter)
+    monkeypatch.setattr(namespaces, "enter", enter)
     with pytest.raises(Started):
         components.run_node(made, "node01")
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files

@@ -17,7 +17,7 @@ from tests.support.roles import default_rights
 from kindling.apiserver import main
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
-from kindling.cluster import certificates, components, images, kubeconfigs, oci, supervisor, wiring
+from kindling.cluster import certificates, components, images, kubeconfigs, node_network, oci, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.containerd import render_config
 from kindling.cluster.errors import SetupError
@@ -85,7 +85,7 @@ def test_archives_are_reproducible_and_name_their_image(tmp_path: Path) -> None:
 
 
 def test_the_pod_network_is_configured_without_iptables(made: instances.Instance) -> None:
-    document = orjson.loads(wiring.render_cni(made.node("node01"), 1400))
+    document = orjson.loads(node_network.render_cni(made.node("node01"), 1400))
     (plugin,) = document["plugins"]
     assert (plugin["type"], plugin["ipMasq"], plugin["mtu"]) == ("bridge", False, 1400)
     assert plugin["ipam"]["ranges"] == [[{"subnet": "10.70.1.0/24"}]]

@@ -19,7 +19,7 @@ from kindling.controllers import (
     endpoints,
     node_lifecycle,
     node_ttl,
-    pod_garbage,
+    pod_gc,
     resource_quotas,
     token_secrets,
 )
@@ -130,7 +130,7 @@ async def test_pods_of_vanished_nodes_are_removed_after_a_while(cluster: Cluster
     cluster.api.put(NODES, node("n1"))
     cluster.api.put(PODS, pod("kept", on="n1"))
     cluster.api.put(PODS, pod("lost", on="gone"))
-    async with cluster.running(pod_garbage.set_up):
+    async with cluster.running(pod_gc.set_up):
         await asyncio.sleep(30)
         assert len(cluster.pods()) == 2
         await asyncio.sleep(40)
@@ -141,7 +141,7 @@ def test_too_many_ended_pods_are_removed_oldest_first() -> None:
     pods = [{**pod(str(number)), "status": {"phase": "Succeeded"}} for number in range(3)]
     for number, item in enumerate(pods):
         item["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{number}Z"
-    assert pod_garbage.excess_finished(pods, maximum=2) == pods[:1]
+    assert pod_gc.excess_finished(pods, maximum=2) == pods[:1]
 
 
 async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Cluster) -> None:

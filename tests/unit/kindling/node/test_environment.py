@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kindling.node.pods.downward_api import FieldProblem, NodeFacts, field_value, resource_value
 from kindling.node.pods.environment import (
     ConfigProblem,
     EnvironmentContext,
@@ -15,7 +16,6 @@ from kindling.node.pods.environment import (
     expand,
     service_environment,
 )
-from kindling.node.pods.fields import FieldProblem, NodeFacts, field_value, resource_value
 
 NODE = NodeFacts("node01", ("10.64.0.11",), {"cpu": "2", "memory": "1000Mi"})
 POD: dict[str, Any] = {

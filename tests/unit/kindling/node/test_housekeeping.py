@@ -12,7 +12,7 @@ import pytest
 from kindling.node import housekeeping
 from kindling.node.backoff import Backoff
 from kindling.node.housekeeping import Housekeeping, unused_images
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kindling.node.pods.observed import ProbeResult
+from kindling.node.pods.runtime_status import ProbeResult
 from kindling.node.probes import manager
 from kindling.node.probes.handlers import Outcome, Target, perform
 from kindling.node.probes.manager import Listener, ProbeManager

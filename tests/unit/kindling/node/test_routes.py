@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.node.conftest import Pki
 
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.server.routes import Routes, RouteServices
 from kubecore.json import JsonObject

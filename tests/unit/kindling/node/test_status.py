@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observed import Memory, Observation, ProbeResult, Verdicts, Waiting
-from kindling.node.pods.publisher import status_patch
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.runtime_status import Memory, Observation, ProbeResult, Verdicts, Waiting
 from kindling.node.pods.status import StatusInputs, pod_status
+from kindling.node.pods.status_manager import status_patch
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 
 NOW = "2026-01-01T00:00:00Z"

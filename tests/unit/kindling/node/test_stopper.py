@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.runtime.interface import Container, ContainerState, ExecResult, RuntimeFailure, Sandbox
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.observer import termination_message
+from kindling.node.pods.pleg import termination_message
 from kindling.node.runtime.interface import Container, ContainerState
 
 

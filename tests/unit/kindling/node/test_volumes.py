@@ -10,11 +10,11 @@ from unittest.mock import Mock
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.volumes import content, host_path, loops
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.volumes import content, host_path, loop_devices
+from kindling.node.volumes.atomic_writer import File, write_payload
 from kindling.node.volumes.content import ContentProblem, Materials, Token, payload
 from kindling.node.volumes.manager import VolumeManager
-from kindling.node.volumes.writer import File, write_payload
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p", "labels": {"l": "m"}},
@@ -118,7 +118,7 @@ async def test_a_loop_device_stays_while_another_pods_volume_is_the_same(
     async def detach(device: Path) -> None:
         let_go.append(str(device))
 
-    monkeypatch.setattr(loops, "detach", detach)
+    monkeypatch.setattr(loop_devices, "detach", detach)
     for uid, device in (("a", "/dev/loop7"), ("b", "/dev/loop7"), ("b", "/dev/loop8"), ("b", "/dev/sda")):
         link = tmp_path / "pods" / uid / "volumeDevices/kubernetes.io~local-volume" / Path(device).name
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kindling import program
-from kindling.cluster import belongings, bringup, cli, isolation, machine, processes, supervisor
+from kindling.cluster import bringup, cli, machine, namespaces, processes, state_directory, supervisor
 from kindling.cluster import instance as instances
 from kindling.cluster.errors import ExitCode, SetupError
 from kubecore import mountinfo
@@ -28,17 +28,17 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
 
 
 def test_a_new_or_empty_directory_is_taken(tmp_path: Path) -> None:
-    belongings.make_directory(tmp_path / "a/b")
-    belongings.make_directory(tmp_path / "a/b")
+    state_directory.make_directory(tmp_path / "a/b")
+    state_directory.make_directory(tmp_path / "a/b")
     (tmp_path / "a/b/lost+found").mkdir()
-    belongings.make_directory(tmp_path / "a/b")
+    state_directory.make_directory(tmp_path / "a/b")
 
 
 def test_a_directory_with_other_things_is_not_taken(tmp_path: Path) -> None:
     for name in ("alice", "bob", "images", "logs"):
         (tmp_path / name).mkdir()
     with pytest.raises(SetupError, match="alice, bob, images and 1 more") as caught:
-        belongings.make_directory(tmp_path)
+        state_directory.make_directory(tmp_path)
     assert caught.value.code is ExitCode.UNUSABLE
 
 
@@ -46,7 +46,7 @@ def test_a_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     for state in (Path("/proc/no-such-directory"), tmp_path / "file/below"):
         (tmp_path / "file").touch()
         with pytest.raises(SetupError, match=str(state)) as caught:
-            belongings.make_directory(state)
+            state_directory.make_directory(state)
         assert caught.value.code is ExitCode.UNUSABLE
 
 
@@ -75,11 +75,11 @@ def test_only_what_a_cluster_made_is_removed(tmp_path: Path) -> None:
     (outside / "kept").touch()
     (state / "kubeconfig").symlink_to(outside)
     (state / "backup").touch()
-    assert belongings.remove(state) == ["backup"]
+    assert state_directory.remove(state) == ["backup"]
     assert [path.name for path in state.iterdir()] == ["backup"]
     assert (outside / "kept").exists()
     (state / "backup").unlink()
-    assert belongings.remove(state) == []
+    assert state_directory.remove(state) == []
     assert not state.exists()
 
 
@@ -88,7 +88,7 @@ def test_nothing_is_removed_below_a_mount_point(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "instance.json").touch()
     monkeypatch.setattr(mountinfo, "mount_points", lambda: [tmp_path / "nodes/node01"])
     with pytest.raises(SetupError, match="is a mount point"):
-        belongings.remove(tmp_path)
+        state_directory.remove(tmp_path)
     assert (tmp_path / "instance.json").exists() and (tmp_path / "nodes/node01").exists()
 
 
@@ -150,7 +150,7 @@ def test_loading_into_a_stopped_cluster_names_the_way_to_start_it(
     state = tmp_path / "state"
     state.mkdir()
     instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01",)).save()
-    assert not isolation.exists(instances.require(state).node("node01"))
+    assert not namespaces.exists(instances.require(state).node("node01"))
     assert supervisor.find_children("ffffffff", processes.specs(instances.require(state))) == {}
     archive = tmp_path / "image.tar"
     archive.touch()

@@ -9,9 +9,9 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observed import Observation, Verdicts
-from kindling.node.pods.worker import PodServices, PodWorker
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.pod_worker import PodServices, PodWorker
+from kindling.node.pods.runtime_status import Observation, Verdicts
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed

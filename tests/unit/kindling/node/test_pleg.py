@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.observer import RELIST_SECONDS, Observer
+from kindling.node.pods.pleg import RELIST_SECONDS, Observer
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure, Sandbox
 
 pytestmark = pytest.mark.looptime

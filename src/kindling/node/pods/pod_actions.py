@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kindling.node.pods.container import is_restartable
-from kindling.node.pods.observed import Memory, Observation, ProbeResult
+from kindling.node.pods.runtime_status import Memory, Observation, ProbeResult
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_list, get_str
 

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from kindling.node.pods import identity, status
-from kindling.node.pods.actions import Plan, SandboxAction, decide
 from kindling.node.pods.admission import refusal
-from kindling.node.pods.fields import NodeFacts
-from kindling.node.pods.observed import Memory, Observation, Waiting
-from kindling.node.pods.observer import Observer
-from kindling.node.pods.publisher import StatusPublisher
-from kindling.node.pods.reported import known_status, probed, says_running
+from kindling.node.pods.api_status import known_status, probed, says_running
+from kindling.node.pods.downward_api import NodeFacts
+from kindling.node.pods.pleg import Observer
+from kindling.node.pods.pod_actions import Plan, SandboxAction, decide
+from kindling.node.pods.runtime_status import Memory, Observation, Waiting
 from kindling.node.pods.starter import ContainerStarter, PodSession, StartFailure
+from kindling.node.pods.status_manager import StatusPublisher
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.handlers import Target
 from kindling.node.probes.manager import Listener, ProbeManager

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.observed import Observation
-from kindling.node.pods.roster import Roster
+from kindling.node.pods.pod_workers import Roster
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.runtime.interface import Sandbox
 from kindling.node.volumes.manager import VolumeManager
 

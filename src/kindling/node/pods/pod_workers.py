@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 
 from kindling.node.pods import identity
-from kindling.node.pods.observer import Observer
-from kindling.node.pods.worker import PodWorker
+from kindling.node.pods.pleg import Observer
+from kindling.node.pods.pod_worker import PodWorker
 from kubecore.json import JsonObject, get_str
 from kubecore.runtime import Informer
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from kindling.node.files import read_start
 from kindling.node.pods import identity
-from kindling.node.pods.observed import Observation
+from kindling.node.pods.runtime_status import Observation
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
 
 _log = logging.getLogger(__name__)

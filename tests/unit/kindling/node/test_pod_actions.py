@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.node.pods.actions import Plan, SandboxAction, decide
-from kindling.node.pods.observed import Memory, Observation, ProbeResult, Verdicts
+from kindling.node.pods.pod_actions import Plan, SandboxAction, decide
+from kindling.node.pods.runtime_status import Memory, Observation, ProbeResult, Verdicts
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 
 READY = Sandbox("s1", "p", "ns", "u", 0, True, 1, ips=("10.64.1.2",))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindling.node.pods.publisher import StatusPublisher, status_patch
+from kindling.node.pods.status_manager import StatusPublisher, status_patch
 from kubecore.errors import StatusError
 
 POD: dict[str, Any] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kindling.cluster import isolation, machine
+from kindling.cluster import machine, namespaces
 from kindling.cluster.errors import SetupError
 
 
@@ -26,7 +26,7 @@ def test_a_command_that_one_processor_refuses_runs_on_another(monkeypatch: pytes
     calls: list[list[str]] = []
     monkeypatch.setattr(machine, "run", _fails_except_on("1", calls))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
-    isolation._run_on_some_processor(["unshare", "true"], "namespaces of a")
+    namespaces._run_on_some_processor(["unshare", "true"], "namespaces of a")
     assert [call[2] for call in calls[1:]] == ["0", "1"]
 
 
@@ -36,4 +36,4 @@ def test_the_last_refusal_is_told_when_no_processor_takes_the_command(
     monkeypatch.setattr(machine, "run", _fails_except_on("9", []))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
     with pytest.raises(SetupError, match="Invalid argument"):
-        isolation._run_on_some_processor(["unshare", "true"], "namespaces of a")
+        namespaces._run_on_some_processor(["unshare", "true"], "namespaces of a")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kindling.cluster import farewell
+from kindling.cluster import termination
 
 _READY = "print(flush=True)\nwhile True: time.sleep(60)"
 POLITE = f"import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); {_READY}"
@@ -36,19 +36,19 @@ def processes() -> Iterator[dict[str, int]]:
 
 def test_those_that_heed_the_signal_end_and_are_not_named(processes: dict[str, int]) -> None:
     begun = time.monotonic()
-    assert farewell.terminate([processes["polite"], processes["deaf"]], 60.0) == []
+    assert termination.terminate([processes["polite"], processes["deaf"]], 60.0) == []
     assert time.monotonic() - begun < 30
     assert os.waitid(os.P_PID, processes["polite"], os.WEXITED | os.WNOWAIT) is not None
 
 
 def test_those_that_take_too_long_are_named(processes: dict[str, int]) -> None:
-    assert farewell.terminate(list(processes.values()), 0.5) == [processes["stubborn"]]
+    assert termination.terminate(list(processes.values()), 0.5) == [processes["stubborn"]]
 
 
 def test_nobody_waits_for_a_process_that_ignores_the_signal(processes: dict[str, int]) -> None:
-    assert farewell.heeds_termination(processes["polite"])
-    assert not farewell.heeds_termination(processes["deaf"])
-    assert not farewell.heeds_termination(2**22 + 1)
+    assert termination.heeds_termination(processes["polite"])
+    assert not termination.heeds_termination(processes["deaf"])
+    assert not termination.heeds_termination(2**22 + 1)
 
 
 def test_the_first_process_of_a_container_is_started_by_none_of_its_processes() -> None:
@@ -61,6 +61,6 @@ def test_the_first_process_of_a_container_is_started_by_none_of_its_processes() 
                 ["pgrep", "-P", str(shell.pid)], capture_output=True, text=True, check=False
             )
             below = int(found.stdout or 0)
-        assert farewell.first_processes({shell.pid, below}) == [shell.pid]
+        assert termination.first_processes({shell.pid, below}) == [shell.pid]
         for pid in (below, shell.pid):
             os.kill(pid, signal.SIGKILL)
