@@ -20,7 +20,7 @@ def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:
     """
     handles: dict[int, int] = {}
     for pid in pids:
-        if not heeds_termination(pid):
+        if not catches_sigterm(pid):
             continue
         try:
             handle = os.pidfd_open(pid)
@@ -51,7 +51,7 @@ def _wait(handles: dict[int, int], seconds: float) -> None:
             del handles[handle]
 
 
-def heeds_termination(pid: int) -> bool:
+def catches_sigterm(pid: int) -> bool:
     """Whether a process catches SIGTERM."""
     return bool(int(_status(pid).get("SigCgt", "0"), 16) & (1 << (signal.SIGTERM - 1)))
 

@@ -20,11 +20,11 @@ from kindling.node.pods import identity, pod_worker
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.pods.pleg import Observer
-from kindling.node.pods.pod_workers import Roster
+from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.pod_workers import PodWorkers
 from kindling.node.pods.sandbox import ResolverSettings
 from kindling.node.pods.starter import ContainerStarter, StarterServices
-from kindling.node.pods.status_manager import StatusPublisher
+from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.manager import ProbeManager
 from kindling.node.registration import NodeRegistration, NodeSettings
@@ -95,12 +95,12 @@ class NodeAgent:
             stack.push_async_callback(devices.close)
             probes = ProbeManager(runtime)
             stack.push_async_callback(probes.close)
-            roster = Roster(lambda pod: pod_worker.PodWorker(pod, shared))
-            observer = Observer(runtime, roster.pod_changed)
+            pod_workers = PodWorkers(lambda pod: pod_worker.PodWorker(pod, shared))
+            pleg = Pleg(runtime, pod_workers.pod_changed)
             images = ImageManager(runtime)
             host_files = HostFiles()
 
-            def announce(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
+            def record_event(pod: JsonObject, kind: str, reason: str, message: str, container: str) -> None:
                 subject = {"apiVersion": "v1", "kind": "Pod", **pod}
                 where = identity.field_path(pod, container) if container else ""
                 recorder.event(subject, "Warning" if kind == "Warning" else "Normal", reason, message, where)
@@ -108,10 +108,10 @@ class NodeAgent:
             backend = ApiBackend(
                 client,
                 images,
-                announce,
+                record_event,
                 self._facts,
                 services.list,
-                lambda uid: observer.observation(uid).ips,
+                lambda uid: pleg.runtime_status(uid).ips,
                 host_files,
             )
 
@@ -130,7 +130,7 @@ class NodeAgent:
                     runtime=runtime,
                     images=images,
                     volumes=volumes,
-                    announce=announce,
+                    record_event=record_event,
                     sources=backend.sources,
                     pull_secrets=backend.pull_secrets,
                     devices=devices.allocate,
@@ -145,22 +145,22 @@ class NodeAgent:
             )
             shared = pod_worker.PodServices(
                 runtime=runtime,
-                observer=observer,
-                publisher=StatusPublisher(client),
+                pleg=pleg,
+                status_manager=StatusManager(client),
                 volumes=volumes,
                 probes=probes,
                 starter=starter,
-                stopper=PodStopper(runtime, announce),
+                stopper=PodStopper(runtime, record_event),
                 recorder=recorder,
                 node=self._facts,
                 release=release,
-                admitted=roster.admitted,
+                admitted=pod_workers.admitted,
             )
             routes = Routes(
                 RouteServices(
                     runtime=runtime,
                     pods=pods.list,
-                    observation=observer.observation,
+                    runtime_status=pleg.runtime_status,
                     is_healthy=lambda: True,
                     summary=lambda: self._summary(runtime),
                     metrics=lambda: self._metrics(runtime),
@@ -173,7 +173,7 @@ class NodeAgent:
                 )
             )
             housekeeping = Housekeeping(
-                runtime, observer, confinement.sweep, LostShims(settings.runtime_socket)
+                runtime, pleg, confinement.sweep, LostShims(settings.runtime_socket)
             )
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._registration.run(), name="node-registration")
@@ -182,15 +182,15 @@ class NodeAgent:
                 group.create_task(pods.run(), name="pods")
                 await pods.wait_synced()
                 await _until_ready(runtime)
-                await observer.relist()
-                await confinement.adopt(observer.sandboxes())
-                group.create_task(observer.run(), name="runtime-observer")
+                await pleg.relist()
+                await confinement.adopt(pleg.sandboxes())
+                group.create_task(pleg.run(), name="runtime-pleg")
                 live = {str(pod["metadata"]["uid"]) for pod in pods.list()}
                 devices.retain(live)
-                roster.adopt((observer.uids() | volumes.uids()) - live, observer)
+                pod_workers.adopt_orphans((pleg.uids() | volumes.uids()) - live, pleg)
                 group.create_task(housekeeping.run(), name="housekeeping")
                 group.create_task(csi.run(), name="csi-registry")
-                group.create_task(roster.run(pods), name="pod-workers")
+                group.create_task(pod_workers.run(pods), name="pod-workers")
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._settings.client_ca)

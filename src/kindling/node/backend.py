@@ -40,7 +40,7 @@ class ApiBackend:
         self,
         client: Client,
         images: ImageManager,
-        announce: Callable[[JsonObject, str, str, str, str], None],
+        record_event: Callable[[JsonObject, str, str, str, str], None],
         node: Callable[[], NodeFacts],
         services: Callable[[], Sequence[JsonObject]],
         pod_ips: Callable[[str], tuple[str, ...]],
@@ -48,7 +48,7 @@ class ApiBackend:
     ) -> None:
         self._client = client
         self._images = images
-        self._announce = announce
+        self._record_event = record_event
         self._node = node
         self._services = services
         self._pod_ips = pod_ips
@@ -103,11 +103,11 @@ class ApiBackend:
             return
         credentials = [login for secret in await self.pull_secrets(pod) for login in credentials_of(secret)]
 
-        def announce(kind: str, reason: str, message: str) -> None:
-            self._announce(pod, kind, reason, message, "")
+        def record_event(kind: str, reason: str, message: str) -> None:
+            self._record_event(pod, kind, reason, message, "")
 
         wanted = Wanted(get_str(pod, "metadata", "uid"), reference, policy)
-        await self._images.ensure(wanted, announce, credentials)
+        await self._images.ensure(wanted, record_event, credentials)
         await _ctr("images", "mount", name, str(target))
         # A single layer is a bind of the runtime's own directory; mounts must not spread there.
         mounts.make_private(target)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kindling.node.images.references import normalize
-from kindling.node.pods.pleg import Observer
+from kindling.node.pods.pleg import Pleg
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
 from kindling.node.runtime.shims import LostShims
 from kindling.node.server.logs import rotate
@@ -31,12 +31,12 @@ class Housekeeping:
     def __init__(
         self,
         runtime: Runtime,
-        observer: Observer,
+        pleg: Pleg,
         sweep: Callable[[], Awaitable[None]],
         lost_shims: LostShims,
     ) -> None:
         self._runtime = runtime
-        self._observer = observer
+        self._pleg = pleg
         self._sweep = sweep
         self._lost_shims = lost_shims
 
@@ -57,8 +57,8 @@ class Housekeeping:
                 _log.warning("housekeeping: %s", error)
 
     async def _rotate_logs(self) -> None:
-        for uid in self._observer.uids():
-            for container in self._observer.observation(uid).all_containers():
+        for uid in self._pleg.uids():
+            for container in self._pleg.runtime_status(uid).all_containers():
                 if container.state is ContainerState.RUNNING and container.log_path:
                     try:
                         await self._rotate_log(container)
@@ -85,8 +85,8 @@ class Housekeeping:
             return
         used = {
             reference
-            for uid in self._observer.uids()
-            for container in self._observer.observation(uid).all_containers()
+            for uid in self._pleg.uids()
+            for container in self._pleg.runtime_status(uid).all_containers()
             for reference in (container.image_ref, normalize(container.image))
         }
         for image in unused_images(await self._runtime.list_images(), used):

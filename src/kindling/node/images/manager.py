@@ -23,7 +23,7 @@ from kubecore.objects.fields import go_quote
 
 _log = logging.getLogger(__name__)
 
-Announce = Callable[[str, str, str], None]
+RecordEvent = Callable[[str, str, str], None]
 """Records an event about the container: type, reason, message."""
 
 
@@ -68,20 +68,20 @@ class ImageManager:
         self._pulls: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def ensure(
-        self, wanted: Wanted, announce: Announce, credentials: Sequence[Credential] = ()
+        self, wanted: Wanted, record_event: RecordEvent, credentials: Sequence[Credential] = ()
     ) -> Image:
         """The image, pulled if its policy wants. Raises ImageProblem, RuntimeFailure (UNAVAILABLE)."""
         reference, policy = wanted.reference, wanted.policy
         if wrong := references.problem(reference):
             shown = go_quote(reference)
             message = f"Failed to apply default image tag {shown}: couldn't parse image name {shown}: {wrong}"
-            announce("Warning", "InspectFailed", message)
+            record_event("Warning", "InspectFailed", message)
             raise ImageProblem("InvalidImageName", message)
-        present = await self._inspect(reference, announce)
+        present = await self._inspect(reference, record_event)
         if host_image.is_host_image(reference) and present is not None:
             policy = "IfNotPresent"
         if present is not None and policy in ("IfNotPresent", "Never"):
-            announce(
+            record_event(
                 "Normal",
                 "Pulled",
                 f'Container image "{reference}" already present on machine and can be accessed by the pod',
@@ -89,10 +89,10 @@ class ImageManager:
             return present
         if policy == "Never":
             message = f'Container image "{reference}" is not present with pull policy of Never'
-            announce("Warning", "ErrImageNeverPull", message)
+            record_event("Warning", "ErrImageNeverPull", message)
             raise ImageProblem("ErrImageNeverPull", message)
         async with self._pulls.setdefault(reference, asyncio.Lock()):
-            return await self._pull(wanted, announce, credentials)
+            return await self._pull(wanted, record_event, credentials)
 
     def forget(self, pod_uid: str) -> None:
         """The pod is gone."""
@@ -100,35 +100,37 @@ class ImageManager:
         for key in [key for key in self._last_problem if key.startswith(f"{pod_uid}_")]:
             del self._last_problem[key]
 
-    async def _inspect(self, reference: str, announce: Announce) -> Image | None:
+    async def _inspect(self, reference: str, record_event: RecordEvent) -> Image | None:
         try:
             return await self._runtime.image_status(normalize(reference))
         except RuntimeFailure as error:
             if error.code == "UNAVAILABLE":
                 raise
             message = f'Failed to inspect image "{reference}": {error.rpc_text}'
-            announce("Warning", "InspectFailed", message)
+            record_event("Warning", "InspectFailed", message)
             raise ImageProblem("ImageInspectError", message) from error
 
-    async def _pull(self, wanted: Wanted, announce: Announce, credentials: Sequence[Credential]) -> Image:
+    async def _pull(
+        self, wanted: Wanted, record_event: RecordEvent, credentials: Sequence[Credential]
+    ) -> Image:
         reference = wanted.reference
         if self._backoff.is_waiting(wanted.key, self._clock()):
             message = f'Back-off pulling image "{reference}"'
-            announce("Normal", "BackOff", message)
+            record_event("Normal", "BackOff", message)
             last = self._last_problem.get(wanted.key)
             raise ImageProblem("ImagePullBackOff", f"{message}: {last}" if last else message)
-        announce("Normal", "Pulling", f'Pulling image "{reference}"')
+        record_event("Normal", "Pulling", f'Pulling image "{reference}"')
         begun = self._clock()
         try:
             await self._runtime.pull_image(normalize(reference), matching_auth(reference, credentials))
             image = await self._runtime.image_status(normalize(reference))
         except RuntimeFailure as error:
-            raise self._failed(wanted, announce, error.rpc_text) from error
+            raise self._failed(wanted, record_event, error.rpc_text) from error
         if image is None:
-            raise self._failed(wanted, announce, f'image "{reference}" vanished after it was pulled')
+            raise self._failed(wanted, record_event, f'image "{reference}" vanished after it was pulled')
         self.forget_failures(wanted)
         took = f"{self._clock() - begun:.3f}s".replace(".000s", "s")
-        announce(
+        record_event(
             "Normal",
             "Pulled",
             f'Successfully pulled image "{reference}" in {took} ({took} including waiting). '
@@ -141,11 +143,11 @@ class ImageManager:
         self._backoff.forget(wanted.key)
         self._last_problem.pop(wanted.key, None)
 
-    def _failed(self, wanted: Wanted, announce: Announce, problem: str) -> ImageProblem:
+    def _failed(self, wanted: Wanted, record_event: RecordEvent, problem: str) -> ImageProblem:
         """Remember and tell that an image could not be pulled; what to raise."""
         self._backoff.failed(wanted.key, self._clock())
         self._last_problem[wanted.key] = f"ErrImagePull: {problem}"
-        announce("Warning", "Failed", f'Failed to pull image "{wanted.reference}": {problem}')
+        record_event("Warning", "Failed", f'Failed to pull image "{wanted.reference}": {problem}')
         return ImageProblem("ErrImagePull", problem)
 
 

@@ -6,7 +6,7 @@ from kindling.node.runtime.interface import Container
 from kubecore.json import JsonObject, get_list, get_object, get_str
 
 
-def probed(pod: JsonObject) -> list[JsonObject]:
+def containers_with_probes(pod: JsonObject) -> list[JsonObject]:
     """Containers that may have probes: all but plain init containers."""
     sidecars = [
         item for item in get_list(pod, "spec", "initContainers") if get_str(item, "restartPolicy") == "Always"
@@ -14,13 +14,13 @@ def probed(pod: JsonObject) -> list[JsonObject]:
     return sidecars + get_list(pod, "spec", "containers")
 
 
-def says_running(pod: JsonObject) -> bool:
+def reports_running(pod: JsonObject) -> bool:
     """Whether the API still believes that some container has not ended."""
     listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
     return any("terminated" not in get_object(item, "state") for item in listed)
 
 
-def known_status(pod: JsonObject, container: Container) -> JsonObject:
+def reported_status(pod: JsonObject, container: Container) -> JsonObject:
     """What the API says of exactly this container."""
     listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
     wanted = f"containerd://{container.id}"

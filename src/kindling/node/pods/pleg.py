@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from kindling.node.files import read_start
 from kindling.node.pods import identity
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
 
 _log = logging.getLogger(__name__)
@@ -34,24 +34,24 @@ _FALLBACK_BYTES = 2048
 _FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 
 
-class Observer:
+class Pleg:
     """The observation of every pod, by uid. `changed` hears the uids of pods that changed."""
 
     def __init__(self, runtime: Runtime, changed: Callable[[str], None]) -> None:
         self._runtime = runtime
         self._changed = changed
-        self._pods: dict[str, Observation] = {}
+        self._pods: dict[str, PodRuntimeStatus] = {}
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, Sandbox] = {}
-        self._untold: set[str] = set()
+        self._unanswered: set[str] = set()
         """Ids of sandboxes and containers of which the runtime told nothing when it was asked."""
         self._lock = asyncio.Lock()
         self.last_relist = 0.0
         """Loop time of the last successful relist; the node is healthy while it is recent."""
 
-    def observation(self, uid: str) -> Observation:
+    def runtime_status(self, uid: str) -> PodRuntimeStatus:
         """The latest observation of a pod."""
-        return self._pods.get(uid, Observation())
+        return self._pods.get(uid, PodRuntimeStatus())
 
     def sandboxes(self) -> list[Sandbox]:
         """All sandboxes, of all pods."""
@@ -95,7 +95,7 @@ class Observer:
             self._sandboxes = {item.id: item for item in detailed}
             looked_at = await asyncio.gather(*(self._with_details(item) for item in containers))
             self._containers = {item.id: item for item in looked_at}
-            self._untold &= set(self._sandboxes) | set(self._containers)
+            self._unanswered &= set(self._sandboxes) | set(self._containers)
             self._pods = self._group()
             self.last_relist = asyncio.get_running_loop().time()
         for uid in set(before) | set(self._pods):
@@ -104,7 +104,7 @@ class Observer:
 
     async def _with_ips(self, item: Sandbox) -> Sandbox:
         known = self._sandboxes.get(item.id)
-        if known is not None and known.ready == item.ready and item.id not in self._untold:
+        if known is not None and known.ready == item.ready and item.id not in self._unanswered:
             return known
         if not item.ready:
             return item
@@ -113,11 +113,11 @@ class Observer:
 
     async def _with_details(self, item: Container) -> Container:
         known = self._containers.get(item.id)
-        if known is not None and known.state is item.state and item.id not in self._untold:
+        if known is not None and known.state is item.state and item.id not in self._unanswered:
             return known
         what = f"container {item.name} of pod {item.labels.get(identity.LABEL_UID)}"
         status = await self._ask(item.id, what, self._runtime.container_status)
-        if status is None and item.id in self._untold:
+        if status is None and item.id in self._unanswered:
             # How it ended is not known, so it has not ended yet.
             unclear = replace(item, state=ContainerState.RUNNING)
             return (known or unclear) if item.state is ContainerState.EXITED else item
@@ -129,11 +129,11 @@ class Observer:
         return detailed
 
     async def _ask(self, id: str, what: str, ask: Callable[[str], Awaitable[_T]]) -> _T | None:
-        """What the runtime tells of one thing, None when it is gone or (`_untold`) not told this time.
+        """What the runtime tells of one thing, None when it is gone or (`_unanswered`) not told this time.
 
         Raises RuntimeFailure when the whole runtime is away.
         """
-        self._untold.discard(id)
+        self._unanswered.discard(id)
         try:
             async with asyncio.timeout(_DETAIL_SECONDS):
                 return await ask(id)
@@ -145,10 +145,10 @@ class Observer:
             if error.is_not_found:
                 return None
             _log.warning("the container runtime does not tell of the %s (%s): %s", what, id, error)
-        self._untold.add(id)
+        self._unanswered.add(id)
         return None
 
-    def _group(self) -> dict[str, Observation]:
+    def _group(self) -> dict[str, PodRuntimeStatus]:
         sandboxes: dict[str, list[Sandbox]] = {}
         containers: dict[str, dict[str, list[Container]]] = {}
         for sandbox in self._sandboxes.values():
@@ -157,7 +157,7 @@ class Observer:
             uid = container.labels.get(identity.LABEL_UID, "")
             containers.setdefault(uid, {}).setdefault(container.name, []).append(container)
         return {
-            uid: Observation(
+            uid: PodRuntimeStatus(
                 tuple(sorted(sandboxes.get(uid, ()), key=lambda item: item.created_at, reverse=True)),
                 {
                     name: tuple(sorted(group, key=lambda item: item.created_at, reverse=True))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kindling.node.pods.container import is_restartable
-from kindling.node.pods.runtime_status import Memory, Observation, ProbeResult
+from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_list, get_str
 
@@ -34,7 +34,7 @@ class SandboxAction(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PodActions:
     """The next steps. `start` is in order."""
 
     sandbox: SandboxAction = SandboxAction.KEEP
@@ -43,22 +43,22 @@ class Plan:
     start: Sequence[str] = field(default_factory=tuple)
 
 
-def decide(pod: JsonObject, observed: Observation, memory: Memory) -> Plan:
+def compute_pod_actions(pod: JsonObject, observed: PodRuntimeStatus, local: LocalState) -> PodActions:
     """The next steps for a pod that is not being deleted and whose phase is not final."""
     policy = get_str(pod, "spec", "restartPolicy", default="Always")
     if observed.sandbox is None or not observed.sandbox.ready:
         return _without_sandbox(pod, observed, policy)
     kills: list[Kill] = []
     starts: list[str] = []
-    initialized = _initialize(pod, observed, memory, policy, kills, starts)
+    initialized = _initialize(pod, observed, local, policy, kills, starts)
     if initialized is None:
-        return Plan(SandboxAction.KILL)
+        return PodActions(SandboxAction.KILL)
     if initialized:
         mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
-        finished = [_consider(name, observed, memory, policy, kills, starts) for name in mains]
+        finished = [_consider(name, observed, local, policy, kills, starts) for name in mains]
         if mains and all(finished):
-            return Plan(SandboxAction.KILL)
-    return Plan(kill=tuple(kills), start=tuple(starts))
+            return PodActions(SandboxAction.KILL)
+    return PodActions(kill=tuple(kills), start=tuple(starts))
 
 
 def should_restart(policy: str, exit_code: int) -> bool:
@@ -66,24 +66,24 @@ def should_restart(policy: str, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _without_sandbox(pod: JsonObject, observed: Observation, policy: str) -> Plan:
+def _without_sandbox(pod: JsonObject, observed: PodRuntimeStatus, policy: str) -> PodActions:
     mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
     newest = {name: observed.newest(name) for name in mains}
     ended = [item for item in newest.values() if item is not None]
     if policy == "Never" and any(True for _ in observed.all_containers()):
-        return Plan(SandboxAction.KILL)
+        return PodActions(SandboxAction.KILL)
     if len(ended) == len(mains) and all(
         item.state is ContainerState.EXITED and not should_restart(policy, item.exit_code) for item in ended
     ):
-        return Plan(SandboxAction.KILL)
+        return PodActions(SandboxAction.KILL)
     attempt = max((sandbox.attempt for sandbox in observed.sandboxes), default=-1) + 1
-    return Plan(SandboxAction.CREATE, attempt=attempt)
+    return PodActions(SandboxAction.CREATE, attempt=attempt)
 
 
 def _initialize(
     pod: JsonObject,
-    observed: Observation,
-    memory: Memory,
+    observed: PodRuntimeStatus,
+    local: LocalState,
     policy: str,
     kills: list[Kill],
     starts: list[str],
@@ -95,10 +95,10 @@ def _initialize(
         name = get_str(container, "name")
         found = observed.current(name)
         if is_restartable(container):
-            _consider(name, observed, memory, "Always", kills, starts)
+            _consider(name, observed, local, "Always", kills, starts)
             running = found is not None and found.state is ContainerState.RUNNING
-            started = running and found is not None and memory.verdict(found).has_started
-            started = started and found is not None and found.id not in memory.starting
+            started = running and found is not None and local.probe_results_of(found).has_started
+            started = started and found is not None and found.id not in local.starting
             if not started and not main_started:
                 return False
             continue
@@ -118,7 +118,12 @@ def _initialize(
 
 
 def _consider(
-    name: str, observed: Observation, memory: Memory, policy: str, kills: list[Kill], starts: list[str]
+    name: str,
+    observed: PodRuntimeStatus,
+    local: LocalState,
+    policy: str,
+    kills: list[Kill],
+    starts: list[str],
 ) -> bool:
     """Start, restart or kill one container as needed; True when it has ended and stays so."""
     found = observed.current(name)
@@ -130,8 +135,8 @@ def _consider(
         starts.append(name)
         return False
     if found.state is ContainerState.RUNNING:
-        verdict = memory.verdict(found)
-        for kind, result in (("startup", verdict.startup), ("liveness", verdict.liveness)):
+        results = local.probe_results_of(found)
+        for kind, result in (("startup", results.startup), ("liveness", results.liveness)):
             if result is ProbeResult.FAILURE:
                 ending = "will be restarted" if policy != "Never" else "will be killed"
                 kills.append(Kill(found, f"Container {name} failed {kind} probe, {ending}"))

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 
 from kindling.node.pods import identity, status
 from kindling.node.pods.admission import refusal
-from kindling.node.pods.api_status import known_status, probed, says_running
+from kindling.node.pods.api_status import containers_with_probes, reported_status, reports_running
 from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.pods.pleg import Observer
-from kindling.node.pods.pod_actions import Plan, SandboxAction, decide
-from kindling.node.pods.runtime_status import Memory, Observation, Waiting
+from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.pod_actions import PodActions, SandboxAction, compute_pod_actions
+from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
 from kindling.node.pods.starter import ContainerStarter, PodSession, StartFailure
-from kindling.node.pods.status_manager import StatusPublisher
+from kindling.node.pods.status_manager import StatusManager
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.probes.handlers import Target
 from kindling.node.probes.manager import Listener, ProbeManager
@@ -47,8 +47,8 @@ class PodServices:
     """What workers share."""
 
     runtime: Runtime
-    observer: Observer
-    publisher: StatusPublisher
+    pleg: Pleg
+    status_manager: StatusManager
     volumes: VolumeManager
     probes: ProbeManager
     starter: ContainerStarter
@@ -73,13 +73,13 @@ class PodWorker:
         self._step: asyncio.Task[float | None] | None = None
         self._publishing = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._told = 0
+        self._published = 0
         self._failures = 0
         self._mount_failures = 0
         self._gone = False
         self._ended = False
         self._eviction = ("", "")
-        self._agreed = False
+        self._was_admitted = False
         self._refreshed = time.monotonic()
 
     def update(self, pod: JsonObject) -> None:
@@ -99,7 +99,7 @@ class PodWorker:
         """Something about the pod changed in the runtime."""
         self._wake.set()
 
-    def vanish(self) -> None:
+    def object_deleted(self) -> None:
         """The API's object is gone: stop and remove everything."""
         if not self._gone:
             self._gone = True
@@ -118,18 +118,18 @@ class PodWorker:
         phase = get_str(self.pod, "status", "phase")
         if self._gone or self._ended or phase in _FINAL:
             return False
-        return self._agreed or phase == "Running" or self._observed.sandbox is not None
+        return self._was_admitted or phase == "Running" or self._observed.sandbox is not None
 
     def _admit(self) -> bool:
         """Agree to run the pod beside those that run, or end it."""
-        self._agreed = self.is_admitted
-        if not self._agreed:
+        self._was_admitted = self.is_admitted
+        if not self._was_admitted:
             found = refusal(self.pod, self._services.admitted(), self._services.node().allocatable)
             if found is not None:
                 self._event("Warning", found.reason, found.message)
                 self._eviction = (found.reason, found.status_message)
-            self._agreed = found is None
-        return self._agreed
+            self._was_admitted = found is None
+        return self._was_admitted
 
     async def run(self) -> None:
         """Work until nothing is left of the pod."""
@@ -151,7 +151,7 @@ class PodWorker:
 
     async def _guarded_step(self) -> float | None:
         """One round; the seconds until the next, 0 for at once, None for when something changes."""
-        self._step = asyncio.create_task(self._round(), name=f"pod-{identity.display_name(self.pod)}")
+        self._step = asyncio.create_task(self._sync_once(), name=f"pod-{identity.display_name(self.pod)}")
         try:
             delay = await self._step
         except asyncio.CancelledError:
@@ -164,25 +164,25 @@ class PodWorker:
             self._failures += 1
             _log.warning("pod %s: %s", identity.display_name(self.pod), error)
             if isinstance(error, RuntimeFailure):
-                await self._look_again()
+                await self._relist()
             return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 10)))
         finally:
             self._step = None
         self._failures = 0
         return delay
 
-    async def _look_again(self) -> None:
+    async def _relist(self) -> None:
         try:
-            await self._services.observer.relist()
+            await self._services.pleg.relist()
         except RuntimeFailure as error:
             _log.debug("relisting failed as well: %s", error)
 
-    async def _round(self) -> float | None:
+    async def _sync_once(self) -> float | None:
         if self._gone:
-            await self._remove()
+            await self._remove_everything()
             return None
         if self._is_ending():
-            return await self._end()
+            return await self._terminate()
         return await self._sync()
 
     def _is_ending(self) -> bool:
@@ -207,8 +207,8 @@ class PodWorker:
         return get_int(self.pod, "spec", "terminationGracePeriodSeconds", default=30)
 
     @property
-    def _observed(self) -> Observation:
-        return self._services.observer.observation(self.uid)
+    def _observed(self) -> PodRuntimeStatus:
+        return self._services.pleg.runtime_status(self.uid)
 
     async def _sync(self) -> float | None:
         """Bring the pod a step further."""
@@ -216,28 +216,28 @@ class PodWorker:
             return 0
         observed = self._observed
         self._watch_probes(observed)
-        plan = decide(self.pod, observed, self._memory(observed))
-        async with self._published_beside():
-            return await self._carry_out(plan, observed)
+        actions = compute_pod_actions(self.pod, observed, self._local_state(observed))
+        async with self._publishing_meanwhile():
+            return await self._apply(actions, observed)
 
-    async def _carry_out(self, plan: Plan, observed: Observation) -> float:
-        if plan.sandbox is SandboxAction.KILL:
+    async def _apply(self, actions: PodActions, observed: PodRuntimeStatus) -> float:
+        if actions.sandbox is SandboxAction.KILL:
             await self._services.stopper.stop_all(self.pod, observed, self._grace(), "")
-            await self._services.observer.relist()
+            await self._services.pleg.relist()
             self._ended = True
             await self._publish()
             # A final phase that is published brings the rest of the end.
             return 0 if self._eviction[0] else 1.0
-        if plan.sandbox is SandboxAction.CREATE:
-            return await self._create_sandbox(plan, observed)
-        acted, delay = await self._act(plan, observed)
+        if actions.sandbox is SandboxAction.CREATE:
+            return await self._create_sandbox(actions, observed)
+        acted, delay = await self._act(actions, observed)
         if acted:
-            await self._services.observer.relist()
+            await self._services.pleg.relist()
             return 0
         await self._publish()
         return min(delay, await self._refresh())
 
-    async def _create_sandbox(self, plan: Plan, observed: Observation) -> float:
+    async def _create_sandbox(self, actions: PodActions, observed: PodRuntimeStatus) -> float:
         if observed.sandbox is not None:
             self._event("Normal", "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
             await self._services.stopper.stop_all(self.pod, observed, 0, "")
@@ -246,7 +246,7 @@ class PodWorker:
             return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._mount_failures, 5)))
         self._mount_failures = 0
         try:
-            await self._services.starter.create_sandbox(self._session, plan.attempt)
+            await self._services.starter.create_sandbox(self._session, actions.attempt)
         except RuntimeFailure as error:
             self._event(
                 "Warning", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error.rpc_text}"
@@ -254,7 +254,7 @@ class PodWorker:
             raise
         for old in observed.sandboxes:
             await self._services.runtime.stop_sandbox(old.id)
-        await self._services.observer.relist()
+        await self._services.pleg.relist()
         return 0
 
     async def _prepare_volumes(self) -> bool:
@@ -271,18 +271,18 @@ class PodWorker:
             return False
         return True
 
-    async def _act(self, plan: Plan, observed: Observation) -> tuple[bool, float]:
+    async def _act(self, actions: PodActions, observed: PodRuntimeStatus) -> tuple[bool, float]:
         """Kill and start; whether anything was done, and when to look again."""
         acted = False
         delay = _REFRESH_SECONDS
-        for kill in plan.kill:
+        for kill in actions.kill:
             self._event("Normal", "Killing", kill.message, kill.container.name)
             self._services.probes.forget(kill.container.id)
             await self._services.stopper.stop_container(self.pod, kill.container, self._grace())
             acted = True
-        if plan.start and not self._session.prepared and not await self._prepare_volumes():
+        if actions.start and not self._session.prepared and not await self._prepare_volumes():
             return acted, 5.0
-        for name in plan.start:
+        for name in actions.start:
             try:
                 await self._services.starter.start(self._session, observed, name)
                 acted = True
@@ -300,8 +300,8 @@ class PodWorker:
             await self._services.volumes.refresh(self.pod)
         return _REFRESH_SECONDS - (now - self._refreshed)
 
-    def _watch_probes(self, observed: Observation) -> None:
-        for container in probed(self.pod):
+    def _watch_probes(self, observed: PodRuntimeStatus) -> None:
+        for container in containers_with_probes(self.pod):
             name = get_str(container, "name")
             found = observed.current(name)
             if (
@@ -310,7 +310,7 @@ class PodWorker:
                 or found.id in self._session.starting
             ):
                 continue
-            known = known_status(self.pod, found)
+            known = reported_status(self.pod, found)
             address = (observed.ips or self._services.node().ips or ("",))[0]
             listener = Listener(self.wake, lambda n, text: self._event("Warning", "Unhealthy", text, n))
             self._services.probes.watch(
@@ -323,22 +323,24 @@ class PodWorker:
             if found.state is ContainerState.EXITED:
                 self._services.probes.forget(found.id)
 
-    def _memory(self, observed: Observation) -> Memory:
+    def _local_state(self, observed: PodRuntimeStatus) -> LocalState:
         for name in list(self._session.waiting):
             current = observed.current(name)
             if current is not None and current.state is ContainerState.RUNNING:
                 del self._session.waiting[name]
-        verdicts = {item.id: self._services.probes.verdicts(item.id) for item in observed.all_containers()}
-        return Memory(dict(self._session.waiting), verdicts, frozenset(self._session.starting))
+        probe_results = {
+            item.id: self._services.probes.probe_results(item.id) for item in observed.all_containers()
+        }
+        return LocalState(dict(self._session.waiting), probe_results, frozenset(self._session.starting))
 
     @contextlib.asynccontextmanager
-    async def _published_beside(self) -> AsyncIterator[None]:
+    async def _publishing_meanwhile(self) -> AsyncIterator[None]:
         """Tell the API what was seen while the body acts on it.
 
         Containers start without waiting for the API, and also while it is away; its failure ends the round.
         """
         name = f"status-{identity.display_name(self.pod)}"
-        telling = asyncio.create_task(self._tell(self._status(), next(self._numbers)), name=name)
+        telling = asyncio.create_task(self._publish_numbered(self._status(), next(self._numbers)), name=name)
         try:
             yield
         except BaseException:
@@ -348,20 +350,20 @@ class PodWorker:
         await telling
 
     async def _publish(self, *, ending: bool = False) -> None:
-        await self._tell(self._status(ending=ending), next(self._numbers))
+        await self._publish_numbered(self._status(ending=ending), next(self._numbers))
 
-    async def _tell(self, seen: JsonObject, number: int) -> None:
+    async def _publish_numbered(self, seen: JsonObject, number: int) -> None:
         """Publish what was seen as the `number`-th, unless something later has been published."""
         async with self._publishing:
-            if number > self._told:
-                self._told = number
-                await self._services.publisher.publish(self.pod, seen)
+            if number > self._published:
+                self._published = number
+                await self._services.status_manager.publish(self.pod, seen)
 
     def _status(self, *, ending: bool = False) -> JsonObject:
         observed = self._observed
         inputs = status.StatusInputs(
             observed,
-            self._memory(observed),
+            self._local_state(observed),
             self._services.node(),
             times.now_rfc3339(),
             ending=ending,
@@ -370,7 +372,7 @@ class PodWorker:
         )
         return status.pod_status(self.pod, inputs)
 
-    async def _end(self) -> float | None:
+    async def _terminate(self) -> float | None:
         """Stop the pod for good; confirm its deletion when it is being deleted."""
         observed = self._observed
         deleting = bool(get_object(self.pod, "metadata").get("deletionTimestamp"))
@@ -379,20 +381,20 @@ class PodWorker:
                 self._services.probes.stop_liveness(item.id)
             await self._publish()
             await self._services.stopper.stop_all(self.pod, observed, self._grace(), "Stopping container {}")
-            await self._services.observer.relist()
+            await self._services.pleg.relist()
         for item in self._observed.all_containers():
             self._services.probes.forget(item.id)
         final = get_str(self.pod, "status", "phase") in _FINAL
-        if not final or (not self._ended and says_running(self.pod)):
+        if not final or (not self._ended and reports_running(self.pod)):
             await self._publish(ending=True)
         self._ended = True
         await self._services.volumes.clean_up(self.uid)
         await self._services.release(self.uid)
         if deleting:
-            await self._services.publisher.confirm_deletion(self.pod)
+            await self._services.status_manager.confirm_deletion(self.pod)
         return None
 
-    async def _remove(self) -> None:
+    async def _remove_everything(self) -> None:
         """Take away everything that is left."""
         observed = self._observed
         for item in observed.all_containers():
@@ -402,8 +404,8 @@ class PodWorker:
         await self._services.volumes.clean_up(self.uid)
         await self._services.release(self.uid)
         self._services.starter.forget(self.uid)
-        self._services.publisher.forget(self.uid)
-        await self._services.observer.relist()
+        self._services.status_manager.forget(self.uid)
+        await self._services.pleg.relist()
 
     def _event(self, kind: str, reason: str, message: str, container: str = "") -> None:
         where = identity.field_path(self.pod, container) if container else ""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from kindling.node.pods import identity
-from kindling.node.pods.pleg import Observer
+from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_worker import PodWorker
 from kubecore.json import JsonObject, get_str
 from kubecore.runtime import Informer
@@ -15,7 +15,7 @@ from kubecore.runtime import Informer
 _log = logging.getLogger(__name__)
 
 
-class Roster:
+class PodWorkers:
     """Makes a worker for each pod, tells it of changes, and lets it go when nothing of the pod is left."""
 
     def __init__(self, make: Callable[[JsonObject], PodWorker]) -> None:
@@ -34,13 +34,13 @@ class Roster:
         """The pods that the node has agreed to run and that have not ended."""
         return [each.pod for each in self._workers.values() if each.is_admitted]
 
-    def adopt(self, uids: set[str], observer: Observer) -> None:
+    def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
         """Pods that the node has something of but the API does not know any more: `run` removes them.
 
         Of some the runtime has nothing: the agent ended while it set their volumes up, or took them down.
         """
         for uid in uids - {""}:
-            observed = observer.observation(uid)
+            observed = pleg.runtime_status(uid)
             owners = [item.labels for item in observed.sandboxes]
             owners += [item.labels for item in observed.all_containers()]
             labels = owners[0] if owners else {}
@@ -54,7 +54,7 @@ class Roster:
         async with asyncio.TaskGroup() as group:
             self._group = group
             for orphan in self._orphans:
-                self._start(orphan).vanish()
+                self._start(orphan).object_deleted()
             pods.add_handler(self._on_event)
             await asyncio.Event().wait()
 
@@ -63,13 +63,13 @@ class Roster:
         found = self._workers.get(uid)
         if event == "DELETED":
             if found is not None:
-                found.vanish()
+                found.object_deleted()
             return
         if _old is not None and get_str(_old, "metadata", "uid") != uid:
             # The same name, but another pod: its deletion was not seen.
             previous = self._workers.get(get_str(_old, "metadata", "uid"))
             if previous is not None:
-                previous.vanish()
+                previous.object_deleted()
         if found is None:
             self._start(new)
         else:
@@ -79,7 +79,7 @@ class Roster:
         made = self._make(pod)
         self._workers[made.uid] = made
         if self._group is None:
-            raise RuntimeError("the roster does not run")
+            raise RuntimeError("the pod_workers does not run")
         self._group.create_task(self._work(made), name=f"pod-{made.uid}")
         return made
 

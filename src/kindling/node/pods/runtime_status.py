@@ -26,7 +26,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdicts:
+class ProbeResults:
     """Probe results of one container; None where it has no such probe."""
 
     startup: ProbeResult | None = None
@@ -46,7 +46,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Observation:
+class PodRuntimeStatus:
     """Sandboxes and containers of one pod, newest first."""
 
     sandboxes: tuple[Sandbox, ...] = ()
@@ -87,15 +87,15 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Memory:
+class LocalState:
     """What the agent knows of a pod beyond the runtime; rebuilt after a restart."""
 
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
-    verdicts: Mapping[str, Verdicts] = field(default_factory=dict)
+    probe_results: Mapping[str, ProbeResults] = field(default_factory=dict)
     """By container id."""
     starting: frozenset[str] = frozenset()
     """Ids of containers whose postStart hook has not returned."""
 
-    def verdict(self, container: Container) -> Verdicts:
-        """The probes' verdicts on `container`."""
-        return self.verdicts.get(container.id, Verdicts())
+    def probe_results_of(self, container: Container) -> ProbeResults:
+        """The probes' results of `container`."""
+        return self.probe_results.get(container.id, ProbeResults())

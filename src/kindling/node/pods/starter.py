@@ -17,7 +17,7 @@ from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.container import ContainerInputs, DeviceGrant, container_config, find_container
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.environment import ConfigProblem, EnvironmentContext, Sources
-from kindling.node.pods.runtime_status import Observation, Waiting
+from kindling.node.pods.runtime_status import PodRuntimeStatus, Waiting
 from kindling.node.pods.security import SecurityProblem
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Image, Runtime, RuntimeFailure
@@ -78,7 +78,7 @@ class StarterServices:
     runtime: Runtime
     images: ImageManager
     volumes: VolumeManager
-    announce: Callable[[JsonObject, str, str, str, str], None]
+    record_event: Callable[[JsonObject, str, str, str, str], None]
     sources: Callable[[JsonObject], Awaitable[Sources]]
     pull_secrets: Callable[[JsonObject], Awaitable[list[JsonObject]]]
     devices: Callable[[JsonObject, JsonObject], Awaitable[DeviceGrant]]
@@ -111,7 +111,7 @@ class ContainerStarter:
         identity.log_directory(session.pod).mkdir(parents=True, exist_ok=True, mode=0o755)
         return await services.runtime.run_sandbox(config)
 
-    async def start(self, session: PodSession, observed: Observation, name: str) -> None:
+    async def start(self, session: PodSession, observed: PodRuntimeStatus, name: str) -> None:
         """Start container `name` in the newest sandbox. Raises StartFailure or RuntimeFailure."""
         pod, current = session.pod, observed.sandbox
         if current is None:
@@ -144,7 +144,7 @@ class ContainerStarter:
             shown = identity.display_name(pod)
             delay = _go_duration(self._backoff.delay(key))
             text = f"Back-off restarting failed container {name} in pod {shown}"
-            self._services.announce(pod, "Warning", "BackOff", text, name)
+            self._services.record_event(pod, "Warning", "BackOff", text, name)
             message = f"back-off {delay} restarting failed container={name} pod={shown}"
             raise StartFailure("CrashLoopBackOff", message, left)
         self._backoff.failed(key, now)
@@ -155,8 +155,8 @@ class ContainerStarter:
             login for secret in await self._services.pull_secrets(pod) for login in credentials_of(secret)
         ]
 
-        def announce(kind: str, reason: str, message: str) -> None:
-            self._services.announce(pod, kind, reason, message, name)
+        def record_event(kind: str, reason: str, message: str) -> None:
+            self._services.record_event(pod, kind, reason, message, name)
 
         wanted = Wanted(
             get_str(pod, "metadata", "uid"),
@@ -164,9 +164,9 @@ class ContainerStarter:
             get_str(container, "imagePullPolicy", default="IfNotPresent"),
         )
         try:
-            return await self._services.images.ensure(wanted, announce, credentials)
+            return await self._services.images.ensure(wanted, record_event, credentials)
         except ImageProblem as problem:
-            announce("Warning", "Failed", f"Error: {problem.reason}")
+            record_event("Warning", "Failed", f"Error: {problem.reason}")
             raise StartFailure(problem.reason, str(problem), _RETRY_SECONDS) from problem
 
     async def _configure(
@@ -207,7 +207,7 @@ class ContainerStarter:
             (identity.log_directory(pod) / name).mkdir(parents=True, exist_ok=True, mode=0o755)
             return container_config(pod, container, inputs)
         except (ConfigProblem, SecurityProblem, ContentProblem) as problem:
-            services.announce(pod, "Warning", "Failed", f"Error: {problem}", name)
+            services.record_event(pod, "Warning", "Failed", f"Error: {problem}", name)
             raise StartFailure("CreateContainerConfigError", str(problem), _RETRY_SECONDS) from problem
 
     def _hosts(self, pod: JsonObject, ips: tuple[str, ...]) -> dict[str, Any]:
@@ -230,9 +230,9 @@ class ContainerStarter:
         except RuntimeFailure as error:
             if error.code == "UNAVAILABLE":
                 raise
-            self._services.announce(pod, "Warning", "Failed", f"Error: {error}", name)
+            self._services.record_event(pod, "Warning", "Failed", f"Error: {error}", name)
             raise StartFailure("CreateContainerError", str(error), _RETRY_SECONDS) from error
-        self._services.announce(pod, "Normal", "Created", "Container created", name)
+        self._services.record_event(pod, "Normal", "Created", "Container created", name)
         return container_id
 
     async def _launch(self, pod: JsonObject, container_id: str, name: str) -> None:
@@ -241,9 +241,9 @@ class ContainerStarter:
         except RuntimeFailure as error:
             if error.code == "UNAVAILABLE":
                 raise
-            self._services.announce(pod, "Warning", "Failed", f"Error: {error}", name)
+            self._services.record_event(pod, "Warning", "Failed", f"Error: {error}", name)
             raise StartFailure("RunContainerError", str(error), _RETRY_SECONDS, created=True) from error
-        self._services.announce(pod, "Normal", "Started", "Container started", name)
+        self._services.record_event(pod, "Normal", "Started", "Container started", name)
 
     async def _after_start(
         self, session: PodSession, container: JsonObject, container_id: str, ips: tuple[str, ...]
@@ -259,7 +259,7 @@ class ContainerStarter:
             if not outcome.success:
                 name = get_str(container, "name")
                 text = f"PostStartHook failed: {outcome.output}"
-                self._services.announce(session.pod, "Warning", "FailedPostStartHook", text, name)
+                self._services.record_event(session.pod, "Warning", "FailedPostStartHook", text, name)
                 await self._services.runtime.stop_container(container_id, 2)
                 raise StartFailure("PostStartHookError", outcome.output, _RETRY_SECONDS, created=True)
         finally:

@@ -12,7 +12,7 @@ from kindling.node.pods.container import is_restartable
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pod_actions import should_restart
 from kindling.node.pods.resources import qos_class
-from kindling.node.pods.runtime_status import Memory, Observation, Waiting
+from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
 from kindling.node.runtime.interface import Container, ContainerState
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects.times import format_time
@@ -28,8 +28,8 @@ class StatusInputs:
     """What a status is made from. `now` is an RFC 3339 time, `ending` says that the pod has been stopped
     for good, `reason` and `message` explain an end that did not come from the containers."""
 
-    observed: Observation
-    memory: Memory
+    observed: PodRuntimeStatus
+    local: LocalState
     node: NodeFacts
     now: str
     ending: bool = False
@@ -109,11 +109,11 @@ def _container_status(
     name = get_str(container, "name")
     history = inputs.observed.containers.get(name, ())
     found = history[0] if history else None
-    verdict = inputs.memory.verdict(found) if found is not None else None
+    results = inputs.local.probe_results_of(found) if found is not None else None
     running = found is not None and found.state is ContainerState.RUNNING
-    hooked = found is not None and found.id not in inputs.memory.starting
-    started = running and hooked and verdict is not None and verdict.has_started
-    ready = started and verdict is not None and verdict.is_ready
+    hooked = found is not None and found.id not in inputs.local.starting
+    started = running and hooked and results is not None and results.has_started
+    ready = started and results is not None and results.is_ready
     if init and not is_restartable(container):
         ready = found is not None and found.state is ContainerState.EXITED and found.exit_code == 0
         started = started and running
@@ -158,7 +158,7 @@ def _states(
     history = inputs.observed.containers.get(name, ())
     default = _default_waiting(pod, init=init)
     limit = _message_limit(pod)
-    waiting = inputs.memory.waiting.get(name)
+    waiting = inputs.local.waiting.get(name)
     if not history:
         if inputs.ending:
             return _lost(), {}

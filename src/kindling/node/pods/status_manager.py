@@ -13,7 +13,7 @@ from kubecore.resources import PODS
 _log = logging.getLogger(__name__)
 
 
-class StatusPublisher:
+class StatusManager:
     """Publishes statuses of the node's pods. Remembers what it wrote last, by uid."""
 
     def __init__(self, client: Client) -> None:

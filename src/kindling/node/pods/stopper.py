@@ -11,7 +11,7 @@ from pathlib import Path
 from kindling.node import files
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container, is_restartable
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.probes.handlers import Target, handler_of, perform
 from kindling.node.runtime.interface import Container, ContainerState, Runtime
 from kindling.node.threads import in_thread
@@ -19,19 +19,19 @@ from kubecore.json import JsonObject, get_list, get_str
 
 _log = logging.getLogger(__name__)
 
-Announce = Callable[[JsonObject, str, str, str, str], None]
+RecordEvent = Callable[[JsonObject, str, str, str, str], None]
 """Records an event: pod, type, reason, message, container."""
 
 
 class PodStopper:
     """Stops what runs."""
 
-    def __init__(self, runtime: Runtime, announce: Announce) -> None:
+    def __init__(self, runtime: Runtime, record_event: RecordEvent) -> None:
         self._runtime = runtime
-        self._announce = announce
+        self._record_event = record_event
 
     async def stop_all(
-        self, pod: JsonObject, observed: Observation, grace_seconds: int, message: str
+        self, pod: JsonObject, observed: PodRuntimeStatus, grace_seconds: int, message: str
     ) -> None:
         """Stop all containers (sidecars after the others, last one first) and the sandboxes.
 
@@ -67,7 +67,7 @@ class PodStopper:
         self, pod: JsonObject, container: Container, grace_seconds: int, message: str
     ) -> None:
         if message:
-            self._announce(pod, "Normal", "Killing", message.format(container.name), container.name)
+            self._record_event(pod, "Normal", "Killing", message.format(container.name), container.name)
         await self.stop_container(pod, container, grace_seconds)
 
     async def stop_container(self, pod: JsonObject, container: Container, grace_seconds: int) -> None:
@@ -89,11 +89,11 @@ class PodStopper:
             else:
                 if not outcome.success:
                     text = f"PreStopHook failed: {outcome.output}"
-                    self._announce(pod, "Warning", "FailedPreStopHook", text, container.name)
+                    self._record_event(pod, "Warning", "FailedPreStopHook", text, container.name)
         left = max(0, grace_seconds - int(time.monotonic() - begun))
         await self._runtime.stop_container(container.id, left)
 
-    async def remove_all(self, pod: JsonObject, observed: Observation) -> None:
+    async def remove_all(self, pod: JsonObject, observed: PodRuntimeStatus) -> None:
         """Remove stopped containers, sandboxes and logs."""
         for container in observed.all_containers():
             await self._runtime.remove_container(container.id)

@@ -1,4 +1,4 @@
-"""One task per probe of each running container; verdicts for the pods' workers."""
+"""One task per probe of each running container; their results for the pod workers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kindling.node.pods.runtime_status import ProbeResult, Verdicts
+from kindling.node.pods.runtime_status import ProbeResult, ProbeResults
 from kindling.node.probes.handlers import Outcome, Target, perform
 from kindling.node.runtime.interface import Runtime
 from kubecore.json import JsonObject, get_int, get_object, get_str
@@ -30,7 +30,7 @@ class Listener:
 @dataclass
 class _Watched:
     container_id: str
-    verdicts: Verdicts
+    probe_results: ProbeResults
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     started: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -42,10 +42,10 @@ class ProbeManager:
         self._runtime = runtime
         self._watched: dict[str, _Watched] = {}
 
-    def verdicts(self, container_id: str) -> Verdicts:
+    def probe_results(self, container_id: str) -> ProbeResults:
         """What is known about a container (no probes: nothing speaks against it)."""
         watched = self._watched.get(container_id)
-        return watched.verdicts if watched else Verdicts()
+        return watched.probe_results if watched else ProbeResults()
 
     def watch(self, target: Target, listener: Listener, *, was_started: bool, was_ready: bool) -> None:
         """Probe a running container from now on; watching twice changes nothing.
@@ -59,14 +59,14 @@ class ProbeManager:
         readiness = ProbeResult.SUCCESS if was_ready else ProbeResult.UNKNOWN
         watched = _Watched(
             target.container_id,
-            Verdicts(
+            ProbeResults(
                 startup=startup if probes["startup"] else None,
                 readiness=readiness if probes["readiness"] else None,
                 liveness=ProbeResult.UNKNOWN if probes["liveness"] else None,
             ),
         )
         self._watched[target.container_id] = watched
-        if watched.verdicts.has_started:
+        if watched.probe_results.has_started:
             watched.started.set()
         for kind, probe in probes.items():
             if probe and not (kind == "startup" and was_started):
@@ -139,14 +139,14 @@ class ProbeManager:
         if counter < threshold:
             return
         result = ProbeResult.SUCCESS if outcome.success else ProbeResult.FAILURE
-        before = watched.verdicts
+        before = watched.probe_results
         if kind == "startup":
-            watched.verdicts = replace(before, startup=result)
+            watched.probe_results = replace(before, startup=result)
             if outcome.success:
                 watched.started.set()
         elif kind == "readiness":
-            watched.verdicts = replace(before, readiness=result)
+            watched.probe_results = replace(before, readiness=result)
         else:
-            watched.verdicts = replace(before, liveness=result)
-        if watched.verdicts != before:
+            watched.probe_results = replace(before, liveness=result)
+        if watched.probe_results != before:
             listener.wake()

@@ -14,7 +14,7 @@ from aiohttp.web_response import Response, StreamResponse
 
 from kindling.node.pods import identity
 from kindling.node.pods.container import find_container
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure
 from kindling.node.server import logs, streams
 from kindling.node.server.http import HttpProblem, flag
@@ -31,7 +31,7 @@ class RouteServices:
 
     runtime: Runtime
     pods: Callable[[], list[JsonObject]]
-    observation: Callable[[str], Observation]
+    runtime_status: Callable[[str], PodRuntimeStatus]
     is_healthy: Callable[[], bool]
     summary: Callable[[], Awaitable[JsonObject]]
     metrics: Callable[[], Awaitable[str]]
@@ -79,7 +79,7 @@ class Routes:
         raise HttpProblem(404, f'pod "{name}_{namespace}" not found')
 
     def _container(self, pod: JsonObject, name: str) -> tuple[Container, ...]:
-        observed = self._services.observation(get_str(pod, "metadata", "uid"))
+        observed = self._services.runtime_status(get_str(pod, "metadata", "uid"))
         return observed.containers.get(name, ())
 
     async def _logs(self, namespace: str, name: str, container: str, request: BaseRequest) -> StreamResponse:
@@ -98,7 +98,7 @@ class Routes:
         uid = get_str(pod, "metadata", "uid")
 
         def is_running() -> bool:
-            current = self._services.observation(uid).newest(container)
+            current = self._services.runtime_status(uid).newest(container)
             return current is not None and current.id == target.id and current.state is ContainerState.RUNNING
 
         response = StreamResponse(headers={"Content-Type": "text/plain"})
@@ -138,7 +138,7 @@ class Routes:
 
     async def _forward(self, namespace: str, name: str, request: BaseRequest) -> StreamResponse:
         pod = self._pod(namespace, name)
-        sandbox = self._services.observation(get_str(pod, "metadata", "uid")).sandbox
+        sandbox = self._services.runtime_status(get_str(pod, "metadata", "uid")).sandbox
         if sandbox is None or not sandbox.ready:
             raise HttpProblem(404, f"pod {name} has no running sandbox")
         if not streams.wants_upgrade(request):

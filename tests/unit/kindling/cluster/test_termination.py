@@ -46,9 +46,9 @@ def test_those_that_take_too_long_are_named(processes: dict[str, int]) -> None:
 
 
 def test_nobody_waits_for_a_process_that_ignores_the_signal(processes: dict[str, int]) -> None:
-    assert termination.heeds_termination(processes["polite"])
-    assert not termination.heeds_termination(processes["deaf"])
-    assert not termination.heeds_termination(2**22 + 1)
+    assert termination.catches_sigterm(processes["polite"])
+    assert not termination.catches_sigterm(processes["deaf"])
+    assert not termination.catches_sigterm(2**22 + 1)
 
 
 def test_the_first_process_of_a_container_is_started_by_none_of_its_processes() -> None:

@@ -12,7 +12,7 @@ import pytest
 from kindling.node import housekeeping
 from kindling.node.backoff import Backoff
 from kindling.node.housekeeping import Housekeeping, unused_images
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, Image, RuntimeFailure
 
 
@@ -45,8 +45,8 @@ async def test_large_logs_of_running_containers_are_rotated_also_after_a_failure
 
     runtime: Any = Mock(reopen_log=reopen)
     sweep = AsyncMock()
-    observer: Any = Mock(uids=lambda: {"u"}, observation=lambda _uid: Observation((), seen))
-    running = asyncio.create_task(Housekeeping(runtime, observer, sweep, Mock()).run())
+    pleg: Any = Mock(uids=lambda: {"u"}, runtime_status=lambda _uid: PodRuntimeStatus((), seen))
+    running = asyncio.create_task(Housekeeping(runtime, pleg, sweep, Mock()).run())
     await asyncio.sleep(housekeeping.PERIOD_SECONDS + 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ended", "large.1", "small"]
     await asyncio.sleep(housekeeping.PERIOD_SECONDS)
@@ -97,8 +97,8 @@ async def test_shims_that_the_runtime_does_not_list_are_ended() -> None:
     runtime: Any = Mock(
         list_sandboxes=AsyncMock(return_value=[sandbox]), list_containers=AsyncMock(return_value=[made])
     )
-    observer: Any = Mock(uids=set)
-    running = asyncio.create_task(Housekeeping(runtime, observer, AsyncMock(), shims).run())
+    pleg: Any = Mock(uids=set)
+    running = asyncio.create_task(Housekeeping(runtime, pleg, AsyncMock(), shims).run())
     await ended.wait()
     shims.end.assert_called_once_with(["some"], {"sandbox", "made"})
     running.cancel()

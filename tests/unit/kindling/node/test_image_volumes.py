@@ -32,18 +32,18 @@ def _runtime() -> Any:
 
 
 async def test_a_pull_that_fails_is_tried_with_the_pods_login_and_then_waited_for() -> None:
-    api, runtime, announce = MemoryApi(), _runtime(), Mock()
+    api, runtime, record_event = MemoryApi(), _runtime(), Mock()
     secret = {"metadata": {"name": "login", "namespace": "ns"}, "data": {".dockerconfigjson": _LOGIN}}
     api.put(resources.SECRETS, secret)
     async with api.client() as client:
-        backend = ApiBackend(client, ImageManager(runtime), announce, Mock(), list, Mock(), Mock())
+        backend = ApiBackend(client, ImageManager(runtime), record_event, Mock(), list, Mock(), Mock())
         reasons = []
         for _ in range(2):
             with pytest.raises(ImageProblem) as problem:
                 await backend.mount_image(_POD, "registry.test/disk:1", "Always", Path("/nonexistent"))
             reasons.append(problem.value.reason)
     assert reasons == ["ErrImagePull", "ImagePullBackOff"]
-    assert [call.args[2:] for call in announce.call_args_list] == [
+    assert [call.args[2:] for call in record_event.call_args_list] == [
         ("Pulling", 'Pulling image "registry.test/disk:1"', ""),
         (
             "Failed",

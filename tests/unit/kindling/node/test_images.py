@@ -56,9 +56,9 @@ class Images:
         self.events: list[tuple[str, str, str]] = []
 
     async def ensure(self, reference: str = "x:1", policy: str = "IfNotPresent", pod: str = "u") -> Image:
-        return await self.manager.ensure(Wanted(pod, reference, policy), self._announce)
+        return await self.manager.ensure(Wanted(pod, reference, policy), self._record_event)
 
-    def _announce(self, kind: str, reason: str, message: str) -> None:
+    def _record_event(self, kind: str, reason: str, message: str) -> None:
         self.events.append((kind, reason, message))
 
     async def problem(self, *arguments: str) -> tuple[str, str]:

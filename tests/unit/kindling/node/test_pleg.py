@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.pleg import RELIST_SECONDS, Observer
+from kindling.node.pods.pleg import RELIST_SECONDS, Pleg
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure, Sandbox
 
 pytestmark = pytest.mark.looptime
@@ -76,8 +76,8 @@ def runtime() -> Runtime:
     return made
 
 
-def observer_of(runtime: Any, changed: Callable[[str], None] = lambda _uid: None) -> Observer:
-    return Observer(runtime, changed)
+def observer_of(runtime: Any, changed: Callable[[str], None] = lambda _uid: None) -> Pleg:
+    return Pleg(runtime, changed)
 
 
 @pytest.mark.parametrize("trouble", [fails("INTERNAL"), fails("UNKNOWN"), fails("RESOURCE_EXHAUSTED"), hangs])
@@ -86,47 +86,47 @@ async def test_one_odd_container_does_not_keep_others_from_being_seen(
     runtime: Runtime, trouble: Callable[[], Any], thing: str
 ) -> None:
     runtime.trouble[thing] = trouble
-    observer = observer_of(runtime)
-    await observer.relist()
-    seen = observer.observation("u2").current("main")
+    pleg = observer_of(runtime)
+    await pleg.relist()
+    seen = pleg.runtime_status("u2").current("main")
     assert seen is not None and seen.state is ContainerState.RUNNING
-    assert observer.observation("u2").ips == ("10.0.0.1",)
-    assert observer.observation("u1").sandbox is not None
+    assert pleg.runtime_status("u2").ips == ("10.0.0.1",)
+    assert pleg.runtime_status("u1").sandbox is not None
     del runtime.trouble[thing]
-    await observer.relist()
-    assert observer.observation("u1").ips == ("10.0.0.1",)
-    assert observer.observation("u1").current("main") is not None
+    await pleg.relist()
+    assert pleg.runtime_status("u1").ips == ("10.0.0.1",)
+    assert pleg.runtime_status("u1").current("main") is not None
 
 
 async def test_a_container_has_not_ended_before_the_runtime_tells_how(runtime: Runtime) -> None:
-    observer = observer_of(runtime)
-    await observer.relist()
+    pleg = observer_of(runtime)
+    await pleg.relist()
     runtime.add("odd", "u1", state=ContainerState.EXITED, exit_code=7)
     runtime.trouble["odd"] = fails("INTERNAL")
-    await observer.relist()
-    seen = observer.observation("u1").current("main")
+    await pleg.relist()
+    seen = pleg.runtime_status("u1").current("main")
     assert seen is not None and seen.state is ContainerState.RUNNING
     del runtime.trouble["odd"]
-    await observer.relist()
-    seen = observer.observation("u1").current("main")
+    await pleg.relist()
+    seen = pleg.runtime_status("u1").current("main")
     assert seen is not None and (seen.state, seen.exit_code) == (ContainerState.EXITED, 7)
 
 
 async def test_a_runtime_that_is_away_is_no_answer(runtime: Runtime) -> None:
-    observer = observer_of(runtime)
-    await observer.relist()
+    pleg = observer_of(runtime)
+    await pleg.relist()
     runtime.add("odd", "u1", state=ContainerState.EXITED)
     runtime.trouble["odd"] = fails("UNAVAILABLE")
     with pytest.raises(RuntimeFailure):
-        await observer.relist()
-    assert observer.uids() == {"u1", "u2"}
+        await pleg.relist()
+    assert pleg.uids() == {"u1", "u2"}
 
 
 async def test_what_is_known_is_not_asked_for_again(runtime: Runtime) -> None:
-    observer = observer_of(runtime)
-    await observer.relist()
+    pleg = observer_of(runtime)
+    await pleg.relist()
     assert sorted(runtime.asked) == ["good", "odd", "s-u1", "s-u2"]
-    await observer.relist()
+    await pleg.relist()
     assert len(runtime.asked) == 4
 
 
@@ -145,11 +145,11 @@ async def test_termination_files_of_any_kind_leave_the_observer_running(
     for name in ("huge", "pipe", "link", "directory"):
         file = {identity.ANNOTATION_TERMINATION_FILE: str(tmp_path / name)}
         runtime.add(name, name, state=ContainerState.EXITED, annotations=file)
-    observer = observer_of(runtime)
-    await observer.relist()
+    pleg = observer_of(runtime)
+    await pleg.relist()
     messages = {}
     for name in ("huge", "pipe", "link", "directory"):
-        seen = observer.observation(name).current("main")
+        seen = pleg.runtime_status(name).current("main")
         assert seen is not None
         messages[name] = seen.message
     assert messages["huge"].startswith("out of cheese\N{REPLACEMENT CHARACTER}")
@@ -159,8 +159,8 @@ async def test_termination_files_of_any_kind_leave_the_observer_running(
 
 async def test_the_observer_relists_after_events_and_from_time_to_time(runtime: Runtime) -> None:
     changed: asyncio.Queue[str] = asyncio.Queue()
-    observer = observer_of(runtime, changed.put_nowait)
-    running = asyncio.create_task(observer.run())
+    pleg = observer_of(runtime, changed.put_nowait)
+    running = asyncio.create_task(pleg.run())
     async with asyncio.timeout(5):
         assert {await changed.get(), await changed.get()} == {"u1", "u2"}
     await asyncio.sleep(5)

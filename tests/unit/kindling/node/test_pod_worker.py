@@ -11,7 +11,7 @@ import pytest
 
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pod_worker import PodServices, PodWorker
-from kindling.node.pods.runtime_status import Observation, Verdicts
+from kindling.node.pods.runtime_status import PodRuntimeStatus, ProbeResults
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed
@@ -30,10 +30,10 @@ class Node:
     """What a worker has around it: a runtime whose containers run once started, and an API."""
 
     def __init__(self) -> None:
-        self.seen = Observation((SANDBOX,))
+        self.seen = PodRuntimeStatus((SANDBOX,))
         self.started = asyncio.Event()
         self.told: list[list[str]] = []
-        self.says_running = asyncio.Event()
+        self.reports_running = asyncio.Event()
         self.api = asyncio.Event()
         self.api_is_away = False
         self.statuses: list[dict[str, Any]] = []
@@ -45,9 +45,9 @@ class Node:
     def event(self, _pod: object, kind: str, reason: str, message: str, where: str) -> None:
         self.events.append((kind, reason, message, where))
 
-    async def start(self, _session: object, _observed: Observation, name: str) -> None:
+    async def start(self, _session: object, _observed: PodRuntimeStatus, name: str) -> None:
         running = Container(name, SANDBOX.id, name, 0, ContainerState.RUNNING, 1, started_at=2)
-        self.seen = Observation((SANDBOX,), {name: (running,)})
+        self.seen = PodRuntimeStatus((SANDBOX,), {name: (running,)})
         self.started.set()
 
     async def publish(self, _pod: object, status: dict[str, Any]) -> None:
@@ -60,16 +60,16 @@ class Node:
             self.has_ended.set()
         self.told.append([next(iter(each["state"])) for each in status["containerStatuses"]])
         if self.told[-1] == ["running"]:
-            self.says_running.set()
+            self.reports_running.set()
 
     def worker(self, beside: Sequence[dict[str, Any]] = (), pod: dict[str, Any] = POD) -> PodWorker:
-        observer = Mock(observation=lambda _uid: self.seen, relist=AsyncMock())
+        pleg = Mock(runtime_status=lambda _uid: self.seen, relist=AsyncMock())
         services = PodServices(
             runtime=Mock(),
-            observer=observer,
-            publisher=Mock(publish=self.publish, confirm_deletion=AsyncMock()),
+            pleg=pleg,
+            status_manager=Mock(publish=self.publish, confirm_deletion=AsyncMock()),
             volumes=self.volumes,
-            probes=Mock(verdicts=lambda _id: Verdicts()),
+            probes=Mock(probe_results=lambda _id: ProbeResults()),
             starter=Mock(start=self.start),
             stopper=Mock(),
             recorder=Mock(event=self.event),
@@ -91,7 +91,7 @@ async def test_containers_start_without_waiting_for_the_api_and_statuses_keep_th
     await asyncio.wait_for(node.started.wait(), 2)
     assert node.told == []
     node.api.set()
-    await asyncio.wait_for(node.says_running.wait(), 2)
+    await asyncio.wait_for(node.reports_running.wait(), 2)
     assert node.told[:2] == [["waiting"], ["running"]]
     await _end(running)
 
@@ -103,13 +103,13 @@ async def test_containers_start_while_the_api_is_away_and_it_is_told_when_it_is_
     await asyncio.wait_for(node.started.wait(), 2)
     node.api_is_away = False
     node.api.set()
-    await asyncio.wait_for(node.says_running.wait(), 3)
+    await asyncio.wait_for(node.reports_running.wait(), 3)
     await _end(running)
 
 
 async def test_a_pod_that_the_node_has_no_room_for_fails_with_the_reason_and_starts_nothing() -> None:
     node = Node()
-    node.seen = Observation()
+    node.seen = PodRuntimeStatus()
     node.api.set()
     worker = node.worker(beside=[{"spec": {"containers": [{"ports": [{"hostPort": 80}]}]}}])
     running = asyncio.create_task(worker.run())
@@ -127,7 +127,7 @@ async def test_a_pod_that_ran_before_the_agent_started_again_is_not_refused() ->
     node.api.set()
     worker = node.worker(beside=[{"spec": {"containers": [{"ports": [{"hostPort": 80}]}]}}])
     running = asyncio.create_task(worker.run())
-    await asyncio.wait_for(node.says_running.wait(), 2)
+    await asyncio.wait_for(node.reports_running.wait(), 2)
     assert worker.is_admitted
     await _end(running)
 
@@ -148,7 +148,7 @@ async def test_containers_wait_for_the_image_of_a_volume_that_they_mount() -> No
         raise problems.pop(0) if len(problems) > 1 else problems[0]
 
     node = Node()
-    node.seen = Observation()
+    node.seen = PodRuntimeStatus()
     node.api.set()
     node.volumes.prepare = prepare
     containers = [{"name": "main", "volumeMounts": [{"name": "disk"}]}, {"name": "side"}]
@@ -172,7 +172,7 @@ async def test_containers_wait_for_the_image_of_a_volume_that_they_mount() -> No
 async def test_a_status_seen_earlier_never_follows_one_seen_later() -> None:
     """The volumes fail before the first status has been sent: what is told last is that they did."""
     node = Node()
-    node.seen = Observation()
+    node.seen = PodRuntimeStatus()
     node.api.set()
     node.volumes.prepare.side_effect = VolumeProblem("disk", "no such host", "ErrImagePull")
     containers = [{"name": "main", "volumeMounts": [{"name": "disk"}]}]

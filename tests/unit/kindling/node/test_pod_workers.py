@@ -10,13 +10,13 @@ from unittest.mock import Mock
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.pod_workers import Roster
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.pod_workers import PodWorkers
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Sandbox
 from kindling.node.volumes.manager import VolumeManager
 
 LABELS = {identity.LABEL_NAME: "p", identity.LABEL_NAMESPACE: "ns"}
-SEEN = {"ran": Observation((Sandbox("s1", "p", "ns", "ran", 0, True, 1, labels=LABELS),))}
+SEEN = {"ran": PodRuntimeStatus((Sandbox("s1", "p", "ns", "ran", 0, True, 1, labels=LABELS),))}
 
 
 class Worker:
@@ -25,7 +25,7 @@ class Worker:
     def __init__(self, pod: dict[str, Any], told: asyncio.Queue[dict[str, Any]]) -> None:
         self.pod, self.uid, self._told = pod, pod["metadata"]["uid"], told
 
-    def vanish(self) -> None:
+    def object_deleted(self) -> None:
         self._told.put_nowait(self.pod["metadata"])
 
     async def run(self) -> None:
@@ -42,10 +42,10 @@ async def test_what_pods_left_is_removed_also_when_the_runtime_has_nothing_of_th
     (tmp_path / "pods/set-up").mkdir(parents=True)
     assert volumes.uids() == {"set-up"}
     told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-    roster = Roster(Mock(side_effect=lambda pod: Worker(pod, told)))
-    observer: Any = Mock(observation=lambda uid: SEEN.get(uid, Observation()))
-    roster.adopt({"ran", "set-up", ""}, observer)
-    running = asyncio.create_task(roster.run(Mock()))
+    pod_workers = PodWorkers(Mock(side_effect=lambda pod: Worker(pod, told)))
+    pleg: Any = Mock(runtime_status=lambda uid: SEEN.get(uid, PodRuntimeStatus()))
+    pod_workers.adopt_orphans({"ran", "set-up", ""}, pleg)
+    running = asyncio.create_task(pod_workers.run(Mock()))
     removed = [await asyncio.wait_for(told.get(), 2) for _ in range(2)]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

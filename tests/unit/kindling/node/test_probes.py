@@ -185,8 +185,8 @@ class Watching:
         self.woken += 1
 
     @property
-    def verdicts(self) -> Any:
-        return self.probes.verdicts("id")
+    def probe_results(self) -> Any:
+        return self.probes.probe_results("id")
 
 
 GOOD, BAD = ExecResult(0, b"", b""), ExecResult(1, b"ill", b"")
@@ -197,13 +197,13 @@ PROBE = {"exec": {"command": ["x"]}, "periodSeconds": 10, "initialDelaySeconds":
 async def test_a_container_is_unhealthy_after_so_many_failures_and_not_before() -> None:
     seen = Watching(Runtime(BAD), livenessProbe=PROBE)
     await asyncio.sleep(24)
-    assert (seen.verdicts.liveness, seen.woken, seen.heard) == (
+    assert (seen.probe_results.liveness, seen.woken, seen.heard) == (
         ProbeResult.UNKNOWN,
         0,
         ["Liveness probe failed: ill"] * 2,
     )
     await asyncio.sleep(2)
-    assert (seen.verdicts.liveness, seen.woken) == (ProbeResult.FAILURE, 1)
+    assert (seen.probe_results.liveness, seen.woken) == (ProbeResult.FAILURE, 1)
     await seen.probes.close()
 
 
@@ -212,11 +212,11 @@ async def test_readiness_waits_for_the_startup_probe() -> None:
     runtime = Runtime(BAD, GOOD)
     seen = Watching(runtime, startupProbe=PROBE, readinessProbe=PROBE)
     await asyncio.sleep(6)
-    assert (seen.verdicts.has_started, seen.verdicts.is_ready) == (False, False)
+    assert (seen.probe_results.has_started, seen.probe_results.is_ready) == (False, False)
     await asyncio.sleep(10)
-    assert (seen.verdicts.has_started, seen.verdicts.is_ready) == (True, False)
+    assert (seen.probe_results.has_started, seen.probe_results.is_ready) == (True, False)
     await asyncio.sleep(6)
-    assert seen.verdicts.is_ready
+    assert seen.probe_results.is_ready
     await seen.probes.close()
 
 
@@ -242,6 +242,6 @@ async def test_a_probe_that_cannot_be_judged_is_a_failed_one_and_goes_on(
     monkeypatch.setattr(manager, "perform", odd)
     seen = Watching(None, livenessProbe=PROBE)
     await asyncio.sleep(26)
-    assert seen.verdicts.liveness is ProbeResult.FAILURE
+    assert seen.probe_results.liveness is ProbeResult.FAILURE
     assert seen.heard[0] == "Liveness probe failed: OverflowError: port must be 0-65535"
     await seen.probes.close()

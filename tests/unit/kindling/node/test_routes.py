@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.node.conftest import Pki
 
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, RuntimeFailure
 from kindling.node.server.routes import Routes, RouteServices
 from kubecore.json import JsonObject
@@ -41,7 +41,7 @@ async def routes(pki: Pki, log: Path, *, healthy: bool = True) -> AsyncIterator[
     services = RouteServices(
         runtime=runtime,
         pods=lambda: [POD],
-        observation=lambda uid: Observation(containers={"c": (container,)} if uid == "u" else {}),
+        runtime_status=lambda uid: PodRuntimeStatus(containers={"c": (container,)} if uid == "u" else {}),
         is_healthy=lambda: healthy,
         summary=summary,
         metrics=metrics,

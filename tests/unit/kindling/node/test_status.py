@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.pods.runtime_status import Memory, Observation, ProbeResult, Verdicts, Waiting
+from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, ProbeResult, ProbeResults, Waiting
 from kindling.node.pods.status import StatusInputs, pod_status
 from kindling.node.pods.status_manager import status_patch
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
@@ -48,9 +48,9 @@ def status(spec: dict[str, Any], *containers: Container, ready: bool = True, **i
     groups: dict[str, tuple[Container, ...]] = {}
     for item in containers:
         groups[item.name] = (*groups.get(item.name, ()), item)
-    observed = Observation((SANDBOX,) if ready else (), groups)
-    memory = inputs.pop("memory", Memory())
-    return pod_status(spec, StatusInputs(observed, memory, NODE, NOW, **inputs))
+    observed = PodRuntimeStatus((SANDBOX,) if ready else (), groups)
+    local = inputs.pop("local", LocalState())
+    return pod_status(spec, StatusInputs(observed, local, NODE, NOW, **inputs))
 
 
 def conditions(document: dict[str, Any]) -> dict[str, tuple[str, str | None]]:
@@ -112,8 +112,8 @@ def test_a_succeeded_pod_says_completed_everywhere() -> None:
 
 
 def test_a_failing_container_is_waiting_with_its_last_state_while_backed_off() -> None:
-    memory = Memory(waiting={"a": Waiting("CrashLoopBackOff", "back-off 10s")})
-    document = status(pod(), container(EXITED, 1, restarts=1), container(EXITED, 2), memory=memory)
+    local = LocalState(waiting={"a": Waiting("CrashLoopBackOff", "back-off 10s")})
+    document = status(pod(), container(EXITED, 1, restarts=1), container(EXITED, 2), local=local)
     entry = document["containerStatuses"][0]
     assert document["phase"] == "Running"
     assert entry["state"]["waiting"]["reason"] == "CrashLoopBackOff"
@@ -147,8 +147,8 @@ def test_a_pod_is_over_only_when_its_sandbox_is_stopped() -> None:
 
 @pytest.mark.feature("MON-39")
 def test_readiness_follows_the_probe_and_the_gates() -> None:
-    memory = Memory(verdicts={"a0": Verdicts(readiness=ProbeResult.FAILURE)})
-    document = status(pod(), container(RUNNING), memory=memory)
+    local = LocalState(probe_results={"a0": ProbeResults(readiness=ProbeResult.FAILURE)})
+    document = status(pod(), container(RUNNING), local=local)
     assert conditions(document)["ContainersReady"] == ("False", "ContainersNotReady")
     gated = status(pod(readinessGates=[{"conditionType": "x/y"}]), container(RUNNING))
     assert conditions(gated)["Ready"] == ("False", "ReadinessGatesNotReady")
@@ -177,7 +177,7 @@ def test_an_evicted_pod_is_failed_with_the_reason() -> None:
 def test_the_patch_contains_only_what_changed() -> None:
     before = status(pod(), container(RUNNING))
     assert status_patch(before, status(pod(), container(RUNNING))) == {}
-    memory = Memory(verdicts={"a0": Verdicts(readiness=ProbeResult.FAILURE)})
-    patch = status_patch(before, status(pod(), container(RUNNING), memory=memory))
+    local = LocalState(probe_results={"a0": ProbeResults(readiness=ProbeResult.FAILURE)})
+    patch = status_patch(before, status(pod(), container(RUNNING), local=local))
     assert sorted(patch) == ["conditions", "containerStatuses"]
     assert [item["type"] for item in patch["conditions"]] == ["Ready", "ContainersReady"]

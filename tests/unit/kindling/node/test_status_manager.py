@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kindling.node.pods.status_manager import StatusPublisher, status_patch
+from kindling.node.pods.status_manager import StatusManager, status_patch
 from kubecore.errors import StatusError
 
 POD: dict[str, Any] = {
@@ -34,14 +34,14 @@ class Api:
             raise StatusError(self.refuses, "Refused", "no")
 
 
-def publisher(api: Api) -> StatusPublisher:
+def status_manager(api: Api) -> StatusManager:
     client: Any = api
-    return StatusPublisher(client)
+    return StatusManager(client)
 
 
 async def test_only_what_changed_is_written_and_only_for_this_pod() -> None:
     api = Api()
-    made = publisher(api)
+    made = status_manager(api)
     status = {**POD["status"], "phase": "Running"}
     await made.publish(POD, status)
     await made.publish(POD, status)
@@ -54,7 +54,7 @@ async def test_only_what_changed_is_written_and_only_for_this_pod() -> None:
 @pytest.mark.parametrize("code", [404, 409])
 async def test_a_pod_that_is_gone_or_replaced_needs_no_status(code: int) -> None:
     api = Api(code)
-    made = publisher(api)
+    made = status_manager(api)
     await made.publish(POD, {"phase": "Running"})
     await made.confirm_deletion(POD)
     assert api.writes[-1] == ("delete", {"grace_period_seconds": 0, "uid": "u"})
@@ -62,7 +62,7 @@ async def test_a_pod_that_is_gone_or_replaced_needs_no_status(code: int) -> None
 
 async def test_a_status_that_was_refused_is_written_again() -> None:
     api = Api(503)
-    made = publisher(api)
+    made = status_manager(api)
     for _ in range(2):
         with pytest.raises(StatusError):
             await made.publish(POD, {"phase": "Running"})

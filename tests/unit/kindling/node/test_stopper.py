@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindling.node.pods import identity
-from kindling.node.pods.runtime_status import Observation
+from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.pods.stopper import PodStopper
 from kindling.node.runtime.interface import Container, ContainerState, ExecResult, RuntimeFailure, Sandbox
 
@@ -29,9 +29,9 @@ POD: dict[str, Any] = {
 }
 
 
-def observed(*names: str, state: ContainerState = ContainerState.RUNNING) -> Observation:
+def observed(*names: str, state: ContainerState = ContainerState.RUNNING) -> PodRuntimeStatus:
     made = {name: (Container(name, "s1", name, 0, state, 1),) for name in names}
-    return Observation((SANDBOX,), made)
+    return PodRuntimeStatus((SANDBOX,), made)
 
 
 class Runtime:
