@@ -1,4 +1,4 @@
-"""What stands for all that a process reads once, when it starts: its code, its arguments, its certificates.
+"""Hashes of what a process reads once, when it starts: its code, its arguments, its certificates.
 
 Each process carries the fingerprint of its settings in its environment, so that `up` finds out which of those
 that run have been started with others: by an earlier version, or before a certificate was renewed.
@@ -19,18 +19,18 @@ _SOURCE = Path(__file__).resolve().parents[2]
 
 @cache
 def of_code() -> str:
-    """Stands for the code of this program as this process found it."""
+    """The hash of this program's code as this process found it."""
     return of_source(_SOURCE)
 
 
 def of_source(directory: Path) -> str:
-    """Stands for the code of the packages in a directory."""
+    """The hash of the packages in a directory."""
     modules = (path for package in _PACKAGES for path in sorted((directory / package).rglob("*.py")))
     return of(files=modules)
 
 
 def of(*texts: str, files: Iterable[Path] = ()) -> str:
-    """Stands for texts and for what is in files; one that is not there counts as such."""
+    """The hash of texts and of files' contents; a missing file differs from an empty one."""
     digest = hashlib.sha256(repr(texts).encode())
     for path in files:
         try:

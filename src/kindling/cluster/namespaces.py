@@ -110,7 +110,7 @@ def enter(node: NodeLayout) -> None:
 
 
 def processes(node: NodeLayout) -> list[int]:
-    """Processes that live in the node's mount or network namespace, or in a pod of its containerd's shims."""
+    """Processes in the node's mount or network namespace, or in a pod of its containerd's shims."""
     wanted = {_identity(node.namespaces / kind) for kind in ("mnt", "net")} - {None}
     found = []
     for entry in Path("/proc").iterdir():
@@ -120,7 +120,7 @@ def processes(node: NodeLayout) -> list[int]:
 
 
 def kill(pids: list[int], *, timeout_seconds: float = 5.0) -> list[int]:
-    """Kill processes by id and wait for them to go; those that stayed."""
+    """Kill processes by id and wait for them to end; returns those that still run."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ def kill(pids: list[int], *, timeout_seconds: float = 5.0) -> list[int]:
 
 
 def destroy(node: NodeLayout) -> None:
-    """Let go of the namespaces; they end when their last process has ended."""
+    """Unmount the namespaces' files; the kernel removes each with its last process."""
     for kind in _KINDS:
         while _is_namespace(node.namespaces / kind):
             machine.run(

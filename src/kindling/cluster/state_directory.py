@@ -1,6 +1,6 @@
-"""What of a state directory is the cluster's own.
+"""The state directory of a cluster: making it, and removing it.
 
-A cluster takes only a directory that is empty or its own, and removes only what clusters make.
+A cluster takes a directory only if it is empty or holds a cluster already, and removes only its own files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOLERATED = ("lost+found",)
 
 
 def make_directory(state: Path) -> None:
-    """Make the state directory, or take one that is empty or a cluster's. Raises SetupError for any other."""
+    """Make the state directory unless it exists. Raises SetupError if it has files of others."""
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o755)
         names = os.listdir(state)  # noqa: PTH208 - names, not paths
@@ -41,7 +41,7 @@ def make_directory(state: Path) -> None:
 
 
 def check_removable(state: Path) -> bool:
-    """Whether there is anything at `state`. Raises SetupError where it is something else than a cluster."""
+    """Whether `state` exists and is not empty. Raises SetupError if its files are not a cluster's."""
     try:
         names = os.listdir(state)  # noqa: PTH208 - names, not paths
     except FileNotFoundError:
@@ -59,9 +59,9 @@ def check_removable(state: Path) -> bool:
 
 
 def remove(state: Path) -> list[str]:
-    """Remove what is the cluster's own, the layout last, and the directory if nothing else is in it.
+    """Remove the cluster's files, the layout last, and the directory if it is empty then.
 
-    Returns the names that stay, which are not the cluster's. Raises SetupError where something is mounted.
+    Returns the names of other files, which stay. Raises SetupError where something is mounted.
     """
     own = [path for path in state.iterdir() if _is_of(path.name, _NAMES)]
     mounted = [point for point in mountinfo.mount_points() if any(point.is_relative_to(path) for path in own)]

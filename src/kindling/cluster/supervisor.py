@@ -185,7 +185,7 @@ def pause(failures: int) -> float:
 
 
 def stop(pid: int, handle: int) -> None:
-    """SIGTERM, and SIGKILL when that is not enough."""
+    """Send SIGTERM, and SIGKILL to what still runs afterwards."""
     for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
         try:
             signal.pidfd_send_signal(handle, number)

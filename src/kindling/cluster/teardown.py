@@ -29,7 +29,7 @@ _SUPERVISOR_SECONDS = 40.0
 
 
 def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> None:
-    """Stop all processes, pods among them; keep what is on disk. Raises SetupError when something stays.
+    """Stop all processes, pods included; keep what is on disk. Raises SetupError when something stays.
 
     Containers are told to end and have `grace_seconds` for it before they are killed. By then nobody is left
     who would start them again or write down that they have ended: after the next start they are started anew.
@@ -91,7 +91,7 @@ def _stop_supervisor(instance: Instance) -> None:
 
 
 def _kill_node(node: instances.NodeLayout) -> list[int]:
-    """Kill what lives in the node's namespaces until nothing new appears; what could not be killed."""
+    """Kill the processes in the node's namespaces until none is left; returns those that stay."""
     for _ in range(20):
         found = namespaces.processes(node)
         if not found:

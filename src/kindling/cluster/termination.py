@@ -1,4 +1,4 @@
-"""Telling what runs in pods to end, before it is killed: guests shut down, servers finish what they do."""
+"""Graceful termination of pods when the cluster stops: SIGTERM to their containers, and time to end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kindling.node.pods.cgroups import hierarchies
 
 
 def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:
-    """SIGTERM for those that heed it, and time to end; those that did not.
+    """Send SIGTERM to processes that catch it and wait; returns those that still run.
 
-    A container's first process that has no handler for the signal never sees it: nobody waits for such.
+    The first process of a container ignores SIGTERM unless it catches it: nothing is gained by waiting then.
     """
     handles: dict[int, int] = {}
     for pid in pids:
@@ -39,7 +39,7 @@ def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:
 
 
 def _wait(handles: dict[int, int], seconds: float) -> None:
-    """Wait for the processes to end; those that do are taken out."""
+    """Wait for the processes to end; removes from `handles` those that do."""
     poller = select.poll()
     for handle in handles:
         poller.register(handle, select.POLLIN)
@@ -57,7 +57,7 @@ def catches_sigterm(pid: int) -> bool:
 
 
 def first_processes(pids: Collection[int]) -> list[int]:
-    """Those that none of the others has started: one in each container, which a shim started."""
+    """The first process of each container: its parent, the shim, is not among `pids`."""
     return [pid for pid in pids if int(_status(pid).get("PPid", "0")) not in pids]
 
 
@@ -70,7 +70,7 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def pod_processes(instance: Instance) -> set[int]:
-    """All processes of an instance's pods. They have namespaces of their own, so their cgroups tell."""
+    """All processes in the cgroups of an instance's pods."""
     found: set[int] = set()
     for hierarchy in hierarchies():
         root = hierarchy / instance.cgroup.lstrip("/")

@@ -86,7 +86,7 @@ class ServiceNetwork:
                     try:
                         await asyncio.wait_for(self._wake.wait(), delay)
                     except TimeoutError:
-                        _log.info("loading the services' rules again")
+                        _log.info("trying again to load the service rules that failed")
                     await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _load(
@@ -112,7 +112,8 @@ class ServiceNetwork:
             try:
                 await nftables.load(encoded, place.namespace)
             except nftables.RulesRefused as error:
-                _log.error("services' rules of %s: %s", place.node, error)
+                text = "loading the nftables rules of services in %s failed, trying again in %g s: %s"
+                _log.error(text, place.node, _RETRY_SECONDS, error)
                 failed = True
             else:
                 self._loaded[place.node] = encoded

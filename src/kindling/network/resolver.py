@@ -241,7 +241,7 @@ class Resolver:
         try:
             question = dns.parse_query(message)
         except dns.MalformedMessage as error:
-            _log.debug("ignored a message: %s", error)
+            _log.debug("a malformed DNS query of %s is ignored: %s", client, error)
             return None
         found = self.names.lookup(question)
         if found is None:
@@ -261,7 +261,7 @@ class Resolver:
         try:
             return dns.parse_response(response)
         except dns.MalformedMessage as error:
-            _log.warning("about %s: %s", name, error)
+            _log.warning("the upstream DNS server's answer for %s is ignored: %s", name, error)
             return []
 
     async def _forward(self, message: bytes, client: str) -> bytes | None:
@@ -277,12 +277,12 @@ class Resolver:
                     lambda: _Once(message), remote_addr=(server, 53)
                 )
             except OSError as error:
-                _log.debug("resolver %s: %s", server, error)
+                _log.debug("upstream DNS server %s does not answer: %s", server, error)
                 continue
             try:
                 return await asyncio.wait_for(protocol.response, _FORWARD_SECONDS)
             except (TimeoutError, OSError) as error:
-                _log.debug("resolver %s: %s", server, error)
+                _log.debug("upstream DNS server %s does not answer: %s", server, error)
             finally:
                 transport.close()
         return None

@@ -1,4 +1,4 @@
-"""The node agent: its parts, put together."""
+"""The node agent: what a kubelet does, made of the parts in this package."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from kindling.node.devices.manager import DeviceManager
 from kindling.node.housekeeping import Housekeeping
 from kindling.node.images.host_image import HostFiles
 from kindling.node.images.manager import ImageManager
-from kindling.node.pods import identity, pod_worker
+from kindling.node.pods import identity
 from kindling.node.pods.cgroups import remove_pod_cgroups
 from kindling.node.pods.confinement import Confinement
 from kindling.node.pods.downward_api import NodeFacts
 from kindling.node.pods.pleg import Pleg
+from kindling.node.pods.pod_services import PodServices
+from kindling.node.pods.pod_worker import PodWorker
 from kindling.node.pods.pod_workers import PodWorkers
 from kindling.node.pods.sandbox import ResolverSettings
 from kindling.node.pods.starter import ContainerStarter, StarterServices
@@ -46,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """Everything the agent is told from outside. Files are PEM."""
+    """Settings of the agent. Certificates and keys are PEM files."""
 
     node: NodeSettings
     api: ClientConfig
@@ -58,9 +60,9 @@ class AgentSettings:
     client_ca: Path
     default_environment: Mapping[str, str] = field(default_factory=dict)
     max_pod_processes: int = 4096
-    """How many processes and threads one pod may have: a fork bomb ends there, a large guest does not."""
+    """The most processes and threads of one pod: stops a fork bomb, and leaves enough for a large guest."""
     registered: Callable[[], object] = lambda: None
-    """Called once the node's status is true."""
+    """Called once the node's status has been reported."""
 
 
 class NodeAgent:
@@ -95,7 +97,7 @@ class NodeAgent:
             stack.push_async_callback(devices.close)
             probes = ProbeManager(runtime)
             stack.push_async_callback(probes.close)
-            pod_workers = PodWorkers(lambda pod: pod_worker.PodWorker(pod, shared))
+            pod_workers = PodWorkers(lambda pod: PodWorker(pod, shared))
             pleg = Pleg(runtime, pod_workers.pod_changed)
             images = ImageManager(runtime)
             host_files = HostFiles()
@@ -143,7 +145,7 @@ class NodeAgent:
                     default_environment=settings.default_environment,
                 )
             )
-            shared = pod_worker.PodServices(
+            shared = PodServices(
                 runtime=runtime,
                 pleg=pleg,
                 status_manager=StatusManager(client),

@@ -1,4 +1,4 @@
-"""What the agent fetches from the API for pods: config maps, secrets, claims, tokens, pull secrets."""
+"""What pods need from the API: config maps, secrets, claims, tokens, pull secrets."""
 
 from __future__ import annotations
 

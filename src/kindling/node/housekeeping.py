@@ -1,4 +1,4 @@
-"""Chores of a node: rotating logs and removing images that nobody needs when the disk fills."""
+"""Regular work of a node: rotating container logs, and image garbage collection when the disk fills."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DISK_HIGH_PERCENT = 85
 
 
 class Housekeeping:
-    """Regular chores of one node."""
+    """The regular work of one node."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Housekeeping:
         self._lost_shims = lost_shims
 
     async def run(self) -> None:
-        """Work until cancelled; a chore that fails is logged and done again later."""
+        """Run until cancelled; what fails is logged and tried again."""
         rounds = 0
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
@@ -54,7 +54,7 @@ class Housekeeping:
                 if rounds % IMAGE_PERIOD_ROUNDS == 0:
                     await self._collect_images()
             except (RuntimeFailure, OSError) as error:
-                _log.warning("housekeeping: %s", error)
+                _log.warning("housekeeping failed, trying again in %g s: %s", PERIOD_SECONDS, error)
 
     async def _rotate_logs(self) -> None:
         for uid in self._pleg.uids():
@@ -63,7 +63,7 @@ class Housekeeping:
                     try:
                         await self._rotate_log(container)
                     except (RuntimeFailure, OSError) as error:
-                        _log.warning("rotating %s, again soon: %s", container.log_path, error)
+                        _log.warning("rotating log %s failed, trying again: %s", container.log_path, error)
 
     async def _rotate_log(self, container: Container) -> None:
         path = Path(container.log_path)

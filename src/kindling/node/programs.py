@@ -1,4 +1,4 @@
-"""Programs of the machine that the agent runs to their end."""
+"""Running programs of the machine to their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The node's own object and lease in the API: registered once, kept true from then on."""
+"""Registering the Node, and keeping its status and lease up to date."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_PODS = 110
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What the agent tells of its node."""
+    """What the Node object says of the node."""
 
     name: str
     address: str
@@ -116,7 +116,7 @@ class NodeRegistration:
         self.allocatable: JsonObject = machine_resources(Path("/var/lib/kubelet"), {})[1]
 
     def changed(self) -> None:
-        """Something that the status tells has changed."""
+        """Have the status reported now: something in it has changed."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -133,7 +133,8 @@ class NodeRegistration:
                 await action()
                 return
             except (StatusError, ConnectionFailed, RuntimeFailure) as error:
-                _log.warning("node status: %s", error)
+                name = self._settings.name
+                _log.warning("updating the status of node %s failed, trying again: %s", name, error)
                 await asyncio.sleep(1)
 
     async def _register(self) -> None:
@@ -221,7 +222,8 @@ class NodeRegistration:
             try:
                 await self._renew_once()
             except (StatusError, ConnectionFailed) as error:
-                _log.warning("node lease: %s", error)
+                name = self._settings.name
+                _log.warning("renewing the lease of node %s failed, trying again: %s", name, error)
                 await asyncio.sleep(1)
                 continue
             await asyncio.sleep(LEASE_RENEW_SECONDS)

@@ -1,4 +1,4 @@
-"""Long work on files, away from the event loop."""
+"""Running long work on files in threads of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _T = TypeVar("_T")
 
 
 class Abandoned(Exception):
-    """Whoever wanted the work does not want it any more."""
+    """The task that waits for the work was cancelled."""
 
 
 async def in_thread(name: str, work: Callable[[Callable[[], None]], _T]) -> _T:

@@ -1,4 +1,4 @@
-"""Getting images onto the node, by each container's policy, with back-off for those that fail."""
+"""Pulling images by each container's pull policy, with back-off for those that fail."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Back-off is each pod's own: another one may have the right pull secret."""
+        """Each pod has its own back-off: another one may have the right pull secret."""
         return f"{self.pod_uid}_{self.reference}"
 
 
@@ -144,7 +144,7 @@ class ImageManager:
         self._last_problem.pop(wanted.key, None)
 
     def _failed(self, wanted: Wanted, record_event: RecordEvent, problem: str) -> ImageProblem:
-        """Remember and tell that an image could not be pulled; what to raise."""
+        """Record that an image could not be pulled; returns the exception to raise."""
         self._backoff.failed(wanted.key, self._clock())
         self._last_problem[wanted.key] = f"ErrImagePull: {problem}"
         record_event("Warning", "Failed", f'Failed to pull image "{wanted.reference}": {problem}')
@@ -152,12 +152,12 @@ class ImageManager:
 
 
 def credentials_of(secret: JsonObject) -> list[Credential]:
-    """Logins of a pull secret (kubernetes.io/dockerconfigjson or dockercfg); none when it is no such."""
+    """Credentials in a pull secret (kubernetes.io/dockerconfigjson or dockercfg); none in others."""
     try:
         return _credentials_of(get_object(secret, "data"))
     except (ValueError, TypeError, AttributeError) as error:
         name = f"{get_str(secret, 'metadata', 'namespace')}/{get_str(secret, 'metadata', 'name')}"
-        _log.warning("secret %s holds no logins of registries: %s", name, error)
+        _log.warning("pull secret %s is ignored, its registry credentials cannot be read: %s", name, error)
         return []
 
 

@@ -1,5 +1,7 @@
-"""Running pods: pure rendering and decisions, and the worker of each pod that carries them out.
+"""Running pods: pure functions that render and decide, and one worker for each pod that carries it out.
 
-`environment`, `fields`, `resources`, `security`, `sandbox` and `container` render CRI documents from pods;
-`actions` decides what to do next; `status` says how the pod is. None of these does I/O. `worker` does.
+`environment`, `downward_api`, `resources`, `security`, `sandbox` and `container` render CRI documents from
+pods; `pod_actions` computes what to do next; `status` makes the pod's status. None of these does I/O.
+`pleg` caches what the runtime has of each pod, `pod_workers` starts the workers, `pod_worker` syncs one pod,
+and `status_manager` publishes statuses.
 """

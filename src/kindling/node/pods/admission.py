@@ -1,4 +1,4 @@
-"""Whether a pod may run on this node. The scheduler has not looked at a pod that names its node itself.
+"""Admission of pods by the node. The scheduler does not check a pod that names its node itself.
 
 Pure functions. Extended resources are not looked at here: their device plugins hand them out, or refuse.
 """

@@ -1,4 +1,4 @@
-"""What the API's object says of a pod's containers."""
+"""What the pod's API object says of its containers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def containers_with_probes(pod: JsonObject) -> list[JsonObject]:
 
 
 def reports_running(pod: JsonObject) -> bool:
-    """Whether the API still believes that some container has not ended."""
+    """Whether the status in the API has a container that is not terminated."""
     listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
     return any("terminated" not in get_object(item, "state") for item in listed)
 
 
 def reported_status(pod: JsonObject, container: Container) -> JsonObject:
-    """What the API says of exactly this container."""
+    """The status in the API of exactly this container."""
     listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
     wanted = f"containerd://{container.id}"
     return next((item for item in listed if item.get("containerID") == wanted), {})

@@ -1,4 +1,4 @@
-"""Cgroups of pods: their limit of processes, and taking them away, as the runtime does not."""
+"""Cgroups of pods: limiting processes, and removing them, which the runtime leaves to the kubelet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What holds a pod in before its first container runs: a filter on its link, a limit of its processes.
+"""Restrictions of a pod's sandbox: an nftables filter on its link, and a limit of its processes.
 
-Both are put on a sandbox that exists already; until then nothing of the pod's author runs in it. A container
-is started only when both are in place.
+Both are set up after the sandbox is created and before any container is started in it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Confinement:
-    """Confines the pods of one node; `max_processes` (threads counted) are each pod's."""
+    """Restricts the sandboxes of one node; each pod has `max_processes` processes, threads included."""
 
     def __init__(self, runtime: Runtime, cgroup_root: str, max_processes: int) -> None:
         self._runtime = runtime
@@ -29,7 +28,7 @@ class Confinement:
         self._confined: dict[str, str] = {}
 
     async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
-        """Confine a pod's sandbox unless that is done. Raises RuntimeFailure, OSError."""
+        """Restrict a pod's sandbox unless that is done. Raises RuntimeFailure, OSError."""
         uid = get_str(pod, "metadata", "uid")
         if self._confined.get(uid) == sandbox_id:
             return
@@ -42,7 +41,7 @@ class Confinement:
         self._confined[uid] = sandbox_id
 
     async def adopt(self, sandboxes: Iterable[Sandbox]) -> None:
-        """Put filters on the links of pods that run already, as another agent may have left them."""
+        """Filter the links of pods that run already: the agent was restarted, maybe by another version."""
         for sandbox in sandboxes:
             if sandbox.ready:
                 try:
@@ -53,7 +52,7 @@ class Confinement:
         await self.sweep()
 
     async def sweep(self) -> None:
-        """Remove filters of links that are gone (newer kernels keep them)."""
+        """Remove the filters of deleted links (newer kernels keep them)."""
         here = {name for _, name in socket.if_nameindex()}
         try:
             found = await nftables.chains(pod_filter.FAMILY)
@@ -61,14 +60,14 @@ class Confinement:
             if gone:
                 await nftables.load(pod_filter.removal(gone))
         except (nftables.RulesRefused, OSError) as error:
-            _log.warning("filters of links that are gone stay until the next pod ends: %s", error)
+            _log.warning("removing nftables filters of deleted pod links failed, trying again: %s", error)
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._confined.pop(uid, None)
 
     async def _filter(self, sandbox_id: str) -> bool:
-        """Filter a sandbox's link; whether it has one. Raises RuntimeFailure."""
+        """Filter a sandbox's link; returns whether it has one. Raises RuntimeFailure."""
         try:
             link = pod_filter.pod_link(await self._runtime.sandbox_network(sandbox_id))
             if link is not None:

@@ -1,4 +1,4 @@
-"""Names that tie sandboxes, containers and files to pods; the same as a kubelet's, so tools find them."""
+"""Labels, annotations and paths of sandboxes and containers, the same as a kubelet's: tools rely on them."""
 
 from __future__ import annotations
 

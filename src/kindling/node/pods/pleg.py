@@ -1,4 +1,8 @@
-"""Watching the runtime: what every pod has, kept current by the runtime's events and regular relisting."""
+"""The pod lifecycle event generator (PLEG): caches what the container runtime has of every pod.
+
+It relists sandboxes and containers on the runtime's events and at regular intervals, and wakes the workers of
+pods that changed.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +25,11 @@ _T = TypeVar("_T")
 RELIST_SECONDS = 10.0
 """Relisting without any event; events make it immediate."""
 _AFTER_EVENT = (0.01, 0.03, 0.1, 0.5, 2.0)
-"""Pauses before looking again after an event: CRI learns of it a little later than listeners do."""
+"""Pauses before relisting again after an event: CRI shows the change a little later than the event."""
 _PAUSE_SECONDS = 0.5
 """Before relisting after the runtime did not answer."""
 _DETAIL_SECONDS = 5.0
-"""So long may the runtime take to tell of one sandbox or container; the next relisting asks again."""
+"""For the status of one sandbox or container; the next relist asks again."""
 _MAX_MESSAGE = 4096
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
@@ -35,7 +39,7 @@ _FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 
 
 class Pleg:
-    """The observation of every pod, by uid. `changed` hears the uids of pods that changed."""
+    """The runtime status of every pod, by uid. `changed` is called with the uid of each pod that changed."""
 
     def __init__(self, runtime: Runtime, changed: Callable[[str], None]) -> None:
         self._runtime = runtime
@@ -44,13 +48,13 @@ class Pleg:
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, Sandbox] = {}
         self._unanswered: set[str] = set()
-        """Ids of sandboxes and containers of which the runtime told nothing when it was asked."""
+        """Ids of sandboxes and containers whose status the runtime did not return."""
         self._lock = asyncio.Lock()
         self.last_relist = 0.0
         """Loop time of the last successful relist; the node is healthy while it is recent."""
 
     def runtime_status(self, uid: str) -> PodRuntimeStatus:
-        """The latest observation of a pod."""
+        """What the runtime had of a pod at the last relist."""
         return self._pods.get(uid, PodRuntimeStatus())
 
     def sandboxes(self) -> list[Sandbox]:
@@ -58,7 +62,7 @@ class Pleg:
         return list(self._sandboxes.values())
 
     def uids(self) -> set[str]:
-        """Pods that the runtime has anything of."""
+        """The pods that have a sandbox or container."""
         return set(self._pods)
 
     async def run(self) -> None:
@@ -77,7 +81,11 @@ class Pleg:
                 try:
                     await self.relist()
                 except RuntimeFailure as error:
-                    _log.warning("the container runtime does not answer: %s", error)
+                    _log.warning(
+                        "listing pods in the container runtime failed, trying again in %g s: %s",
+                        _PAUSE_SECONDS,
+                        error,
+                    )
                     await asyncio.sleep(_PAUSE_SECONDS)
                     wake.set()
 
@@ -86,7 +94,7 @@ class Pleg:
             wake.set()
 
     async def relist(self) -> None:
-        """Look at everything now. Raises RuntimeFailure."""
+        """List all sandboxes and containers now. Raises RuntimeFailure."""
         async with self._lock:
             sandboxes = await self._runtime.list_sandboxes()
             containers = await self._runtime.list_containers()
@@ -129,22 +137,22 @@ class Pleg:
         return detailed
 
     async def _ask(self, id: str, what: str, ask: Callable[[str], Awaitable[_T]]) -> _T | None:
-        """What the runtime tells of one thing, None when it is gone or (`_unanswered`) not told this time.
+        """The status of a sandbox or container; None when it is gone or (`_unanswered`) not returned.
 
-        Raises RuntimeFailure when the whole runtime is away.
+        Raises RuntimeFailure when the runtime cannot be reached.
         """
         self._unanswered.discard(id)
         try:
             async with asyncio.timeout(_DETAIL_SECONDS):
                 return await ask(id)
         except TimeoutError:
-            _log.warning("the container runtime does not tell of the %s (%s) in time", what, id)
+            _log.warning("the container runtime did not return the status of %s (%s) in time", what, id)
         except RuntimeFailure as error:
             if error.code == "UNAVAILABLE":
                 raise
             if error.is_not_found:
                 return None
-            _log.warning("the container runtime does not tell of the %s (%s): %s", what, id, error)
+            _log.warning("the container runtime did not return the status of %s (%s): %s", what, id, error)
         self._unanswered.add(id)
         return None
 

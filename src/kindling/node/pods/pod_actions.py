@@ -1,7 +1,7 @@
-"""What must happen next for a pod that should run: a pure decision over what is observed.
+"""The next actions for a pod that should run: a pure function of its runtime status.
 
 Init containers run one after the other; sidecars among them only have to start; containers follow once all
-are through. A lost sandbox is replaced, unless the pod has run and may not run again.
+are done. A lost sandbox is replaced, unless the pod has run and its restart policy is Never.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kubecore.json import JsonObject, get_list, get_str
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A running container to stop and why; it is started again if its policy says so."""
+    """A running container to stop, and why; the restart policy decides whether it is started again."""
 
     container: Container
     message: str
@@ -35,7 +35,7 @@ class SandboxAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PodActions:
-    """The next steps. `start` is in order."""
+    """What to create, kill and start next. `start` is in order."""
 
     sandbox: SandboxAction = SandboxAction.KEEP
     attempt: int = 0
@@ -44,7 +44,7 @@ class PodActions:
 
 
 def compute_pod_actions(pod: JsonObject, observed: PodRuntimeStatus, local: LocalState) -> PodActions:
-    """The next steps for a pod that is not being deleted and whose phase is not final."""
+    """The actions for a pod that is not being deleted and whose phase is not final."""
     policy = get_str(pod, "spec", "restartPolicy", default="Always")
     if observed.sandbox is None or not observed.sandbox.ready:
         return _without_sandbox(pod, observed, policy)
@@ -88,7 +88,7 @@ def _initialize(
     kills: list[Kill],
     starts: list[str],
 ) -> bool | None:
-    """Take the next step of initialization: True when through, None when it failed for good."""
+    """Take the next step of initialization: True when it is complete, None when the pod has failed."""
     mains = [get_str(container, "name") for container in get_list(pod, "spec", "containers")]
     main_started = any(observed.current(name) is not None for name in mains)
     for container in get_list(pod, "spec", "initContainers"):
@@ -125,7 +125,7 @@ def _consider(
     kills: list[Kill],
     starts: list[str],
 ) -> bool:
-    """Start, restart or kill one container as needed; True when it has ended and stays so."""
+    """Start, restart or kill one container as needed; True when it has ended and is not restarted."""
     found = observed.current(name)
     if found is None:
         previous = observed.newest(name)

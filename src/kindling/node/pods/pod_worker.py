@@ -1,7 +1,7 @@
-"""One pod's worker: brings the pod to where the API wants it, step by step, as long as it exists.
+"""The worker of one pod: syncs the pod with its API object for as long as it exists.
 
-Each round observes, decides (`actions`), acts and publishes. A worker starts from what the runtime has, so a
-new agent carries on where the last one stopped.
+Each sync reads the runtime status, computes the actions (`pod_actions`), carries them out and publishes the
+status. A worker starts from what the runtime has, so a restarted agent carries on where the last one stopped.
 """
 
 from __future__ import annotations
@@ -11,28 +11,23 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 
 from kindling.node.pods import identity, status
 from kindling.node.pods.admission import refusal
 from kindling.node.pods.api_status import containers_with_probes, reported_status, reports_running
-from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.pods.pleg import Pleg
 from kindling.node.pods.pod_actions import PodActions, SandboxAction, compute_pod_actions
+from kindling.node.pods.pod_services import PodServices
 from kindling.node.pods.runtime_status import LocalState, PodRuntimeStatus, Waiting
-from kindling.node.pods.starter import ContainerStarter, PodSession, StartFailure
-from kindling.node.pods.status_manager import StatusManager
-from kindling.node.pods.stopper import PodStopper
+from kindling.node.pods.starter import PodSession, StartFailure
 from kindling.node.probes.handlers import Target
-from kindling.node.probes.manager import Listener, ProbeManager
-from kindling.node.runtime.interface import ContainerState, Runtime, RuntimeFailure
-from kindling.node.volumes.manager import VolumeManager, VolumeProblem
+from kindling.node.probes.manager import Listener
+from kindling.node.runtime.interface import ContainerState, RuntimeFailure
+from kindling.node.volumes.manager import VolumeProblem
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_int, get_object, get_str
 from kubecore.objects import times
-from kubecore.runtime import EventRecorder
 
 _log = logging.getLogger(__name__)
 
@@ -40,25 +35,6 @@ _FINAL = ("Succeeded", "Failed")
 _REFRESH_SECONDS = 30.0
 _FIRST_RETRY = 0.5
 _MAX_RETRY = 15.0
-
-
-@dataclass
-class PodServices:
-    """What workers share."""
-
-    runtime: Runtime
-    pleg: Pleg
-    status_manager: StatusManager
-    volumes: VolumeManager
-    probes: ProbeManager
-    starter: ContainerStarter
-    stopper: PodStopper
-    recorder: EventRecorder
-    node: Callable[[], NodeFacts]
-    release: Callable[[str], Awaitable[None]]
-    """Frees what a pod held outside its containers (devices, cgroups), by uid."""
-    admitted: Callable[[], list[JsonObject]]
-    """The pods that this node has agreed to run and that have not ended."""
 
 
 class PodWorker:
@@ -114,14 +90,14 @@ class PodWorker:
 
     @property
     def is_admitted(self) -> bool:
-        """Whether the node runs the pod. What was running before an agent was started again stays."""
+        """Whether the pod was admitted and has not ended. Pods that ran before the agent restarted were."""
         phase = get_str(self.pod, "status", "phase")
         if self._gone or self._ended or phase in _FINAL:
             return False
         return self._was_admitted or phase == "Running" or self._observed.sandbox is not None
 
     def _admit(self) -> bool:
-        """Agree to run the pod beside those that run, or end it."""
+        """Admit the pod beside those that run, or fail it."""
         self._was_admitted = self.is_admitted
         if not self._was_admitted:
             found = refusal(self.pod, self._services.admitted(), self._services.node().allocatable)
@@ -150,7 +126,7 @@ class PodWorker:
             self._step.cancel()
 
     async def _guarded_step(self) -> float | None:
-        """One round; the seconds until the next, 0 for at once, None for when something changes."""
+        """Sync once; returns the seconds until the next sync, 0 for now, None to wait for a change."""
         self._step = asyncio.create_task(self._sync_once(), name=f"pod-{identity.display_name(self.pod)}")
         try:
             delay = await self._step
@@ -162,10 +138,12 @@ class PodWorker:
             return 0
         except (RuntimeFailure, StatusError, ConnectionFailed, OSError) as error:
             self._failures += 1
-            _log.warning("pod %s: %s", identity.display_name(self.pod), error)
+            delay = float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 10)))
+            name = identity.display_name(self.pod)
+            _log.warning("syncing pod %s failed, trying again in %g s: %s", name, delay, error)
             if isinstance(error, RuntimeFailure):
                 await self._relist()
-            return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures, 10)))
+            return delay
         finally:
             self._step = None
         self._failures = 0
@@ -226,7 +204,7 @@ class PodWorker:
             await self._services.pleg.relist()
             self._ended = True
             await self._publish()
-            # A final phase that is published brings the rest of the end.
+            # The published final phase makes the next sync terminate the pod.
             return 0 if self._eviction[0] else 1.0
         if actions.sandbox is SandboxAction.CREATE:
             return await self._create_sandbox(actions, observed)
@@ -258,7 +236,7 @@ class PodWorker:
         return 0
 
     async def _prepare_volumes(self) -> bool:
-        """Set the pod's volumes up; False, and said why, when one cannot be."""
+        """Set up the pod's volumes; False, with an event, when one of them fails."""
         try:
             self._session.volumes_prepared(await self._services.volumes.prepare(self.pod))
         except VolumeProblem as problem:
@@ -272,7 +250,7 @@ class PodWorker:
         return True
 
     async def _act(self, actions: PodActions, observed: PodRuntimeStatus) -> tuple[bool, float]:
-        """Kill and start; whether anything was done, and when to look again."""
+        """Kill and start containers; returns whether any was, and the seconds until the next sync."""
         acted = False
         delay = _REFRESH_SECONDS
         for kill in actions.kill:
@@ -293,7 +271,7 @@ class PodWorker:
         return acted, delay
 
     async def _refresh(self) -> float:
-        """Bring rendered volumes up to date from time to time."""
+        """Update config map, secret and projected volumes once in a while."""
         now = time.monotonic()
         if now - self._refreshed >= _REFRESH_SECONDS:
             self._refreshed = now
@@ -335,9 +313,10 @@ class PodWorker:
 
     @contextlib.asynccontextmanager
     async def _publishing_meanwhile(self) -> AsyncIterator[None]:
-        """Tell the API what was seen while the body acts on it.
+        """Publish the present status while the body acts on it.
 
-        Containers start without waiting for the API, and also while it is away; its failure ends the round.
+        Containers start without waiting for the API, also while it cannot be reached. A failure to publish
+        fails the sync afterwards.
         """
         name = f"status-{identity.display_name(self.pod)}"
         telling = asyncio.create_task(self._publish_numbered(self._status(), next(self._numbers)), name=name)
@@ -353,7 +332,7 @@ class PodWorker:
         await self._publish_numbered(self._status(ending=ending), next(self._numbers))
 
     async def _publish_numbered(self, seen: JsonObject, number: int) -> None:
-        """Publish what was seen as the `number`-th, unless something later has been published."""
+        """Publish the status that was made as the `number`-th, unless a later one was published."""
         async with self._publishing:
             if number > self._published:
                 self._published = number
@@ -395,7 +374,7 @@ class PodWorker:
         return None
 
     async def _remove_everything(self) -> None:
-        """Take away everything that is left."""
+        """Stop and remove all containers, sandboxes, volumes and logs of the pod."""
         observed = self._observed
         for item in observed.all_containers():
             self._services.probes.forget(item.id)

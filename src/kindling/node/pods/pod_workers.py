@@ -1,4 +1,4 @@
-"""The workers of all pods of the node, one task each."""
+"""The pod workers of the node: one task for each pod."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from kubecore.runtime import Informer
 
 _log = logging.getLogger(__name__)
 
+_RETRY_SECONDS = 5.0
+"""After a worker failed in a way that it does not handle itself."""
+
 
 class PodWorkers:
-    """Makes a worker for each pod, tells it of changes, and lets it go when nothing of the pod is left."""
+    """Starts a worker for each pod, passes changes on to it, and ends it when nothing of the pod is left."""
 
     def __init__(self, make: Callable[[JsonObject], PodWorker]) -> None:
         self._make = make
@@ -25,19 +28,19 @@ class PodWorkers:
         self._orphans: list[JsonObject] = []
 
     def pod_changed(self, uid: str) -> None:
-        """The runtime has something new of a pod."""
+        """The runtime status of a pod changed."""
         found = self._workers.get(uid)
         if found is not None:
             found.wake()
 
     def admitted(self) -> list[JsonObject]:
-        """The pods that the node has agreed to run and that have not ended."""
+        """The pods that were admitted and have not ended."""
         return [each.pod for each in self._workers.values() if each.is_admitted]
 
     def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
-        """Pods that the node has something of but the API does not know any more: `run` removes them.
+        """Have `run` remove pods that left something on the node but are no longer in the API.
 
-        Of some the runtime has nothing: the agent ended while it set their volumes up, or took them down.
+        Some have volumes only: the agent ended while it set them up or tore them down.
         """
         for uid in uids - {""}:
             observed = pleg.runtime_status(uid)
@@ -45,7 +48,7 @@ class PodWorkers:
             owners += [item.labels for item in observed.all_containers()]
             labels = owners[0] if owners else {}
             name, namespace = labels.get(identity.LABEL_NAME, ""), labels.get(identity.LABEL_NAMESPACE, "")
-            _log.info("removing what is left of pod %s/%s (%s)", namespace, name, uid)
+            _log.info("removing orphaned pod %s/%s (%s)", namespace, name, uid)
             metadata = {"name": name, "namespace": namespace, "uid": uid}
             self._orphans.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {}})
 
@@ -79,7 +82,7 @@ class PodWorkers:
         made = self._make(pod)
         self._workers[made.uid] = made
         if self._group is None:
-            raise RuntimeError("the pod_workers does not run")
+            raise RuntimeError("the pod workers are not running")
         self._group.create_task(self._work(made), name=f"pod-{made.uid}")
         return made
 
@@ -89,7 +92,7 @@ class PodWorkers:
                 await made.run()
                 break
             except Exception:
-                # One pod's defect must not take the node down; it is shown and tried again.
-                _log.exception("worker of pod %s", made.uid)
-                await asyncio.sleep(5)
+                # A defect that one pod meets must not stop the pods of the whole node.
+                _log.exception("syncing pod %s failed, trying again in %g s", made.uid, _RETRY_SECONDS)
+                await asyncio.sleep(_RETRY_SECONDS)
         self._workers.pop(made.uid, None)

@@ -1,4 +1,4 @@
-"""What the runtime has of one pod, and what the agent remembers beside it."""
+"""The runtime status of one pod: its sandboxes and containers; and what the agent itself knows of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 
 
 class ProbeResult(Enum):
-    """The latest verdict of a probe on one container."""
+    """The latest result of a probe of one container."""
 
     UNKNOWN = "unknown"
     SUCCESS = "success"
@@ -36,7 +36,7 @@ class ProbeResults:
 
     @property
     def has_started(self) -> bool:
-        """Whether nothing speaks against it having started."""
+        """Whether its startup probe, if any, has succeeded."""
         return self.startup in (None, ProbeResult.SUCCESS)
 
     @property
@@ -81,14 +81,14 @@ class PodRuntimeStatus:
 
     @property
     def has_running(self) -> bool:
-        """Whether any container runs (or its state cannot be known)."""
+        """Whether any container runs, or is in an unknown state."""
         alive = (ContainerState.RUNNING, ContainerState.UNKNOWN)
         return any(item.state in alive for item in self.all_containers())
 
 
 @dataclass(frozen=True)
 class LocalState:
-    """What the agent knows of a pod beyond the runtime; rebuilt after a restart."""
+    """What the agent knows of a pod and the runtime does not; built anew after a restart."""
 
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     probe_results: Mapping[str, ProbeResults] = field(default_factory=dict)

@@ -38,7 +38,7 @@ class StartFailure(Exception):
 
 @dataclass
 class PodSession:
-    """What the agent remembers of a pod between rounds; lost without harm in a restart."""
+    """What the agent knows of a pod between syncs; a restart loses it without harm."""
 
     pod: JsonObject
     prepared: dict[str, Prepared] = field(default_factory=dict)

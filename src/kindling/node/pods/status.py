@@ -1,4 +1,4 @@
-"""A pod's status as a kubelet reports it: a pure function of the pod, the runtime and what is remembered."""
+"""A pod's status as a kubelet reports it: a pure function of the pod, its runtime status and local state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def pod_status(pod: JsonObject, inputs: StatusInputs) -> JsonObject:
 
 
 def _shown_phase(phase: str, old: str, inputs: StatusInputs) -> str:
-    """The phase to report: a pod is over only once its sandbox is stopped, since others reuse what it had."""
+    """The phase to report. A final one is held back until the sandbox is stopped and its IP is free."""
     sandbox = inputs.observed.sandbox
     stands = sandbox is not None and sandbox.ready and not inputs.ending
     if phase in _FINAL and old not in _FINAL and stands:
@@ -330,7 +330,7 @@ def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list
 
 
 def _has_begun(main: list[JsonObject]) -> bool:
-    """Whether any container proper has run."""
+    """Whether any container that is not an init container has run."""
     return any("waiting" not in item["state"] or item["lastState"] for item in main)
 
 

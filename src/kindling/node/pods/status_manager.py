@@ -1,4 +1,4 @@
-"""Writing pods' statuses to the API, only what changed, and confirming deletions."""
+"""The status manager: patches pods' statuses in the API, and deletes objects of terminated pods."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _log = logging.getLogger(__name__)
 
 
 class StatusManager:
-    """Publishes statuses of the node's pods. Remembers what it wrote last, by uid."""
+    """Publishes statuses of the node's pods. Caches the last published one, by uid."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._written: dict[str, JsonObject] = {}
 
     async def publish(self, pod: JsonObject, status: JsonObject) -> None:
-        """Make the API say `status`, unless it does. Raises StatusError but for a pod that is gone."""
+        """Patch the status in the API if it differs. Raises StatusError unless the pod is gone."""
         uid = get_str(pod, "metadata", "uid")
         known = self._written.get(uid) or get_object(pod, "status")
         change = status_patch(known, status)
@@ -45,7 +45,7 @@ class StatusManager:
         self._written[uid] = status
 
     async def confirm_deletion(self, pod: JsonObject) -> None:
-        """Delete the API's object now that nothing of the pod runs."""
+        """Delete the API object of a pod that is being deleted and no longer runs."""
         metadata = get_object(pod, "metadata")
         try:
             await self._client.delete(
@@ -111,5 +111,5 @@ def _same(old: JsonObject | None, new: JsonObject) -> bool:
 
 
 def _complete(old: JsonObject | None, new: JsonObject) -> JsonObject:
-    """`new` with explicit nulls for what `old` had and it has not, since a patch merges."""
+    """`new`, with null for each field of `old` that it lacks: a patch would keep it otherwise."""
     return {field: None for field in old or {} if field not in new} | new

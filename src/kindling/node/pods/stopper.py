@@ -1,4 +1,4 @@
-"""Stopping pods and containers: hooks, grace, order, and taking away what is left."""
+"""Stopping pods and containers: preStop hooks, grace periods, order; and removing stopped ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RecordEvent = Callable[[JsonObject, str, str, str, str], None]
 
 
 class PodStopper:
-    """Stops what runs."""
+    """Stops and removes containers and sandboxes."""
 
     def __init__(self, runtime: Runtime, record_event: RecordEvent) -> None:
         self._runtime = runtime
@@ -85,7 +85,12 @@ class PodStopper:
                 async with asyncio.timeout(grace_seconds):
                     outcome = await perform(self._runtime, hook, target, grace_seconds)
             except TimeoutError:
-                _log.warning("preStop hook of %s did not end in time", container.name)
+                _log.warning(
+                    "preStop hook of container %s in pod %s did not end within %d s, stopping the container",
+                    container.name,
+                    identity.display_name(pod),
+                    grace_seconds,
+                )
             else:
                 if not outcome.success:
                     text = f"PreStopHook failed: {outcome.output}"

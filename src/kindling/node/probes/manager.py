@@ -20,7 +20,7 @@ _KINDS = ("startup", "readiness", "liveness")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who hears of changes: `wake` after a verdict changed, `unhealthy` with each failure's text."""
+    """Called back on changes: `wake` after a result changed, `unhealthy` with the text of each failure."""
 
     wake: Callable[[], None]
     unhealthy: Callable[[str, str], None]
@@ -43,7 +43,7 @@ class ProbeManager:
         self._watched: dict[str, _Watched] = {}
 
     def probe_results(self, container_id: str) -> ProbeResults:
-        """What is known about a container (no probes: nothing speaks against it)."""
+        """The results of a container's probes; empty without probes."""
         watched = self._watched.get(container_id)
         return watched.probe_results if watched else ProbeResults()
 
@@ -116,12 +116,12 @@ class ProbeManager:
             await asyncio.sleep(period)
 
     async def _outcome(self, kind: str, probe: JsonObject, target: Target) -> Outcome:
-        """What a probe says now. Whatever the answer breaks here counts as a failure of the probe."""
+        """Run a probe once. Whatever the answer breaks here counts as a failure of the probe."""
         try:
             return await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
         except Exception as error:
             name = get_str(target.container, "name")
-            _log.exception("%s probe of container %s (%s)", kind, name, target.container_id)
+            _log.exception("%s probe of container %s (%s) counts as failed", kind, name, target.container_id)
             return Outcome(False, f"{type(error).__name__}: {error}")
 
     def _judge(

@@ -1,4 +1,4 @@
-"""Who may use the node's endpoint: the API server is asked, as Kubernetes' kubelet does with webhook mode."""
+"""Authorization of the node's endpoint by SubjectAccessReviews, as a kubelet in webhook mode does it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AREAS = {"stats": "stats", "metrics": "metrics", "logs": "log"}
 
 
 def attributes(node: str, request: BaseRequest) -> JsonObject:
-    """What a client needs to be allowed for a request."""
+    """The resource attributes to review for a request."""
     area = request.path.strip("/").partition("/")[0]
     return {
         "verb": _VERBS.get(request.method, request.method.lower()),
@@ -44,13 +44,13 @@ def attributes(node: str, request: BaseRequest) -> JsonObject:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Asks for each request; nothing is remembered, so that rights that are taken away are gone."""
+    """Reviews each request. Nothing is cached, so that a revoked right ends at once."""
 
     client: Client
     node: str
 
     async def check(self, peer: Peer, request: BaseRequest) -> None:
-        """Raises HttpProblem: 403 where the client may not, 500 where nobody can tell."""
+        """Raises HttpProblem: 403 where access is denied, 500 where the API server does not answer."""
         wanted = attributes(self.node, request)
         groups = [*sorted(peer.organisations), "system:authenticated"]
         review = {
@@ -61,7 +61,8 @@ class Access:
         try:
             answer = get_object(await self.client.create(_REVIEWS, review), "status")
         except (StatusError, ConnectionFailed) as error:
-            _log.error("access of %s to this node cannot be decided, try again: %s", peer.name, error)
+            text = "request of user %s is refused, the API server did not review it; send it again: %s"
+            _log.error(text, peer.name, error)
             raise HttpProblem(500, "Authorization error") from error
         if answer.get("allowed") is not True:
             asked = f"verb={wanted['verb']}, resource=nodes, subresource={wanted['subresource']}"

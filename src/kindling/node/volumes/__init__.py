@@ -1,5 +1,5 @@
 """Volumes of pods on a node, laid out in /var/lib/kubelet exactly as a kubelet lays them out.
 
-`content` renders files of config maps, secrets and their like (pure), `writer` puts them down so that
-readers see all or nothing, `manager` sets volumes up and takes them down, one module per source.
+`manager` sets volumes up and tears them down, with one module for each source. `content` renders the files of
+config map, secret and projected volumes (pure); readers of what `atomic_writer` writes see all or none of it.
 """

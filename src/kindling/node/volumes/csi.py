@@ -1,7 +1,7 @@
 """Volumes of CSI drivers: staging and publishing on this node, and undoing both.
 
-What is to be done is written down first (`csi_records`), so that an agent that starts again undoes what its
-predecessor began. Nothing below a place that a driver mounts is ever removed: only the empty place is.
+A record is written before the first call (`csi_records`), so that a restarted agent undoes what the last one
+began. Nothing below a place that a driver mounts is ever removed: only the empty place is.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _STAGE, _MULTI_WRITER = 1, 5
 class CsiVolumes:
     """The ``PersistentDriver`` of persistent volumes with a ``csi`` source.
 
-    Calls for one volume follow each other. Once its first call has been made, an operation goes on to its end
-    although the pod does not want it any more: the driver would not stop either. What it did is undone by
-    the next one.
+    Calls for one volume are made one after the other. An operation whose first call has been made is finished
+    although the pod is deleted meanwhile, since the driver would not stop either; the next operation undoes
+    it.
     """
 
     def __init__(self, client: Client, registry: CsiRegistry, node_name: str) -> None:
@@ -50,9 +50,9 @@ class CsiVolumes:
         self._registry = registry
         self._node_name = node_name
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
-        """By driver and handle, for as long as somebody holds or awaits one."""
+        """By driver and handle, as long as they are in use."""
         self._operations: dict[str, set[asyncio.Task[None]]] = {}
-        """What goes on, by pod uid."""
+        """Operations in progress, by pod uid."""
 
     async def publish(self, pod: JsonObject, persistent: JsonObject, *, read_only: bool) -> Prepared:
         """Stage the volume on the node and publish it to the pod. Raises ContentProblem, OSError."""
@@ -115,16 +115,16 @@ class CsiVolumes:
             raise OSError("; ".join(problems))
 
     async def close(self) -> None:
-        """End what goes on; it is all written down, and taken up again by the next agent."""
+        """Cancel operations in progress; from the records, the next agent takes them up again."""
         tasks = [task for tasks in self._operations.values() for task in tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _alone(self, record: Record, operation: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Carry out `operation` while no other one of this volume goes on, also when this task is cancelled.
+        """Run `operation` to its end with the volume locked, also when this task is cancelled.
 
-        Whoever is cancelled while waiting for its turn has done nothing.
+        A task that is cancelled while it waits for the lock does not run it at all.
         """
         lock = self._locks.setdefault((record.driver, record.handle), asyncio.Lock())
         await lock.acquire()
@@ -232,7 +232,7 @@ def _link_device(record: Record) -> None:
 
 
 def _remove_target(record: Record) -> None:
-    """Remove the empty place of a volume that its driver has unpublished. Raises OSError."""
+    """Remove the target path of an unpublished volume, if it is empty. Raises OSError."""
     target = record.target
     mounts.unmount(target)
     if mounts.is_mounted(target):
@@ -246,9 +246,9 @@ def _remove_target(record: Record) -> None:
 
 
 def _remove_staging(record: Record) -> None:
-    """Remove the empty place of a volume that its driver has unstaged. Raises OSError.
+    """Remove the staging path of an unstaged volume, if it is empty. Raises OSError.
 
-    What lies in it is the volume's data or the driver's own: neither is the agent's to remove.
+    Files in it belong to the volume or to the driver: the agent must not remove them.
     """
     staging = record.staging
     if mounts.is_mounted(staging):
@@ -265,7 +265,7 @@ def _remove_if_empty(directory: Path) -> bool:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        _log.info("%s is left as it is: not empty", directory)
+        _log.info("directory %s is not removed: it is not empty", directory)
         return False
     return True
 

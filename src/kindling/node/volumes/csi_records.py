@@ -1,8 +1,8 @@
-"""What is written down of a pod's CSI volumes before drivers touch them: ``vol_data.json`` beside each mount.
+"""Records of pods' CSI volumes: ``vol_data.json`` beside each mount.
 
-The records of all pods are the node's memory of its CSI volumes. One exists from before the first call until
-after the last, whatever happens to the agent in between. Paths are those that drivers and tools expect of a
-kubelet.
+They are all that the agent knows of the node's CSI volumes. A record exists from before the first call of
+the driver until after the last, whatever happens to the agent in between. Paths are a kubelet's: drivers and
+tools rely on them.
 """
 
 from __future__ import annotations

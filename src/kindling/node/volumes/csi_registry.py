@@ -1,4 +1,4 @@
-"""Which CSI drivers run on this node: their sockets appear in a folder, and the API learns of them."""
+"""Registration of CSI drivers: their sockets in the plugin directory, and their entries in the CSINode."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Socket:
-    """A socket of the folder: a driver that restarts makes its socket anew."""
+    """A socket of the plugin directory; a restarted driver makes it anew, with another inode."""
 
     path: str
     inode: int
@@ -75,12 +75,12 @@ class Driver:
             raise ContentProblem(f"driver {self.name} has gone away") from error
 
     async def ask(self) -> None:
-        """Learn what the driver can do and what it calls this node."""
+        """Get the driver's capabilities and its ID of this node."""
         answer = await self.call("NodeGetCapabilities")
         self.capabilities = frozenset(item.rpc.type for item in answer.capabilities)
         info = await self.call("NodeGetInfo")
         if not info.node_id:
-            raise ContentProblem(f"driver {self.name} has no name for this node")
+            raise ContentProblem(f"driver {self.name} returned no ID of this node")
         topology = dict(info.accessible_topology.segments) if info.HasField("accessible_topology") else {}
         if wrong := [key for key in topology if is_qualified_name(key)]:
             raise ContentProblem(f"driver {self.name} has a topology of keys that are none: {wrong}")
@@ -94,9 +94,9 @@ class Driver:
 
 
 class CsiRegistry:
-    """Watches the folder where drivers' registrars put their sockets.
+    """Watches the plugin directory, in which drivers' registrars put their sockets.
 
-    Any of them may hang, lie or vanish: each is registered in a task of its own, within a time.
+    Any of them may hang or answer nonsense: each is registered in a task of its own, with a timeout.
     """
 
     def __init__(self, client: Client, node_name: str, directory: Path) -> None:
@@ -126,7 +126,9 @@ class CsiRegistry:
                     self._directory.mkdir(parents=True, exist_ok=True)
                     await self._look()
                 except OSError as error:
-                    _log.warning("looking for CSI drivers in %s: %s", self._directory, error)
+                    _log.warning(
+                        "plugin directory %s cannot be read, trying again: %s", self._directory, error
+                    )
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             for task in self._registering.values():
@@ -141,7 +143,7 @@ class CsiRegistry:
         for socket in [socket for socket in self._by_socket if socket not in present]:
             driver = self._by_socket.pop(socket)
             if driver is not None:
-                _log.info("CSI driver %s went away", driver.name)
+                _log.info("CSI driver %s deregistered: its socket is gone", driver.name)
                 self._published = False
                 await driver.close()
         for socket in self._failed - present:
@@ -164,7 +166,9 @@ class CsiRegistry:
             self._backoff.failed(str(socket), asyncio.get_running_loop().time())
             wait = self._backoff.delay(str(socket))
             text = error or f"no answer within {_REGISTRATION_SECONDS:g} s"
-            _log.warning("CSI driver at %s is not registered, again in %g s: %s", socket.path, wait, text)
+            _log.warning(
+                "registering the CSI driver at %s failed, trying again in %g s: %s", socket.path, wait, text
+            )
             return
         finally:
             del self._registering[socket]
@@ -177,12 +181,12 @@ class CsiRegistry:
             await self._publish()
 
     async def _meet(self, socket: str) -> Driver | None:
-        """Ask who is behind a registration socket. Raises ContentProblem, AioRpcError."""
+        """The driver of a registration socket, None for other plugins. Raises ContentProblem, AioRpcError."""
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
             stub = self._registration.stub(channel, "Registration")
             info = await stub["GetInfo"](self._registration.message("InfoRequest"), timeout=5)
             if info.type != "CSIPlugin":
-                _log.info("%s is a %s, which registers elsewhere", socket, info.type)
+                _log.info("plugin socket %s is ignored: %s is not the type of CSI drivers", socket, info.type)
                 return None
             try:
                 driver = await _connect(info.name, info.endpoint or socket)
@@ -203,14 +207,14 @@ class CsiRegistry:
         )
 
     async def _publish(self) -> None:
-        """Tell the API which drivers this node has, unless it knows."""
+        """Update the CSINode if drivers have come or gone."""
         async with self._publishing:
             if not self._published:
-                self._published = True  # what changes from now on is not told yet
+                self._published = True  # changes from now on need another update
                 self._published &= await self._tell()
 
     async def _tell(self) -> bool:
-        """Whether the API could be told."""
+        """Update the CSINode; returns whether that succeeded."""
         by_name = {driver.name: driver.node for driver in filter(None, reversed(self._by_socket.values()))}
         drivers = [
             {key: value for key, value in by_name[name].items() if value is not None}
@@ -238,7 +242,7 @@ class CsiRegistry:
                     raise
                 await self._client.create(CSI_NODES, wanted)
         except (StatusError, ConnectionFailed) as error:
-            _log.warning("the CSINode of %s, tried again soon: %s", self._node_name, error)
+            _log.warning("updating CSINode %s failed, trying again: %s", self._node_name, error)
             return False
         return True
 
@@ -263,7 +267,7 @@ class CsiRegistry:
 
 
 def _sockets(directory: Path) -> set[_Socket]:
-    """The sockets in a folder; links and what goes away meanwhile are none."""
+    """The sockets in a directory, without links to sockets and deleted ones."""
     found = set()
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -277,7 +281,7 @@ def _sockets(directory: Path) -> set[_Socket]:
 
 
 async def _connect(name: str, endpoint: str) -> Driver:
-    """The driver `name`, which has said what it can do. Raises ContentProblem."""
+    """Connect to the driver `name` and get its capabilities. Raises ContentProblem."""
     if len(name) > _MAX_NAME or is_dns1123_subdomain(name.lower()):
         raise ContentProblem(f"{name[:_MAX_NAME]!r} is no name of a CSI driver")
     stack = AsyncExitStack()

@@ -1,4 +1,4 @@
-"""Setting up and taking down the volumes of pods."""
+"""The volume manager: sets up and tears down the volumes of pods."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class VolumeManager:
         self._looping = asyncio.Lock()
 
     def uids(self) -> set[str]:
-        """Pods that something was set up for and not taken down."""
+        """Pods with volumes that were set up and not torn down."""
         pods = identity.pod_directory("")
         return {entry.name for entry in pods.iterdir()} if pods.is_dir() else set()
 
@@ -109,13 +109,14 @@ class VolumeManager:
         return prepared
 
     async def refresh(self, pod: JsonObject) -> None:
-        """Bring the rendered volumes of a running pod up to date; problems are logged and tried again."""
+        """Update the config map, secret and projected volumes of a running pod; failures are logged."""
         for volume in get_list(pod, "spec", "volumes"):
             if content.is_content(volume):
                 try:
                     await self._render(pod, get_str(pod, "metadata", "uid"), volume)
                 except (ContentProblem, OSError) as error:
-                    _log.warning("volume %s of %s: %s", volume["name"], identity.display_name(pod), error)
+                    text = "updating volume %s of pod %s failed, trying again: %s"
+                    _log.warning(text, volume["name"], identity.display_name(pod), error)
 
     async def clean_up(self, uid: str) -> None:
         """Unmount and remove everything of a pod. Raises OSError when something stays."""

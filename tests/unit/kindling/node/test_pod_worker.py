@@ -10,7 +10,8 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from kindling.node.pods.downward_api import NodeFacts
-from kindling.node.pods.pod_worker import PodServices, PodWorker
+from kindling.node.pods.pod_services import PodServices
+from kindling.node.pods.pod_worker import PodWorker
 from kindling.node.pods.runtime_status import PodRuntimeStatus, ProbeResults
 from kindling.node.runtime.interface import Container, ContainerState, Sandbox
 from kindling.node.volumes.manager import VolumeProblem
