@@ -106,11 +106,6 @@ class Instance:
         return f"{self._address(0, 0)}/24"
 
     @property
-    def pod_subnets(self) -> str:
-        """All that nodes and pods use, for masquerading."""
-        return self.subnet
-
-    @property
     def service_cidr(self) -> str:
         """Addresses of services."""
         return f"{self._address(240, 0)}/20"

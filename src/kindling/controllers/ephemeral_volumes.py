@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from kindling.controllers import claim_templates
 from kindling.controllers.environment import Environment
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy, get_list, get_object
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubecore.runtime import DONE, Key, Result
@@ -27,14 +28,7 @@ def wanted_claims(pod: JsonObject) -> list[JsonObject]:
         for field in ("labels", "annotations"):
             if get_object(template, "metadata").get(field):
                 metadata[field] = dict(template["metadata"][field])
-        result.append(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": metadata,
-                "spec": deep_copy(get_object(template, "spec")),
-            }
-        )
+        result.append(claim_templates.claim(template, metadata))
     return result
 
 

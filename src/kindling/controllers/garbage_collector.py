@@ -305,17 +305,8 @@ class GarbageCollector:
 
 
 def _metadata_only(obj: JsonObject) -> JsonObject:
-    kept = (
-        "name",
-        "namespace",
-        "uid",
-        "resourceVersion",
-        "ownerReferences",
-        "deletionTimestamp",
-        "finalizers",
-    )
     metadata = obj["metadata"]
-    return {"metadata": {key: metadata[key] for key in kept if key in metadata}}
+    return {"metadata": {key: metadata[key] for key in _KEPT_METADATA if key in metadata}}
 
 
 def set_up(environment: Environment) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from kindling.controllers import claim_templates, revisions
 from kindling.controllers import pods as pod_facts
-from kindling.controllers import revisions
 from kindling.controllers.rollout import scaled
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import STATEFUL_SETS
 
@@ -63,14 +63,7 @@ def claims(owner: JsonObject, pod_name: str) -> list[JsonObject]:
         }
         if meta.annotations(template):
             metadata["annotations"] = dict(meta.annotations(template))
-        result.append(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": metadata,
-                "spec": deep_copy(get_object(template, "spec")),
-            }
-        )
+        result.append(claim_templates.claim(template, metadata))
     return result
 
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 
+from kindling.controllers.volume_binding import SELECTED_NODE, bound_volume
 from kindling.scheduler import snapshot as snapshots
 from kindling.scheduler import volume_rules
 from kindling.scheduler.decision import Placement, Unschedulable, decide
@@ -13,7 +14,7 @@ from kindling.scheduler.preemption import Preemption
 from kindling.scheduler.queue import SchedulingQueue, Waiting
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import (
@@ -34,8 +35,6 @@ FLUSH_SECONDS = 60.0
 """Blocked pods are tried again after so long even if nothing seems to have changed."""
 VOLUME_SECONDS = 600.0
 """How long a pod's claims may take to be bound."""
-BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class VolumesNotBound(Exception):
@@ -186,18 +185,7 @@ class Scheduler:
 
     async def _reserve(self, claim: JsonObject, volume: JsonObject) -> None:
         """Point the volume at the claim; the volume controller does the rest."""
-        updated = deep_copy(volume)
-        if not get_object(volume, "spec").get("claimRef"):
-            updated["metadata"]["annotations"] = {**meta.annotations(volume), BOUND_BY_CONTROLLER: "yes"}
-        updated["spec"]["claimRef"] = {
-            "kind": "PersistentVolumeClaim",
-            "apiVersion": "v1",
-            "namespace": meta.namespace(claim),
-            "name": meta.name(claim),
-            "uid": meta.uid(claim),
-            "resourceVersion": meta.resource_version(claim),
-        }
-        await self._client.update(PERSISTENT_VOLUMES, updated)
+        await self._client.update(PERSISTENT_VOLUMES, bound_volume(volume, claim))
 
     def _is_bound(self, pod: JsonObject, name: str, node: str, provisioned: set[str]) -> bool:
         if self._pods.get(meta.namespace(pod), meta.name(pod)) is None:

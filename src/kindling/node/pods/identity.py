@@ -18,7 +18,6 @@ ANNOTATION_HASH = "io.kubernetes.container.hash"
 ANNOTATION_RESTARTS = "io.kubernetes.container.restartCount"
 ANNOTATION_TERMINATION_PATH = "io.kubernetes.container.terminationMessagePath"
 ANNOTATION_TERMINATION_POLICY = "io.kubernetes.container.terminationMessagePolicy"
-ANNOTATION_GRACE = "io.kubernetes.pod.terminationGracePeriod"
 ANNOTATION_TERMINATION_FILE = "kindling.local/termination-file"
 
 ROOT = Path("/var/lib/kubelet")

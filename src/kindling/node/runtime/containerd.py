@@ -171,10 +171,6 @@ class Containerd:
             log_path=status.log_path,
         )
 
-    async def update_resources(self, container_id: str, linux: Mapping[str, Any]) -> None:
-        """Change cgroup limits."""
-        await self._call("UpdateContainerResources", {"container_id": container_id, "linux": linux})
-
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_seconds: int) -> ExecResult:
         """Run a command to its end."""
         request = {"container_id": container_id, "cmd": list(command), "timeout": timeout_seconds}

@@ -148,9 +148,6 @@ class Runtime(Protocol):
     async def container_status(self, container_id: str) -> Container:
         """Everything about one container."""
 
-    async def update_resources(self, container_id: str, linux: Mapping[str, Any]) -> None:
-        """Change cgroup limits of a running container."""
-
     async def exec_sync(self, container_id: str, command: Sequence[str], timeout_seconds: int) -> ExecResult:
         """Run a command; a DEADLINE_EXCEEDED failure when it took longer."""
 

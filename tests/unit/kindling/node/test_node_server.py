@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import pytest
-from aiohttp import ClientSession, WSMsgType
+from aiohttp import ClientSession, ClientWebSocketResponse, WSMsgType
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_response import Response, StreamResponse
 from tests.unit.kindling.node.conftest import Pki
@@ -70,6 +70,22 @@ async def streaming(
         yield port
 
 
+@asynccontextmanager
+async def port_forward(pki: Pki, runtime: StreamingServer) -> AsyncIterator[ClientWebSocketResponse]:
+    """What kubectl opens: a websocket that carries SPDY."""
+    async with (
+        streaming(pki, runtime, streams.tunnel) as port,
+        ClientSession() as session,
+        session.ws_connect(
+            f"wss://127.0.0.1:{port}/portForward/a/b",
+            ssl=pki.client(),
+            server_hostname="node01",
+            protocols=[streams.TUNNEL_PROTOCOL],
+        ) as websocket,
+    ):
+        yield websocket
+
+
 @pytest.mark.parametrize("request_line", [SPDY, WEBSOCKET])
 async def test_streams_are_passed_on_as_bytes_to_the_runtime_and_back(pki: Pki, request_line: str) -> None:
     runtime = StreamingServer()
@@ -113,16 +129,7 @@ async def test_a_streaming_server_that_is_gone_is_an_error(pki: Pki) -> None:
 
 async def test_port_forwards_inside_websockets_are_unwrapped(pki: Pki) -> None:
     runtime = StreamingServer()
-    async with (
-        streaming(pki, runtime, streams.tunnel) as port,
-        ClientSession() as session,
-        session.ws_connect(
-            f"wss://127.0.0.1:{port}/portForward/a/b",
-            ssl=pki.client(),
-            server_hostname="node01",
-            protocols=[streams.TUNNEL_PROTOCOL],
-        ) as websocket,
-    ):
+    async with port_forward(pki, runtime) as websocket:
         assert websocket.protocol == streams.TUNNEL_PROTOCOL
         sent = os.urandom(200_001)
         await websocket.send_bytes(sent)
@@ -139,16 +146,7 @@ async def test_port_forwards_inside_websockets_are_unwrapped(pki: Pki) -> None:
 
 async def test_a_message_of_any_size_does_not_fill_the_nodes_memory(pki: Pki) -> None:
     runtime = StreamingServer()
-    async with (
-        streaming(pki, runtime, streams.tunnel) as port,
-        ClientSession() as session,
-        session.ws_connect(
-            f"wss://127.0.0.1:{port}/portForward/a/b",
-            ssl=pki.client(),
-            server_hostname="node01",
-            protocols=[streams.TUNNEL_PROTOCOL],
-        ) as websocket,
-    ):
+    async with port_forward(pki, runtime) as websocket:
         await websocket.send_bytes(bytes(2 * 1024 * 1024))
         message = await websocket.receive()
         assert (message.type, message.data) == (WSMsgType.CLOSE, 1009)
