@@ -1,4 +1,4 @@
-"""``kindling up``: from nothing, or from whatever is left, to a cluster that is ready."""
+"""``kindling up``: starts a new cluster, or what an existing one lacks, and waits until it is ready."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def supervisor_pid(instance: Instance) -> int:
 
 
 def _tell_supervisor(instance: Instance) -> bool:
-    """Have the running supervisor read anew which processes there are to be; False without one.
+    """Have the running supervisor read its process list again; False without one.
 
-    One that runs other code is ended: the next one adopts what it started, and replaces what is outdated.
+    A supervisor with outdated code is stopped: the next one adopts its processes and replaces outdated ones.
     """
     pid = supervisor_pid(instance)
     if not pid:
@@ -184,7 +184,7 @@ def _settle(wishes: Wishes) -> Instance:
 
 
 def _check_still_free(instance: Instance, port: int) -> None:
-    """What a stopped instance chose once may be somebody else's by now, and a running one keeps its port.
+    """The subnet and port of a stopped instance may be in use by others now; a running one keeps its port.
 
     Raises SetupError.
     """
@@ -247,7 +247,7 @@ def _launch_supervisor(instance: Instance) -> None:
 
 
 def _clean_environment() -> dict[str, str]:
-    """The environment of everything that stays: of the caller's, only what programs need."""
+    """The environment of long-running processes: only what programs need of the caller's."""
     kept = {key: value for key, value in os.environ.items() if key in _KEPT_VARIABLES}
     # A proxy that images are pulled through is the one thing that callers configure by environment.
     kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
@@ -261,7 +261,7 @@ def _size(path: Path) -> int:
 def wait_ready(instance: Instance, progress: Progress, logged: int) -> None:
     """Wait until the API answers, every node is ready and default accounts exist. Raises SetupError.
 
-    What the API server logged beyond the first `logged` bytes tells when waiting longer is in vain.
+    The API server's log after the first `logged` bytes shows whether it refused to start.
     """
     deadline = time.monotonic() + READY_SECONDS
     last = ""

@@ -84,7 +84,7 @@ class Supervisor:
             os.write(self._wake_writer, b".")
 
     def _settle(self) -> None:
-        """Make the children those of the specs: adopt what runs, replace what runs with other settings."""
+        """Start the processes of the specs: adopt those that run, replace those with other settings."""
         specs = self._read_specs()
         known = {child.spec.name: child for child in self._children}
         self._children = [known.get(spec.name) or _Child(spec) for spec in specs]
@@ -180,7 +180,7 @@ def _say(text: str) -> None:
 
 
 def pause(failures: int) -> float:
-    """Seconds to wait after `failures` quick ends in a row: none after the first."""
+    """Seconds to wait after `failures` quick exits in a row: none after the first."""
     return 0.0 if failures <= 1 else float(min(_MAX_PAUSE, 0.2 * 2 ** (failures - 2)))
 
 

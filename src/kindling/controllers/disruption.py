@@ -24,7 +24,7 @@ DELETION_SECONDS = 120.0
 
 
 class NoScale(Exception):
-    """The owners of the budget's pods do not say how many pods there should be."""
+    """An owner of the budget's pods has no scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _status(
 
 
 def failed_status(budget: JsonObject, message: str, now: datetime) -> JsonObject:
-    """The status when the numbers cannot be had: nothing may be evicted."""
+    """The status when the scale of the pods is unknown: no pod may be evicted."""
     conditions = deep_copy({"list": meta.conditions(budget)})["list"]
     _set_condition(budget, conditions, "False", "SyncFailed", message, now)
     return {

@@ -1,4 +1,4 @@
-"""Endpoints: the old list of a Service's addresses."""
+"""Endpoints of Services with selectors."""
 
 from __future__ import annotations
 

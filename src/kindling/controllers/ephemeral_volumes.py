@@ -1,4 +1,4 @@
-"""Claims of generic ephemeral volumes: made for a pod, owned by it, gone with it."""
+"""Claims of generic ephemeral volumes: created for a pod and owned by it."""
 
 from __future__ import annotations
 

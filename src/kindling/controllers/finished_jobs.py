@@ -1,4 +1,4 @@
-"""Ended jobs go after the time they were given (``ttlSecondsAfterFinished``)."""
+"""Deleting finished jobs after their ``ttlSecondsAfterFinished``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "ttl-after-finished-controller"
 
 
 def expires_at(job: JsonObject) -> datetime | None:
-    """When the job may go; None for jobs that run or are kept."""
+    """When the job is to be deleted; None for jobs that run or have no limit."""
     seconds = get_object(job, "spec").get("ttlSecondsAfterFinished")
     if seconds is None or not job_plan.is_over(job):
         return None

@@ -157,7 +157,7 @@ class GarbageCollector:
         )
 
     async def _unblock_circles(self, node: Node, dependents: Iterable[Node]) -> None:
-        """Dependents that wait for their own dependents may wait for this very object: let them not."""
+        """Unblock dependents that wait for this object in a cycle of foreground deletions."""
         for dependent in dependents:
             if not dependent.waits_for_dependents:
                 continue

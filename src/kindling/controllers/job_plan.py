@@ -58,7 +58,7 @@ def is_over(job: JsonObject) -> bool:
 
 
 def pending_verdict(job: JsonObject) -> Verdict | None:
-    """The end that was decided before and waits for the last pods to go."""
+    """The result that was decided before and waits for the last pods to end."""
     for kind, success in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         condition = meta.get_condition(job, kind)
         if condition is not None and condition.get("status") == "True":
@@ -101,7 +101,7 @@ def has_succeeded(pod: JsonObject) -> bool:
 
 
 def has_failed(job: JsonObject, pod: JsonObject) -> bool:
-    """Whether the pod failed; one on its way out counts unless the job waits for real ends."""
+    """Whether the pod failed; a terminating one counts too, unless podReplacementPolicy is Failed."""
     if get_str(pod, "status", "phase") == "Failed":
         return True
     waits = get_str(job, "spec", "podReplacementPolicy") == "Failed"
@@ -110,7 +110,7 @@ def has_failed(job: JsonObject, pod: JsonObject) -> bool:
 
 @dataclass(slots=True)
 class Count:
-    """The job's pods: those that count, and how the ended ones were judged."""
+    """The job's pods by state, and the results of the ended ones."""
 
     active: list[JsonObject] = field(default_factory=list)
     terminating: int = 0
@@ -143,7 +143,7 @@ def count(job: JsonObject, pods: Sequence[JsonObject]) -> Count:
 
 
 def failure_action(job: JsonObject, pod: JsonObject) -> str:
-    """What the pod failure policy says to a failed pod; Count where it says nothing."""
+    """The action of the pod failure policy for a failed pod; Count when no rule matches."""
     for rule in get_list(job, "spec", "podFailurePolicy", "rules"):
         if _matches_exit_codes(rule, pod) or _matches_conditions(rule, pod):
             return str(rule.get("action", "Count"))
@@ -176,7 +176,7 @@ def _matches_conditions(rule: JsonObject, pod: JsonObject) -> bool:
 
 
 def policy_verdict(job: JsonObject, failed: Iterable[JsonObject]) -> Verdict | None:
-    """The end that the pod failure policy asks for."""
+    """The result that the pod failure policy asks for."""
     for pod in failed:
         if failure_action(job, pod) == "FailJob":
             message = f"Pod {meta.namespace(pod)}/{meta.name(pod)} failed and matches the pod failure policy"
@@ -220,18 +220,18 @@ def wanted_active(job: JsonObject, succeeded: int, active: int) -> int:
 
 
 def limits_indexes(job: JsonObject) -> bool:
-    """Whether each number has its own number of tries."""
+    """Whether each completion index has its own backoff limit."""
     return is_indexed(job) and get_object(job, "spec").get("backoffLimitPerIndex") is not None
 
 
 def index_failures(pod: JsonObject) -> int:
-    """How often this pod's number failed before it."""
+    """How often the completion index of this pod failed before."""
     text = meta.annotations(pod).get(FAILURES_KEY, "0")
     return int(text) if text.isdigit() else 0
 
 
 def failures_of(index: int, pods: Iterable[JsonObject]) -> int:
-    """How often a number failed so far, as its pods remember."""
+    """How often a completion index failed so far, by the annotations of its pods."""
     return max(
         (
             index_failures(pod) + 1
@@ -243,7 +243,7 @@ def failures_of(index: int, pods: Iterable[JsonObject]) -> int:
 
 
 def failed_indexes(job: JsonObject, failed: Iterable[JsonObject]) -> set[int]:
-    """The numbers that are out of tries: those known before, and those of pods that failed now."""
+    """The completion indexes beyond their backoff limit: those known before, and newly failed ones."""
     result = parse_indexes(get_str(job, "status", "failedIndexes"))
     limit = get_int(job, "spec", "backoffLimitPerIndex")
     for pod in failed:
@@ -255,7 +255,7 @@ def failed_indexes(job: JsonObject, failed: Iterable[JsonObject]) -> set[int]:
 
 
 def success_policy_verdict(job: JsonObject, done: set[int]) -> Verdict | None:
-    """The end that the success policy asks for, given the numbers that are done."""
+    """The result that the success policy asks for, given the completed indexes."""
     for position, rule in enumerate(get_list(job, "spec", "successPolicy", "rules")):
         chosen = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
         counted = done if chosen is None else done & chosen
@@ -267,7 +267,7 @@ def success_policy_verdict(job: JsonObject, done: set[int]) -> Verdict | None:
 
 
 def indexes_verdict(job: JsonObject, done: set[int], failed: set[int]) -> Verdict | None:
-    """The end of a job whose numbers have their own tries: all are done or failed, or too many failed."""
+    """The result of a job with a backoff limit per index: all completed or failed, or too many failed."""
     maximum = get_object(job, "spec").get("maxFailedIndexes")
     if maximum is not None and len(failed) > maximum:
         return MANY_FAILED_INDEXES
@@ -276,7 +276,7 @@ def indexes_verdict(job: JsonObject, done: set[int], failed: set[int]) -> Verdic
 
 
 def free_indexes(job: JsonObject, done: set[int], active: Iterable[JsonObject], wanted: int) -> list[int]:
-    """The lowest numbers that are neither done nor being worked on."""
+    """The lowest completion indexes that are neither completed nor active."""
     taken = done | {index for pod in active if (index := index_of(pod)) is not None}
     total = get_int(job, "spec", "completions", default=1)
     return [index for index in range(total) if index not in taken][:wanted]
@@ -307,7 +307,7 @@ def _finished_at(pod: JsonObject, now: datetime) -> datetime:
 
 
 def pod(job: JsonObject, index: int | None, failures: int = 0) -> JsonObject:
-    """A new pod of the job; `failures` is how often its number failed before."""
+    """A new pod of the job; `failures` is how often its completion index failed before."""
     made = pod_facts.from_template(get_object(job, "spec", "template"), job, JOBS)
     made["metadata"]["finalizers"] = [*made["metadata"].get("finalizers", []), TRACKING_FINALIZER]
     if index is None:

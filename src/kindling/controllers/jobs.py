@@ -99,7 +99,7 @@ class JobController:
         return self._next(job, wait)
 
     async def _count_ends(self, job: JsonObject, counted: job_plan.Count) -> JsonObject:
-        """First note the ends in the status, then free the pods, then count: none is lost, none twice."""
+        """Record ended pods in the status, remove their finalizers, then count them: each counts once."""
         noted = get_object(job["status"], "uncountedTerminatedPods")
         done = set(noted.get("succeeded", [])) | set(noted.get("failed", []))
         fresh_succeeded = [meta.uid(pod) for pod in counted.succeeded if meta.uid(pod) not in done]
@@ -152,7 +152,7 @@ class JobController:
         counted: job_plan.Count,
         ends: tuple[int, int],
     ) -> float | None:
-        """Start or stop pods; gives how long to wait where failures ask for a pause."""
+        """Start or stop pods; returns the seconds to back off after failures."""
         given_up = job_plan.parse_indexes(get_str(job, "status", "failedIndexes"))
         wanted = job_plan.wanted_active(job, ends[0] + len(given_up), len(counted.active))
         waits = get_str(job, "spec", "podReplacementPolicy") == "Failed"
@@ -236,7 +236,7 @@ class JobController:
         conditions.append(wanted)
 
     def _conclude(self, job: JsonObject, decided: job_plan.Verdict, terminating: int) -> None:
-        """The decision is noted at once; the job is over when its last pod is."""
+        """Record the result now; the job is finished when its last pod has ended."""
         status = job["status"]
         conditions = status.setdefault("conditions", [])
         now = self._environment.clock()
@@ -281,7 +281,7 @@ class JobController:
         self._freed.add(meta.uid(pod))
 
     async def free(self, key: Key) -> Result:
-        """Take the finalizer from a pod that no job will count any more."""
+        """Remove the finalizer of a pod whose job no longer exists."""
         pod = self._pod_cache.get(*key)
         if pod is None or job_plan.TRACKING_FINALIZER not in meta.finalizers(pod):
             return DONE

@@ -95,7 +95,7 @@ async def run(
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
 
-    The scheduler acts as whom `scheduler_config` says, or like the controllers as whom `config` does.
+    The scheduler uses the credentials of `scheduler_config`, by default those of `config`.
     `root_ca` is the PEM that is published into namespaces (default: the authority of `config`);
     `sign_token` signs the tokens of account secrets; `control_planes` names the nodes that are beside the
     control plane and get its role. With `health_port`, health and metrics are served

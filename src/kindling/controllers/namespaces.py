@@ -1,4 +1,4 @@
-"""Namespace deletion: everything inside goes, then the finalizer ``kubernetes``.
+"""Namespace deletion: all objects in it are deleted, then its finalizer ``kubernetes``.
 
 Progress is told in conditions, with the texts that users of Kubernetes know.
 """
@@ -43,7 +43,7 @@ class Contents:
 
 
 def conditions(contents: Contents) -> list[tuple[str, bool, str, str]]:
-    """Type, status, reason and message of the five conditions of a dying namespace."""
+    """Type, status, reason and message of the five conditions of a terminating namespace."""
     failures = contents.discovery_failures
     errors = contents.deletion_errors
     discovery = [f"{group_version}: {text}" for group_version, text in sorted(failures.items())]

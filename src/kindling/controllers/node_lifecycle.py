@@ -1,4 +1,4 @@
-"""Node lifecycle: conditions of nodes that fall silent, taints from conditions, eviction of their pods.
+"""Node lifecycle: conditions of unreachable nodes, taints from conditions, eviction of their pods.
 
 A node is silent when neither its lease nor its status has been renewed for 40 seconds by this process's
 own clock. Its conditions become Unknown, the taint ``unreachable`` is set, its pods are marked not ready,
@@ -71,7 +71,7 @@ def silent_conditions(node: JsonObject, now: datetime) -> list[JsonObject]:
 
 
 def taints(node: JsonObject, now: datetime) -> list[JsonObject]:
-    """The taints the node should have: its own, and those that its conditions and cordon call for."""
+    """The taints that the node should have: its own, and those of its conditions and cordon."""
     ready = meta.get_condition(node, "Ready")
     current = get_list(node, "spec", "taints")
     wanted: list[tuple[str, str]] = []
@@ -101,7 +101,7 @@ def taints(node: JsonObject, now: datetime) -> list[JsonObject]:
 
 
 def eviction_delay(pod: JsonObject, node_taints: Sequence[JsonObject], now: datetime) -> float | None:
-    """Seconds until the pod must leave because of NoExecute taints; None where it may stay for ever."""
+    """Seconds until NoExecute taints evict the pod; None when it tolerates them for ever."""
     delays = []
     for taint in node_taints:
         if taint.get("effect") != "NoExecute":
@@ -216,7 +216,7 @@ class NodeLifecycleController:
                     raise
 
     async def evict(self, key: Key) -> Result:
-        """Delete a pod whose time on a tainted node is over."""
+        """Delete a pod whose toleration of a node's NoExecute taints has expired."""
         pod = self._pods.get(*key)
         node = self._nodes.get(None, _node_of(pod)[0]) if pod and _node_of(pod) else None
         if pod is None or node is None or meta.is_being_deleted(pod):

@@ -1,4 +1,4 @@
-"""The annotation by which nodes learn how long they may keep config maps and secrets without asking again.
+"""The node annotation that says how long a kubelet may cache config maps and secrets.
 
 The larger the cluster, the longer: nodes then ask less often.
 """

@@ -1,4 +1,4 @@
-"""Who owns whom, over all kinds: the memory of the garbage collector. No I/O."""
+"""The graph of owners and dependents of all kinds, for the garbage collector. No I/O."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Node:
 
     @property
     def orphans_dependents(self) -> bool:
-        """Whether it is being deleted and its dependents must first be let go."""
+        """Whether it is being deleted and its dependents are to be orphaned first."""
         return self.is_dying and ORPHAN_FINALIZER in self.finalizers
 
     def blocks(self, owner_uid: str) -> bool:
@@ -102,7 +102,7 @@ class OwnershipGraph:
         return [self._nodes[dependent] for dependent in self._dependents.get(uid, ())]
 
     def put(self, node: Node) -> list[str]:
-        """Add or replace a node; gives the uids that must be looked at because of it.
+        """Add or replace a node; returns the uids to reconcile because of it.
 
         These are the object itself when an owner is unknown or dying or when it is being deleted with
         dependents in mind, and its owners that wait for it to stop blocking.
@@ -121,7 +121,7 @@ class OwnershipGraph:
         return look
 
     def remove(self, uid: str) -> list[str]:
-        """Forget a node; gives the uids to look at because of it: dependents and waiting owners."""
+        """Remove a node; returns the uids to reconcile because of it: dependents and waiting owners."""
         node = self._nodes.pop(uid, None)
         self._unlink(node)
         look = [dependent.uid for dependent in self.dependents(uid)]

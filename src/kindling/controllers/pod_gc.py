@@ -1,4 +1,4 @@
-"""Pod garbage collection: pods of nodes that are gone, dying ones that no node had, and too many ended."""
+"""Pod garbage collection: pods of deleted nodes, terminating unscheduled ones, too many terminated ones."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def orphaned(pods: Sequence[JsonObject], nodes: Collection[str]) -> list[JsonObj
 
 
 def excess_finished(pods: Sequence[JsonObject], maximum: int = FINISHED_MAXIMUM) -> list[JsonObject]:
-    """The oldest ended pods beyond the maximum."""
+    """The oldest terminated pods beyond the maximum."""
     finished = sorted((pod for pod in pods if pod_facts.is_finished(pod)), key=meta.creation_timestamp)
     return finished[: max(0, len(finished) - maximum)]
 
 
 def never_placed(pods: Sequence[JsonObject]) -> list[JsonObject]:
-    """Pods on their way out that no node ever had: nobody will finish their deletion."""
+    """Terminating pods that were never scheduled: no kubelet finishes their deletion."""
     return [pod for pod in pods if meta.is_being_deleted(pod) and not get_str(pod, "spec", "nodeName")]
 
 
 def out_of_service(pods: Sequence[JsonObject], nodes: Sequence[JsonObject]) -> list[JsonObject]:
-    """Pods on their way out on nodes that an administrator declared dead."""
+    """Terminating pods on nodes with the out-of-service taint."""
     dead = {
         meta.name(node)
         for node in nodes
@@ -55,7 +55,7 @@ def out_of_service(pods: Sequence[JsonObject], nodes: Sequence[JsonObject]) -> l
 
 
 class PodGarbageCollector:
-    """Looks at everything every twenty seconds: its single key stands for the cluster."""
+    """Checks all pods every twenty seconds; its single key stands for the cluster."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

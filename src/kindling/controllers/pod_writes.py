@@ -1,4 +1,4 @@
-"""Creating and deleting the pods of an owner, told by events of the owner."""
+"""Creating and deleting the pods of an owner, with events on the owner."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PodWrites:
 
 
 async def all_of(writes: Iterable[Awaitable[None]]) -> None:
-    """Wait for all, whatever becomes of each. Raises the first failure then."""
+    """Wait for all to end, then raise the first failure, if any."""
     for result in await asyncio.gather(*writes, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -1,4 +1,4 @@
-"""What controllers ask about pods, and how they make them from templates."""
+"""Facts about pods that several controllers need, and making pods from templates."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def ready_since(pod: JsonObject) -> datetime | None:
-    """When the pod became ready; None when it is not or nobody said when."""
+    """When the pod became ready; None when it is not ready, or the time is unknown."""
     condition = meta.get_condition(pod, "Ready")
     if condition is None or condition.get("status") != "True":
         return None
@@ -52,7 +52,7 @@ def is_available(pod: JsonObject, min_ready_seconds: int, now: datetime) -> bool
 
 
 def seconds_until_available(pod: JsonObject, min_ready_seconds: int, now: datetime) -> float | None:
-    """How long a ready pod must stay so to become available; None when that is no question of time."""
+    """Seconds until a ready pod is available; None when time alone does not make it available."""
     since = ready_since(pod)
     if since is None or min_ready_seconds == 0:
         return None
@@ -103,9 +103,9 @@ def hash_of(*parts: Any) -> str:
 
 
 def deletion_rank(pod: JsonObject, related_on_node: int, now: datetime) -> tuple[object, ...]:
-    """Sorts first the pods that a shrinking set gives up first.
+    """Sort key: the pods to delete first when scaling down.
 
-    Unassigned before assigned, pending before running, unready before ready, cheap before dear
+    Unassigned before assigned, pending before running, unready before ready, low deletion cost before high
     (``controller.kubernetes.io/pod-deletion-cost``), crowded nodes first, then what became ready last
     (by powers of two of its age), restarts most often, and is youngest.
     """

@@ -43,7 +43,7 @@ class Plan:
 
 
 def plan(replicas: int, active: list[JsonObject], rank: Callable[[JsonObject], tuple[object, ...]]) -> Plan:
-    """How to get from the `active` pods to `replicas` of them."""
+    """What to create and delete so that `replicas` of the `active` pods exist."""
     missing = replicas - len(active)
     if missing > 0:
         return Plan(create=min(missing, BURST))
@@ -129,7 +129,7 @@ class ReplicaController:
         self._writes = PodWrites(self._client, environment.recorder(name), self._pods.expectations)
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring one set to its number of replicas and tell its status."""
+        """Sync the pods and the status of one set."""
         owner = self._owners.get(*key)
         if owner is None:
             self._pods.expectations.forget(key)
@@ -176,7 +176,7 @@ class ReplicaController:
         return sum(get_object(other, "spec").get("nodeName") == node for other in active) if node else 0
 
     async def _create(self, key: Key, owner: JsonObject, count: int) -> None:
-        """Create in batches of 1, 2, 4, …: what fails for one would most likely fail for all."""
+        """Create in batches of 1, 2, 4, …: an error like an exceeded quota would meet all of them."""
         left, batch = count, 1
         while left:
             size = min(batch, left)

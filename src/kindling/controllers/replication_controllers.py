@@ -1,4 +1,4 @@
-"""ReplicationControllers: the elder of ReplicaSets, with a plain map of labels as selector."""
+"""ReplicationControllers: like ReplicaSets, with a map of labels as selector."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of ResourceQuotas: what a namespace uses. Admission counts on from there."""
+"""The status of ResourceQuotas: what a namespace uses. Admission adds to it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ResourceQuotaController:
         environment.deletion_listeners.append(self._give_back)
 
     def _give_back(self, resource: ResourceType, namespace: str) -> None:
-        """Count again where an object of a kind that this controller does not watch itself was limited."""
+        """Recalculate quotas after an object of a kind without an informer here was deleted."""
         if resource in self._watched or not namespace:
             return
         for quota in self._quotas.list(namespace):
@@ -90,7 +90,7 @@ class ResourceQuotaController:
         return [meta.key(quota) for quota in self._quotas.list(meta.namespace(obj))]
 
     def _note_exhaustion(self, event: EventType, _old: JsonObject | None, quota: JsonObject) -> None:
-        """Admission found a limit reached: look again soon whether what reached it is still there."""
+        """A quota is exhausted: recalculate it soon, since what exhausts it may be gone."""
         if event != "DELETED" and _is_exhausted(get_object(quota, "status")):
             self._controller.enqueue_after(meta.key(quota), COUNTED_AGAIN_SECONDS)
 
@@ -145,7 +145,7 @@ def _is_news(event: EventType, old: JsonObject | None, quota: JsonObject) -> boo
 
 
 def _frees_something(event: EventType, old: JsonObject | None, obj: JsonObject) -> bool:
-    """Admission counts what is added; what is given back is counted here."""
+    """Admission counts what is created; here, what was freed is counted."""
     if event != "MODIFIED" or old is None:
         return event == "DELETED"
     phases = (get_object(old, "status").get("phase"), get_object(obj, "status").get("phase"))

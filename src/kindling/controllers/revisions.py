@@ -17,7 +17,7 @@ from kubecore.runtime import Informer, Manager
 
 
 def data_of(owner: JsonObject) -> JsonObject:
-    """The patch that a revision stands for: the owner's template, replacing whatever is there.
+    """The patch stored in a revision: it replaces the owner's template.
 
     Clients find the revision of a template by its bytes, which have their keys in order.
     """
@@ -45,7 +45,7 @@ def by_number(revisions: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def same(left: JsonObject, right: JsonObject) -> bool:
-    """Whether two revisions stand for the same template."""
+    """Whether two revisions have the same template."""
     return bool(left.get("data") == right.get("data"))
 
 
@@ -99,7 +99,7 @@ async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObj
 
 
 def _is_foreign(found: JsonObject, wanted: JsonObject) -> bool:
-    """Whether a revision has a controller, and another than the wanted one."""
+    """Whether a revision is controlled by another owner."""
     theirs, ours = meta.controller_of(found), meta.controller_of(wanted)
     return theirs is not None and ours is not None and theirs.get("uid") != ours.get("uid")
 

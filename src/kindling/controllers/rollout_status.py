@@ -1,4 +1,4 @@
-"""What a Deployment's status says about its ReplicaSets, and whether it still comes further.
+"""A Deployment's status, and the progress of its rollout.
 
 Pure functions over a Deployment and its ReplicaSets.
 """
@@ -65,7 +65,7 @@ def status(
 def set_condition(
     conditions: list[JsonObject], type: str, status: str, reason: str, message: str, now: datetime
 ) -> None:
-    """Set a condition as deployments have them: nothing moves while status and reason stay the same."""
+    """Set a condition; its times change only with its status or reason."""
     current = meta.find_condition(conditions, type)
     if current is not None and (current.get("status"), current.get("reason")) == (status, reason):
         return
@@ -104,7 +104,7 @@ def is_complete(deployment: JsonObject, result: JsonObject) -> bool:
 
 
 def is_progressing(deployment: JsonObject, result: JsonObject) -> bool:
-    """Whether the rollout came further since the status was last written."""
+    """Whether the rollout progressed since the status was last written."""
     before = get_object(deployment, "status")
 
     def old_replicas(found: JsonObject) -> int:
@@ -159,7 +159,7 @@ def set_progress(deployment: JsonObject, new: JsonObject | None, result: JsonObj
 
 
 def seconds_to_deadline(deployment: JsonObject, result: JsonObject, now: datetime) -> float | None:
-    """When to look again for a rollout that hangs; None where nothing hangs."""
+    """Seconds until the progress deadline; None without one, or when the rollout is complete."""
     condition = meta.find_condition(result["conditions"], "Progressing")
     seconds = deadline_seconds(deployment)
     if seconds is None or condition is None or is_complete(deployment, result):

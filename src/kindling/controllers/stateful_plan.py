@@ -1,4 +1,4 @@
-"""What a StatefulSet needs next: pods by number, claims of their own, one step at a time. Pure."""
+"""What a StatefulSet needs next: pods by ordinal and their claims, one step at a time. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 
 
 def ordinal(owner: JsonObject, pod: JsonObject) -> int:
-    """The number in a pod's name; -1 for pods of other names."""
+    """The ordinal in a pod's name; -1 for pods of other names."""
     parent, _, number = meta.name(pod).rpartition("-")
     return int(number) if parent == meta.name(owner) and number.isdigit() else -1
 
@@ -37,7 +37,7 @@ def is_parallel(owner: JsonObject) -> bool:
 
 
 def partition(owner: JsonObject) -> int:
-    """Pods below this number keep the current revision."""
+    """Pods below this ordinal keep the current revision."""
     return get_int(owner, "spec", "updateStrategy", "rollingUpdate", "partition")
 
 
@@ -68,7 +68,7 @@ def claims(owner: JsonObject, pod_name: str) -> list[JsonObject]:
 
 
 def pod(owner: JsonObject, number: int, revision: JsonObject) -> JsonObject:
-    """The pod with that number, made from the template that `revision` keeps."""
+    """The pod with that ordinal, made from the template of `revision`."""
     name = f"{meta.name(owner)}-{number}"
     labels = {
         REVISION_LABEL: meta.name(revision),
@@ -202,7 +202,7 @@ def _is_healthy(owner: JsonObject, found: JsonObject, now: datetime) -> bool:
 
 
 def uses_current(owner: JsonObject, number: int) -> bool:
-    """Whether a new pod of that number gets the current revision and not the newest."""
+    """Whether a new pod of that ordinal gets the current revision instead of the update revision."""
     start = numbers(owner).start
     if get_str(owner, "spec", "updateStrategy", "type") == "OnDelete":
         return False

@@ -1,4 +1,4 @@
-"""Claims in use by pods, and volumes bound to claims, are not deleted before they are free."""
+"""The finalizers that keep claims in use by pods, and volumes bound to claims, from being deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def is_used(claim: JsonObject, pods: list[JsonObject]) -> bool:
 
 
 class VolumeProtection:
-    """Adds the finalizers and takes them away when what is being deleted is free."""
+    """Adds the finalizers, and removes them from deleted objects that are no longer in use."""
 
     def __init__(self, environment: Environment) -> None:
         self._client = environment.client

@@ -1,4 +1,4 @@
-"""The volume controller: binds claims and volumes, asks drivers for volumes, reclaims released ones."""
+"""The persistent volume controller: binds claims, requests provisioning, reclaims released volumes."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ class VolumeController:
         ]
 
     async def _ask_driver(self, claim: JsonObject, provisioner: str) -> None:
-        """External drivers watch for this annotation and make a volume."""
+        """Set the annotation that makes an external provisioner create a volume."""
         wanted = {
             binding.STORAGE_PROVISIONER: provisioner,
             binding.BETA_STORAGE_PROVISIONER: provisioner,
@@ -220,7 +220,7 @@ class VolumeController:
         logger.info("claim %s/%s has volume %s", *meta.key(claim), meta.name(volume))
 
     async def reconcile_volume(self, key: Key) -> Result:
-        """Tell the phase of one volume; reclaim it when its claim is gone."""
+        """Sync the phase of one volume; reclaim it when its claim is deleted."""
         volume = self._volumes.get(None, key[1])
         if volume is None:
             return DONE
@@ -247,7 +247,7 @@ class VolumeController:
             raise
 
     async def _reclaim(self, volume: JsonObject) -> None:
-        """Volumes of drivers are deleted by their drivers; of others, nobody here knows how."""
+        """External provisioners delete their own volumes; there is no deleter for any other."""
         if binding.PROVISIONED_BY in meta.annotations(volume) or "csi" in get_object(volume, "spec"):
             return
         message = "error getting deleter volume plugin for volume " + f'"{meta.name(volume)}"'

@@ -1,4 +1,4 @@
-"""Which addresses services may claim beside those that the cluster gives them; pure.
+"""The external addresses that services may use; pure.
 
 Anybody who may write a service can name any address in ``externalIPs``, in a load balancer's status or as a
 host port's ``hostIP``. Whatever is loaded for such an address takes the traffic of everybody on the node, so

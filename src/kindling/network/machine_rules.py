@@ -1,4 +1,4 @@
-"""What the machine itself lets in from a cluster's network; pure.
+"""The firewall of the machine itself towards a cluster's network; pure.
 
 Nodes are network namespaces of their own, so the servers of nodes and pods are not the machine's. Of the
 machine, pods need the API server and the resolver. Everything else that listens on it, on whatever address,

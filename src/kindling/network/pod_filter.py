@@ -1,4 +1,4 @@
-"""What a pod's link, or a node's, lets in from the other side: its own address, from its own card; pure.
+"""The anti-spoofing filter of a pod's or node's link: only its own addresses, from its own MAC; pure.
 
 The rules hang on the node's end of the link, before the bridge sees a frame: a bridge learns senders even
 from frames that its own hooks never get (802.1D's reserved addresses), so later would be too late. What the
@@ -99,7 +99,7 @@ def ruleset(link: PodLink, table: str = TABLE) -> dict[str, Any]:
 
 
 def removal(links: Iterable[str]) -> dict[str, Any]:
-    """The commands that remove the filters of links that are gone."""
+    """The commands that remove the filters of deleted links."""
     chains = [{"family": FAMILY, "table": TABLE, "name": name} for name in links]
     commands: list[dict[str, Any]] = []
     for chain in chains:

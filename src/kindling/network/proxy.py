@@ -1,4 +1,4 @@
-"""Keeping the services' rules loaded on the machine and in every node, and the resolver's names current."""
+"""The service proxy: loads services' nftables rules on the machine and the nodes, and feeds the resolver."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class ServiceNetwork:
         return _RETRY_SECONDS if failed else None
 
     def _opening(self) -> list[dict[str, Any]]:
-        """What opens the resolver, whose port is found when it starts, to the cluster."""
+        """The rules that open the resolver to the cluster; its port is known once it has started."""
         port = self._resolver.port
         return machine_rules.serve(self._machine_table, [("udp", port), ("tcp", port)] if port else [])
 

@@ -1,4 +1,4 @@
-"""The cluster's resolver: names of services and pods answered here, everything else asked elsewhere."""
+"""The cluster's DNS server: answers for services and pods, and forwards every other query."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _pod_address(name: str) -> tuple[str, ...]:
 
 
 class _Places:
-    """Admits so many at once, and so many of one client, so that none keeps out the others."""
+    """Limits the requests at one time, in all and of each client, so that no client can block the others."""
 
     def __init__(self, of_all: int, of_one: int) -> None:
         self._of_all = of_all
@@ -252,7 +252,7 @@ class Resolver:
         return dns.answer(question, code, records)
 
     async def _resolve_elsewhere(self, question: dns.Question, name: str, client: str) -> list[dns.Record]:
-        """What other servers know of the name to which an ExternalName service leads; nothing if silent."""
+        """The upstream servers' records of an ExternalName service's target; none without an answer."""
         if question.kind not in (dns.A, dns.AAAA):
             return []
         response = await self._forward(dns.query(question.identifier, name, question.kind), client)
@@ -265,7 +265,7 @@ class Resolver:
             return []
 
     async def _forward(self, message: bytes, client: str) -> bytes | None:
-        """What another server answers; None when none does, or when too many are being asked already."""
+        """An upstream server's answer; None without one, or when too many queries are being forwarded."""
         with self._questions.take(client) as is_admitted:
             return await self._ask_servers(message) if is_admitted else None
 
@@ -302,7 +302,7 @@ class Resolver:
     async def _converse(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: str
     ) -> None:
-        """Answer questions until the client ends. Raises TimeoutError where it is slow to ask or to read."""
+        """Answer queries until the client disconnects. Raises TimeoutError when it is too slow."""
         while True:
             async with asyncio.timeout(_IDLE_SECONDS):
                 (size,) = struct.unpack(">H", await reader.readexactly(2))

@@ -145,7 +145,7 @@ class _Builder:
     def look_up(
         self, cluster: _Verdicts, bound: _Verdicts, everywhere: _Verdicts, outside: _Verdicts
     ) -> None:
-        """The order in which the maps are asked; those of the place only for its own addresses."""
+        """The order of the map lookups; maps of the place are used for its own addresses only."""
         for rule in cluster.rule():
             self.rule("services", rule)
         local = {"match": {"op": "==", "left": _ADDRESS_TYPE, "right": "local"}}

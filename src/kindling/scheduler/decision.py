@@ -1,4 +1,4 @@
-"""The decision for one pod: a node and what must happen to its claims, or the reasons why there is none."""
+"""Scheduling one pod: a node and the binding of its claims, or why the pod is unschedulable."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """The pod can go nowhere at present; `message` is what users read.
+    """No node fits the pod; `message` is what users read.
 
     With `preemption`, room can be made for it.
     """

@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to; for the others, why not, in the words of kube-scheduler."""
+"""Filtering: the nodes that fit a pod, and for the others kube-scheduler's reasons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node is no place for the pod; `may_clear` when removing other pods could help."""
+    """Why a node does not fit; `may_clear` when deleting other pods could help."""
 
     reasons: tuple[str, ...]
     may_clear: bool

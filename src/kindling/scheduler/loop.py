@@ -1,4 +1,4 @@
-"""The scheduler at work: one pod after the other is decided on, bindings run side by side."""
+"""The scheduling loop: pods are scheduled one after the other, and bound concurrently."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VOLUME_SECONDS = 600.0
 
 
 class VolumesNotBound(Exception):
-    """A pod's claims were not bound in time, or their driver gave the chosen node up."""
+    """A pod's claims were not bound in time, or their provisioner rejected the selected node."""
 
 
 def needs_node(pod: JsonObject, scheduler: str = NAME) -> bool:
@@ -53,7 +53,7 @@ def needs_node(pod: JsonObject, scheduler: str = NAME) -> bool:
 
 
 class Scheduler:
-    """Keeps the queue by its informers' events and works it off."""
+    """Fills the queue from informer events and schedules the pods in it."""
 
     def __init__(self, manager: Manager) -> None:
         self._client = manager.client
@@ -201,7 +201,7 @@ class Scheduler:
         return False
 
     async def _make_room(self, pod: JsonObject, preemption: Preemption) -> None:
-        """Delete the victims; the pod is tried again when they are gone."""
+        """Delete the victims; the pod is scheduled again when they are gone."""
         for victim in preemption.victims:
             if meta.is_being_deleted(victim):
                 continue

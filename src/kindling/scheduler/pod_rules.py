@@ -77,7 +77,7 @@ def preferred_terms(pod: JsonObject, kind: str) -> list[Term]:
 
 
 class AffinityRules:
-    """The required rules of one pod against all placed pods, counted once for all nodes."""
+    """The required rules of one pod against all scheduled pods, counted once for all nodes."""
 
     def __init__(self, pod: JsonObject, snapshot: Snapshot) -> None:
         self._pod = pod
@@ -101,11 +101,11 @@ class AffinityRules:
         }
 
     def refused_by_existing(self, node: NodeInfo) -> bool:
-        """Whether a placed pod does not want this pod near it."""
+        """Whether the anti-affinity of a scheduled pod excludes this pod."""
         return any((key, value) in self._refused for key, value in node.labels.items())
 
     def affinity_fails(self, node: NodeInfo) -> bool:
-        """Whether pods that must be near are not. The first of a group that wants its own kind may start."""
+        """Whether required affinity is not met. The first pod of a group with affinity to itself fits."""
         if any(term.topology_key not in node.labels for term in self._affinity):
             return True
         near = all(
@@ -188,7 +188,7 @@ class SpreadRules:
         return not constraint.honours_taints or not node_rules.untolerated(self._pod, info.taints, effects)
 
     def lacks_label(self, node: NodeInfo) -> bool:
-        """Whether the node belongs to no domain of some constraint."""
+        """Whether the node lacks the topology label of a constraint."""
         return any(constraint.topology_key not in node.labels for constraint in self.constraints)
 
     def skew_fails(self, node: NodeInfo) -> bool:
@@ -203,7 +203,7 @@ class SpreadRules:
         return False
 
     def crowding(self, node: NodeInfo) -> float:
-        """How many pods of the kind are already near, over all constraints."""
+        """How many matching pods are in the node's domains, over all constraints."""
         return float(
             sum(
                 constraint.counts[node.labels[constraint.topology_key]]

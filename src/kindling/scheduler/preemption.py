@@ -1,4 +1,4 @@
-"""Making room for an important pod: which less important pods would have to go, and on which node. Pure."""
+"""Preemption: the node, and the pods of lower priority to delete from it, so that a pod fits. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def priority(pod: JsonObject) -> int:
 
 
 def find(pod: JsonObject, snapshot: Snapshot, candidates: Iterable[NodeInfo]) -> Preemption | None:
-    """The node where the least is lost: the lowest of the highest victims, then the fewest victims.
+    """The node with the least important victims: the lowest highest priority, then the fewest.
 
     `candidates` are the nodes that refused the pod for reasons that removing pods can clear.
     """
@@ -46,7 +46,7 @@ def find(pod: JsonObject, snapshot: Snapshot, candidates: Iterable[NodeInfo]) ->
 
 
 def _is_room_coming(pod: JsonObject, nodes: Iterable[NodeInfo]) -> bool:
-    """Whether less important pods are on their way out: first see whether that is enough."""
+    """Whether pods of lower priority are terminating there already, which may be enough."""
     return any(
         meta.is_being_deleted(placed) and priority(placed) < priority(pod)
         for info in nodes
@@ -55,7 +55,7 @@ def _is_room_coming(pod: JsonObject, nodes: Iterable[NodeInfo]) -> bool:
 
 
 def _victims(pod: JsonObject, snapshot: Snapshot, info: NodeInfo) -> tuple[JsonObject, ...]:
-    """The fewest of the node's less important pods without which the pod fits; none where it never does."""
+    """The fewest of the node's pods of lower priority without which the pod fits; none if it never does."""
     lesser = [placed for placed in info.pods if priority(placed) < priority(pod)]
     if not lesser or not _fits(pod, snapshot, info, lesser):
         return ()

@@ -1,4 +1,4 @@
-"""The pods that wait for a node: in order of priority and age, with pauses after failures."""
+"""The scheduling queue: pods by priority and age, with back-off after failures."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SchedulingQueue:
         return len(self._pods)
 
     def add(self, key: Key, priority: int, now: float) -> None:
-        """A pod needs a node, or it changed and is worth another try."""
+        """Add a pod, or one that changed and may be schedulable now."""
         waiting = self._pods.get(key)
         if waiting is None:
             self._pods[key] = Waiting(key, priority, now)
@@ -52,7 +52,7 @@ class SchedulingQueue:
             waiting.blocked = False
 
     def next(self, now: float) -> Waiting | None:
-        """The most important pod whose pause is over; the longest waiting of several."""
+        """The pod of highest priority that is not backing off; the longest waiting of several."""
         ready = [
             waiting
             for waiting in self._pods.values()
@@ -61,7 +61,7 @@ class SchedulingQueue:
         return min(ready, key=lambda waiting: (-waiting.priority, waiting.since), default=None)
 
     def seconds_to_next(self, now: float) -> float | None:
-        """When the next pause ends; None where nobody pauses."""
+        """Seconds until the next back-off ends; None when no pod backs off."""
         pauses = [
             waiting.not_before - now
             for waiting in self._pods.values()
@@ -70,7 +70,7 @@ class SchedulingQueue:
         return max(0.0, min(pauses)) if pauses else None
 
     def failed(self, key: Key, now: float) -> None:
-        """The pod found no node: it pauses, and waits for a change."""
+        """The pod is unschedulable: it backs off, and waits for a change."""
         waiting = self._pods.get(key)
         self._busy.discard(key)
         if waiting is not None:
@@ -80,7 +80,7 @@ class SchedulingQueue:
             waiting.blocked = True
 
     def retry(self, key: Key, now: float) -> None:
-        """The pod's binding failed: it pauses and is tried again whatever happens."""
+        """The pod's binding failed: it backs off and is tried again without waiting for a change."""
         self.failed(key, now)
         waiting = self._pods.get(key)
         if waiting is not None:

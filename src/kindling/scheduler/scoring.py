@@ -1,4 +1,4 @@
-"""Which of the possible nodes is the best: points from 0 to 100 by several views, weighted and added."""
+"""Scoring: points from 0 to 100 by several criteria, weighted and added."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BALANCE_WEIGHT = 1
 
 
 def least_allocated(pod_needs: Mapping[str, int], info: NodeInfo) -> float:
-    """More points for more free room, averaged over cpu and memory."""
+    """More points for more free resources, averaged over cpu and memory."""
     return _mean(
         [
             100 * (capacity - used) / capacity if used <= capacity else 0.0
@@ -101,7 +101,7 @@ class PodAffinityScore:
 
 
 def _normalized(values: Sequence[float], *, reverse: bool = False) -> list[float]:
-    """Values stretched to 0 to 100; all equal values give nobody an advantage."""
+    """Values scaled to 0 to 100; equal values make no difference."""
     low, high = min(values), max(values)
     if high == low:
         return [100.0 if reverse else 0.0] * len(values)

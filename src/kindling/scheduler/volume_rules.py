@@ -1,4 +1,4 @@
-"""Rules between a pod's claims and nodes: bound volumes hold the pod where they are."""
+"""Rules between a pod's claims and nodes: the node affinity of volumes, and claims to bind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def claim_names(pod: JsonObject) -> list[str]:
 
 
 def is_bound(claim: JsonObject) -> bool:
-    """Whether the claim has its volume for good."""
+    """Whether the claim is bound."""
     done = "pv.kubernetes.io/bind-completed" in meta.annotations(claim)
     return bool(get_str(claim, "spec", "volumeName")) and done
 
@@ -150,7 +150,7 @@ class VolumeRules:
         return any((namespace, name) in self._users for name in self._single)
 
     def failure(self, node: NodeInfo) -> str:
-        """Why the pod's volumes cannot be had on the node, or nothing."""
+        """Why the pod's volumes cannot be used on the node, or nothing."""
         if any(not node_fits_volume(volume, node.node) for volume in self.bound):
             return CONFLICT
         return "" if self.binding(node) is not None else NOTHING_TO_BIND

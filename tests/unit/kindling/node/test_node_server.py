@@ -86,7 +86,7 @@ async def port_forward(pki: Pki, runtime: StreamingServer) -> AsyncIterator[Clie
         yield websocket
 
 
-@pytest.mark.parametrize("request_line", [SPDY, WEBSOCKET])
+@pytest.mark.parametrize("request_line", [SPDY, f"{SPDY}Content-Length: 0\r\n", WEBSOCKET])
 async def test_streams_are_passed_on_as_bytes_to_the_runtime_and_back(pki: Pki, request_line: str) -> None:
     runtime = StreamingServer()
     async with streaming(pki, runtime, streams.hand_on) as port:
