@@ -43,7 +43,7 @@ _KEPT_VARIABLES = ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH", program.VARIABLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class UpOptions:
     """What the user asked for."""
 
     state: Path
@@ -55,11 +55,11 @@ class Wishes:
     image_accounts: tuple[str, ...] = ()
 
 
-def up(wishes: Wishes, progress: Progress) -> Instance:
+def up(options: UpOptions, progress: Progress) -> Instance:
     """Bring the cluster up; of what runs already, only what is outdated is replaced. Raises SetupError."""
     machine.check_machine()
     progress("preparing state, certificates and addresses")
-    instance = _settle(wishes)
+    instance = _load_or_create(options)
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
     for directory in (instance.pki, instance.state, instance.state.parent):
@@ -71,7 +71,7 @@ def up(wishes: Wishes, progress: Progress) -> Instance:
     archives = images.build_images(instance.state / "images", host_image=instance.host_image)
     instance.logs.mkdir(exist_ok=True)
     logged = _size(instance.logs / "apiserver.log")
-    if not _tell_supervisor(instance):
+    if not _reload_supervisor(instance):
         _launch_supervisor(instance)
     nodeimages.import_built_in(instance, archives, progress)
     wait_ready(instance, progress, logged)
@@ -88,7 +88,7 @@ def supervisor_pid(instance: Instance) -> int:
     return pid if b"supervise" in command and str(instance.state).encode() in command else 0
 
 
-def _tell_supervisor(instance: Instance) -> bool:
+def _reload_supervisor(instance: Instance) -> bool:
     """Have the running supervisor read its process list again; False without one.
 
     A supervisor with outdated code is stopped: the next one adopts its processes and replaces outdated ones.
@@ -124,9 +124,9 @@ def _wait_end(handle: int, what: str) -> None:
         raise SetupError(f"ending {what}", f"it has not ended {_KILLED_SECONDS} s after it was killed")
 
 
-def _settle(wishes: Wishes) -> Instance:
+def _load_or_create(options: UpOptions) -> Instance:
     """The instance as it is, or a new one with free addresses and port. Raises SetupError."""
-    state = wishes.state.resolve()
+    state = options.state.resolve()
     if state.is_relative_to("/run") or state.is_relative_to("/var/run"):
         raise SetupError(
             f"state directory {state}",
@@ -138,12 +138,12 @@ def _settle(wishes: Wishes) -> Instance:
     with instances.machine_lock():
         existing = instances.load(state)
         if existing is not None:
-            port = wishes.api_port or existing.api_port
+            port = options.api_port or existing.api_port
             _check_still_free(existing, port)
-            names = instances.node_names(wishes.nodes) if wishes.nodes else existing.node_names
+            names = instances.node_names(options.nodes) if options.nodes else existing.node_names
             if len(names) < len(existing.node_names):
                 raise SetupError(
-                    f"--nodes {wishes.nodes}",
+                    f"--nodes {options.nodes}",
                     f"the cluster has {len(existing.node_names)} nodes; nodes are added, never taken away",
                     f"to start anew: {program.command('reset', state)}",
                     code=ExitCode.UNUSABLE,
@@ -154,11 +154,11 @@ def _settle(wishes: Wishes) -> Instance:
                 subnet=existing.subnet,
                 api_port=port,
                 node_names=names,
-                host_image=wishes.host_image,
+                host_image=options.host_image,
                 mtu=existing.mtu,
-                api_flags=wishes.api_flags or existing.api_flags,
-                external_ranges=wishes.external_ranges or existing.external_ranges,
-                image_accounts=wishes.image_accounts or existing.image_accounts,
+                api_flags=options.api_flags or existing.api_flags,
+                external_ranges=options.external_ranges or existing.external_ranges,
+                image_accounts=options.image_accounts or existing.image_accounts,
             )
             changed.save()
             return changed
@@ -171,13 +171,13 @@ def _settle(wishes: Wishes) -> Instance:
             state=state,
             id=identifier,
             subnet=instances.choose_subnet(identifier, taken),
-            api_port=wishes.api_port or instances.choose_port(ports),
-            node_names=instances.node_names(wishes.nodes or 1),
-            host_image=wishes.host_image,
+            api_port=options.api_port or instances.choose_port(ports),
+            node_names=instances.node_names(options.nodes or 1),
+            host_image=options.host_image,
             mtu=machine.uplink_mtu(),
-            api_flags=wishes.api_flags,
-            external_ranges=wishes.external_ranges,
-            image_accounts=wishes.image_accounts,
+            api_flags=options.api_flags,
+            external_ranges=options.external_ranges,
+            image_accounts=options.image_accounts,
         )
         made.save()
     return made

@@ -136,9 +136,11 @@ def up(
     """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
     from kindling.cluster import bringup
 
-    wishes = bringup.Wishes(state, nodes, host_image, api_flags, api_port, external_ranges, image_accounts)
+    options = bringup.UpOptions(
+        state, nodes, host_image, api_flags, api_port, external_ranges, image_accounts
+    )
     show = _progress(quiet)
-    instance = bringup.up(wishes, show)
+    instance = bringup.up(options, show)
     show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")
 
 

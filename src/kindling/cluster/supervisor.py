@@ -62,7 +62,7 @@ class Supervisor:
         while not self._stopping:
             if self._outdated:
                 self._outdated = False
-                self._settle()
+                self._sync_processes()
             self._start_due()
             self._wait()
         self._stop_all()
@@ -83,7 +83,7 @@ class Supervisor:
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b".")
 
-    def _settle(self) -> None:
+    def _sync_processes(self) -> None:
         """Start the processes of the specs: adopt those that run, replace those with other settings."""
         specs = self._read_specs()
         known = {child.spec.name: child for child in self._children}

@@ -134,7 +134,7 @@ class Routes:
             )
         else:
             url = await self._services.runtime.attach_url(found[0].id, wanted)
-        return await streams.hand_on(request, url)
+        return await streams.proxy_stream(request, url)
 
     async def _forward(self, namespace: str, name: str, request: BaseRequest) -> StreamResponse:
         pod = self._pod(namespace, name)
@@ -146,7 +146,7 @@ class Routes:
         url = await self._services.runtime.port_forward_url(sandbox.id, forwarded_ports(request))
         if streams.is_tunnel(request):
             return await streams.tunnel(request, url)
-        return await streams.hand_on(request, url)
+        return await streams.proxy_stream(request, url)
 
 
 def identity_of(pod: JsonObject) -> tuple[str, str]:

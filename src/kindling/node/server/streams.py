@@ -1,4 +1,4 @@
-"""Exec, attach and port-forward: upgraded connections, handed on to the runtime's streaming server.
+"""Exec, attach and port-forward: upgraded connections, proxied to the runtime's streaming server.
 
 SPDY, and the websockets that the runtime understands, are passed on as bytes: the runtime itself agrees to
 the upgrade. Only kubectl's port-forward, SPDY inside a websocket, is unwrapped here.
@@ -37,8 +37,8 @@ _CLOSE_SECONDS = 5.0
 """How long a client may take to agree that a websocket is closed."""
 
 
-class _HandedOn(StreamResponse):
-    """Stands for an answer that the runtime wrote itself."""
+class _ProxiedResponse(StreamResponse):
+    """Stands for a response that the runtime wrote itself."""
 
     async def prepare(self, request: BaseRequest) -> None:
         """Nothing: the bytes are already on their way."""
@@ -83,7 +83,7 @@ def offers_only_v5(request: BaseRequest) -> bool:
     return any(offered) and not spoken & set(offered)
 
 
-async def hand_on(request: BaseRequest, url: str) -> StreamResponse:
+async def proxy_stream(request: BaseRequest, url: str) -> StreamResponse:
     """Repeat the upgrade towards `url` and pass bytes on both ways until either side ends."""
     reader, writer = await _connect(url)
     try:
@@ -92,7 +92,7 @@ async def hand_on(request: BaseRequest, url: str) -> StreamResponse:
         await _first_of(_pump(_raw_bytes(request), writer), _answer(reader, request))
     finally:
         writer.close()
-    return _HandedOn(status=101)
+    return _ProxiedResponse(status=101)
 
 
 async def tunnel(request: BaseRequest, url: str) -> StreamResponse:

@@ -175,11 +175,11 @@ def test_a_port_that_was_taken_meanwhile_can_be_exchanged(
     cluster = made(tmp_path / "state", 7001)
     monkeypatch.setattr(instances, "is_port_free", lambda port: port != 7001)
     with pytest.raises(SetupError, match="another program listens") as caught:
-        bringup._settle(bringup.Wishes(cluster.state))
+        bringup._load_or_create(bringup.UpOptions(cluster.state))
     assert caught.value.remedy.endswith(f"kindling up --state {cluster.state} --port NUMBER")
-    settled = bringup._settle(bringup.Wishes(cluster.state, api_port=7002))
+    settled = bringup._load_or_create(bringup.UpOptions(cluster.state, api_port=7002))
     assert (settled.api_port, settled.subnet) == (7002, cluster.subnet)
-    assert bringup._settle(bringup.Wishes(cluster.state)).api_port == 7002
+    assert bringup._load_or_create(bringup.UpOptions(cluster.state)).api_port == 7002
     monkeypatch.setattr(bringup, "supervisor_pid", lambda _: 1)
     with pytest.raises(SetupError, match="runs with port 7002"):
-        bringup._settle(bringup.Wishes(cluster.state, api_port=7003))
+        bringup._load_or_create(bringup.UpOptions(cluster.state, api_port=7003))

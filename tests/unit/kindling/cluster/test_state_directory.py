@@ -108,10 +108,14 @@ def test_taking_a_node_away_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     instances.Instance(state, instances.instance_id(state), "10.70.0.0/16", 6443, ("node01", "node02")).save()
     monkeypatch.setattr(bringup, "_check_still_free", lambda *_: None)
     with pytest.raises(SetupError, match="has 2 nodes") as caught:
-        bringup._settle(bringup.Wishes(state, nodes=1))
+        bringup._load_or_create(bringup.UpOptions(state, nodes=1))
     assert caught.value.code is ExitCode.UNUSABLE
-    assert bringup._settle(bringup.Wishes(state)).node_names == ("node01", "node02")
-    assert bringup._settle(bringup.Wishes(state, nodes=3)).node_names == ("node01", "node02", "node03")
+    assert bringup._load_or_create(bringup.UpOptions(state)).node_names == ("node01", "node02")
+    assert bringup._load_or_create(bringup.UpOptions(state, nodes=3)).node_names == (
+        "node01",
+        "node02",
+        "node03",
+    )
 
 
 @pytest.mark.parametrize("command", ["down", "status", "kubeconfig", "logs"])

@@ -187,7 +187,7 @@ def test_a_supervisor_of_an_earlier_version_makes_room_for_a_new_one(tmp_path: P
         assert stand_in.stdout is not None
         stand_in.stdout.readline()
         (tmp_path / "supervisor.pid").write_text(str(stand_in.pid))
-        told = bringup._tell_supervisor(instance)
+        told = bringup._reload_supervisor(instance)
         assert told is (version == "this")
         assert stand_in.wait(10) == (7 if told else -signal.SIGKILL)
 

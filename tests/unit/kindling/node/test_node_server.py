@@ -89,7 +89,7 @@ async def port_forward(pki: Pki, runtime: StreamingServer) -> AsyncIterator[Clie
 @pytest.mark.parametrize("request_line", [SPDY, f"{SPDY}Content-Length: 0\r\n", WEBSOCKET])
 async def test_streams_are_passed_on_as_bytes_to_the_runtime_and_back(pki: Pki, request_line: str) -> None:
     runtime = StreamingServer()
-    async with streaming(pki, runtime, streams.hand_on) as port:
+    async with streaming(pki, runtime, streams.proxy_stream) as port:
         reader, writer = await pki.connect(port)
         extra = (
             "X-Stream-Protocol-Version: v4.channel.k8s.io\r\nX-Stream-Protocol-Version: v3\r\nCookie: x\r\n"
@@ -116,12 +116,12 @@ async def test_a_client_learns_that_the_runtime_ended_a_stream(pki: Pki) -> None
 
     async with await asyncio.start_server(leave, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/exec/token"
-        async with pki.serving(lambda request: streams.hand_on(request, url)) as port:
+        async with pki.serving(lambda request: streams.proxy_stream(request, url)) as port:
             assert await ask(pki, port, f"{SPDY}\r\n".encode()) == AGREED + b"bye"
 
 
 async def test_a_streaming_server_that_is_gone_is_an_error(pki: Pki) -> None:
-    async with pki.serving(lambda request: streams.hand_on(request, "http://127.0.0.1:1/x")) as port:
+    async with pki.serving(lambda request: streams.proxy_stream(request, "http://127.0.0.1:1/x")) as port:
         answer = await ask(pki, port, f"{SPDY}\r\n".encode())
     assert answer.startswith(b"HTTP/1.1 500")
     assert b"the container runtime's streaming server is gone" in answer
