@@ -19,7 +19,7 @@ SOURCES = (
     ("kindling/apiserver/http/bodies", "decode, prune, default"),
     ("kindling/apiserver/registry/decoding", "decode, prune, default"),
     ("kubecore/schema/", "decode, prune, default"),
-    ("kindling/apiserver/kinds/wire", "decode, prune, default"),
+    ("kindling/apiserver/kinds/encoding/wire", "decode, prune, default"),
     ("kindling/apiserver/kinds/", "validate, prepare"),
     ("kindling/apiserver/registry/object_meta", "validate, prepare"),
     ("kubecore/objects/meta_validation", "validate, prepare"),

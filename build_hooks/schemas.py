@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class SchemasHook(BuildHookInterface[Any]):
-    """Writes ``kindling/apiserver/kinds/definitions.bin`` before files are collected."""
+    """Writes ``kindling/apiserver/kinds/schemas/definitions.bin`` before files are collected."""
 
     PLUGIN_NAME = "custom"
 
@@ -19,7 +19,7 @@ class SchemasHook(BuildHookInterface[Any]):
         source = Path(self.root) / "src"
         sys.path.insert(0, str(source))
         try:
-            from kindling.apiserver.kinds.definitions import write  # noqa: PLC0415 - importable only now
+            from kindling.apiserver.kinds.schemas.definitions import write  # noqa: PLC0415 - importable only now
 
             target = write()
         finally:

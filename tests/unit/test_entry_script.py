@@ -25,10 +25,10 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(SCRIPT, root / "virtplane")
     (root / "requirements.lock").touch()
     (root / "requirements-dev.lock").touch()
-    kinds = root / "src/kindling/apiserver/kinds"
-    kinds.mkdir(parents=True)
+    schemas = root / "src/kindling/apiserver/kinds/schemas"
+    schemas.mkdir(parents=True)
     for module in ("definitions.py", "data_file.py"):
-        (kinds / module).touch()
+        (schemas / module).touch()
     return root
 
 
@@ -93,7 +93,8 @@ def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
     _environment(checkout)
     fingerprint = subprocess.run(
         "cat virtplane requirements.lock requirements-dev.lock"
-        " src/kindling/apiserver/kinds/definitions.py src/kindling/apiserver/kinds/data_file.py"
+        " src/kindling/apiserver/kinds/schemas/definitions.py"
+        " src/kindling/apiserver/kinds/schemas/data_file.py"
         " | cksum | cut -d ' ' -f 1",
         shell=True,
         cwd=checkout,

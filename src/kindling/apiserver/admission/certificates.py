@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 
-from kindling.apiserver.kinds import signing_requests
+from kindling.apiserver.kinds.certificates import signing_requests
 from kindling.apiserver.registry.admission import (
     AdmissionAttributes,
     AdmissionEnvironment,

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from kindling.apiserver.kinds import printing
+from kindling.apiserver.kinds.machinery import printing
 from kindling.apiserver.registry.definition import TableColumn
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.kinds.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str

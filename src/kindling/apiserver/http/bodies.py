@@ -15,7 +15,7 @@ from kubecore.json import JsonObject, TooDeep
 from kubecore.json import decode as decode_json
 from kubecore.objects import fields
 
-from ..kinds import protobuf
+from ..kinds.encoding import protobuf
 from ..registry import yaml_text
 from ..registry.go_json import json_type, syntax_error
 from ..registry.heavy import LIGHT_BYTES

@@ -8,7 +8,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 OFFERED = (JSON, YAML, PROTOBUF)
-"""What errors list; protobuf is read (see ``kinds.protobuf``) but never chosen for answers."""
+"""What errors list; protobuf is read (see ``kinds.encoding.protobuf``) but never chosen for answers."""
 
 TABLE = "Table"
 PARTIAL = "PartialObjectMetadata"

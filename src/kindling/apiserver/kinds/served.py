@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from kindling.apiserver.registry.definition import ResourceDefinition
 
-from . import (
-    admissionregistration,
-    apiregistration,
-    apps,
-    autoscaling,
-    batch,
-    certificates,
-    configuration,
-    coordination,
-    endpoints,
-    events,
-    flowcontrol,
-    limits,
-    namespaces,
-    networking,
-    nodes,
-    pods,
-    policy,
-    rbac,
-    services,
-    storage,
-    volumes,
-)
+from .admissionregistration import strategy as admissionregistration
+from .apiregistration import strategy as apiregistration
+from .apps import strategy as apps
+from .autoscaling import strategy as autoscaling
+from .batch import strategy as batch
+from .certificates import strategy as certificates
+from .coordination import strategy as coordination
+from .core import configuration, namespaces
+from .core.endpoints import strategy as endpoints
+from .core.limits import strategy as limits
+from .core.nodes import strategy as nodes
+from .core.pods import strategy as pods
+from .core.services import strategy as services
+from .core.volumes import strategy as volumes
+from .events import strategy as events
+from .flowcontrol import strategy as flowcontrol
+from .networking import strategy as networking
+from .policy import strategy as policy
+from .rbac import strategy as rbac
+from .storage import strategy as storage
 
 
 def builtin_definitions() -> list[ResourceDefinition]:

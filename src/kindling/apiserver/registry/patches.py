@@ -21,7 +21,7 @@ from kubecore.patch import (
 )
 from kubecore.patch.strategic import invalid_patch
 
-from ..kinds.schemas import builtin_schemas
+from ..kinds.schemas.builtin import builtin_schemas
 from . import decoding, managed, yaml_text
 from .context import RequestContext
 from .definition import ResourceDefinition

@@ -10,7 +10,7 @@ from kubecore.objects import fields
 from kubecore.objects.fields import FieldError
 from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
 
-from ..kinds.schemas import builtin_schemas
+from ..kinds.schemas.builtin import builtin_schemas
 from . import managed, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource

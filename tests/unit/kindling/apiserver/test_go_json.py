@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kindling.apiserver.kinds.schemas import builtin_schemas
+from kindling.apiserver.kinds.schemas.builtin import builtin_schemas
 from kindling.apiserver.registry.go_json import syntax_error
 from kindling.apiserver.registry.go_types import type_error
 from kindling.apiserver.registry.repeated_fields import duplicate_fields, may_repeat_fields

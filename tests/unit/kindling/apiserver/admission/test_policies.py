@@ -11,7 +11,10 @@ from kindling.apiserver.admission.chain import Chain
 from kindling.apiserver.admission.mutating_policies import MutatingPolicies
 from kindling.apiserver.admission.type_checking import expression_warnings
 from kindling.apiserver.admission.validating_policies import ValidatingPolicies
-from kindling.apiserver.kinds.admissionregistration import MUTATING_POLICIES, MUTATING_POLICY_BINDINGS
+from kindling.apiserver.kinds.admissionregistration.strategy import (
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
+)
 from kindling.apiserver.kinds.served import builtin_definitions
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.errors import StatusError

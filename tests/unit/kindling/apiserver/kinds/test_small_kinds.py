@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
-from kindling.apiserver.kinds.printing import (
+from kindling.apiserver.kinds.machinery.printing import (
     access_modes,
     format_labels,
     format_selector,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.kindling.apiserver.kinds.conftest import Kinds
 
-from kindling.apiserver.kinds.schedules import ScheduleError, check_schedule
+from kindling.apiserver.kinds.batch.schedules import ScheduleError, check_schedule
 from kubecore.json import JsonObject, deep_copy
 
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "a:1"}]}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kindling.apiserver.crds import strategy, validation
-from kindling.apiserver.kinds.schemas import builtin_schemas
+from kindling.apiserver.kinds.schemas.builtin import builtin_schemas
 from kindling.apiserver.registry import go_types
 from kubecore.json import JsonObject
 

@@ -1,0 +1,165 @@
+"""Webhook configurations and admission policies as objects. Their evaluation is admission's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, plain
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import (
+    MUTATING_WEBHOOK_CONFIGURATIONS,
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+    VALIDATING_WEBHOOK_CONFIGURATIONS,
+    ResourceType,
+)
+
+from . import validation as rules
+
+_GROUP = "admissionregistration.k8s.io"
+MUTATING_POLICIES = ResourceType(_GROUP, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False)
+MUTATING_POLICY_BINDINGS = ResourceType(
+    _GROUP, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
+)
+_CATEGORIES = ("api-extensions",)
+
+
+class WebhookStrategy(BuiltinStrategy):
+    """Webhook configurations of either kind."""
+
+    has_status = False
+    allow_unconditional_update = False
+
+    def __init__(self, *, mutating: bool) -> None:
+        self.mutating = mutating
+
+    def complete(self, obj: JsonObject) -> None:
+        """Fail closed, match equivalents, ten seconds."""
+        for webhook in get_list(obj, "webhooks"):
+            webhook.setdefault("failurePolicy", "Fail")
+            webhook.setdefault("matchPolicy", "Equivalent")
+            webhook.setdefault("namespaceSelector", {})
+            webhook.setdefault("objectSelector", {})
+            webhook.setdefault("timeoutSeconds", 10)
+            if self.mutating:
+                webhook.setdefault("reinvocationPolicy", "Never")
+            for rule in get_list(webhook, "rules"):
+                rule.setdefault("scope", "*")
+            service = get_object(webhook, "clientConfig").get("service")
+            if isinstance(service, dict):
+                service.setdefault("port", 443)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``admissionregistration_validation``."""
+        return rules.validate_webhooks(obj, mutating=self.mutating) + webhook_expressions(obj)
+
+
+class PolicyStrategy(BuiltinStrategy):
+    """Admission policies of either kind."""
+
+    allow_unconditional_update = False
+
+    def __init__(self, *, mutating: bool) -> None:
+        self.mutating = mutating
+        self.has_status = not mutating
+
+    def complete(self, obj: JsonObject) -> None:
+        """Fail closed; constraints match equivalents everywhere."""
+        spec = obj["spec"]
+        spec.setdefault("failurePolicy", "Fail")
+        constraints = spec.get("matchConstraints")
+        if isinstance(constraints, dict):
+            default_match_resources(constraints)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``admissionregistration_validation``."""
+        return rules.validate_policy(obj, mutating=self.mutating) + policy_expressions(obj)
+
+
+class PolicyBindingStrategy(BuiltinStrategy):
+    """Bindings of policies to resources and parameters."""
+
+    has_status = False
+    allow_unconditional_update = False
+
+    def __init__(self, *, mutating: bool) -> None:
+        self.mutating = mutating
+
+    def complete(self, obj: JsonObject) -> None:
+        """Matches are equivalent and everywhere."""
+        resources = obj["spec"].get("matchResources")
+        if isinstance(resources, dict):
+            default_match_resources(resources)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``admissionregistration_validation``."""
+        return rules.validate_policy_binding(obj, mutating=self.mutating)
+
+
+def default_match_resources(resources: JsonObject) -> None:
+    """Defaults of MatchResources."""
+    resources.setdefault("matchPolicy", "Equivalent")
+    resources.setdefault("namespaceSelector", {})
+    resources.setdefault("objectSelector", {})
+    for field in ("resourceRules", "excludeResourceRules"):
+        for rule in get_list(resources, field):
+            rule.setdefault("scope", "*")
+
+
+def _name(obj: JsonObject) -> str:
+    return get_str(obj, "metadata", "name")
+
+
+def _param_kind(obj: JsonObject) -> str:
+    kind = get_object(obj, "spec").get("paramKind")
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if isinstance(kind, dict) else UNSET
+
+
+def _param_ref(obj: JsonObject) -> str:
+    reference = get_object(obj, "spec").get("paramRef")
+    if not isinstance(reference, dict):
+        return UNSET
+    if reference.get("name"):
+        namespace = reference.get("namespace")
+        return f"{namespace}/{reference['name']}" if namespace else f"*/{reference['name']}"
+    return str(reference.get("selector") or UNSET)
+
+
+def _webhook_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), len(get_list(obj, "webhooks")), age(obj)]
+
+
+def _policy_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), len(get_list(obj, "spec", "validations")), _param_kind(obj), age(obj)]
+
+
+def _mutating_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), len(get_list(obj, "spec", "mutations")), _param_kind(obj), age(obj)]
+
+
+def _binding_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), get_str(obj, "spec", "policyName"), _param_ref(obj), age(obj)]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Everything of admissionregistration.k8s.io."""
+    webhooks = Table((NAME, plain("Webhooks", "integer"), AGE), _webhook_cells)
+    bindings = Table((NAME, plain("PolicyName"), plain("ParamRef"), AGE), _binding_cells)
+    policies = Table((NAME, plain("Validations", "integer"), plain("ParamKind"), AGE), _policy_cells)
+    mutating = Table((NAME, plain("Mutations", "integer"), plain("ParamKind"), AGE), _mutating_cells)
+    rows = (
+        (MUTATING_POLICIES, PolicyStrategy(mutating=True), mutating),
+        (MUTATING_POLICY_BINDINGS, PolicyBindingStrategy(mutating=True), bindings),
+        (MUTATING_WEBHOOK_CONFIGURATIONS, WebhookStrategy(mutating=True), webhooks),
+        (VALIDATING_ADMISSION_POLICIES, PolicyStrategy(mutating=False), policies),
+        (VALIDATING_ADMISSION_POLICY_BINDINGS, PolicyBindingStrategy(mutating=False), bindings),
+        (VALIDATING_WEBHOOK_CONFIGURATIONS, WebhookStrategy(mutating=False), webhooks),
+    )
+    return [
+        builtin(resource, strategy, table=table, categories=_CATEGORIES) for resource, strategy, table in rows
+    ]

@@ -1,0 +1,394 @@
+"""Webhook configurations and admission policies: their form. Expressions are compiled by admission."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from kindling.apiserver.kinds.machinery.checks import messages, one_of
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
+from kubecore.objects.selectors import validate_label_selector_object
+
+OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+SCOPES = ("*", "Cluster", "Namespaced")
+REVIEW_VERSIONS = ("v1", "v1beta1")
+MAX_CONDITIONS = 64
+
+
+def validate_webhooks(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
+    """All webhooks of a configuration."""
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, webhook in enumerate(get_list(obj, "webhooks")):
+        here = FieldPath("webhooks").index(position)
+        found += _validate_webhook(webhook, here, mutating=mutating)
+        name = webhook.get("name", "")
+        if name in seen:
+            found.append(duplicate(here.child("name"), name))
+        seen.add(name)
+    return found
+
+
+def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -> list[FieldError]:
+    found = fully_qualified(webhook.get("name", ""), path.child("name"))
+    for position, rule in enumerate(get_list(webhook, "rules")):
+        found += validate_rule(rule, path.child("rules").index(position))
+    found += _validate_review_versions(webhook.get("admissionReviewVersions") or [], path)
+    if webhook.get("failurePolicy") is not None:
+        found += one_of(path.child("failurePolicy"), webhook["failurePolicy"], ("Fail", "Ignore"))
+    if webhook.get("matchPolicy") is not None:
+        found += one_of(path.child("matchPolicy"), webhook["matchPolicy"], ("Equivalent", "Exact"))
+    effects = webhook.get("sideEffects")
+    if effects is None:
+        found.append(required(path.child("sideEffects"), "must specify one of None, NoneOnDryRun"))
+    else:
+        found += one_of(path.child("sideEffects"), effects, ("None", "NoneOnDryRun"))
+    seconds = webhook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= 30:
+        text = "the timeout value must be between 1 and 30 seconds"
+        found.append(invalid(path.child("timeoutSeconds"), seconds, text))
+    for field in ("namespaceSelector", "objectSelector"):
+        found += validate_label_selector_object(webhook.get(field), path.child(field))
+    if mutating and webhook.get("reinvocationPolicy") is not None:
+        allowed = ("IfNeeded", "Never")
+        found += one_of(path.child("reinvocationPolicy"), webhook["reinvocationPolicy"], allowed)
+    found += validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
+    return found + validate_match_conditions(
+        get_list(webhook, "matchConditions"), path.child("matchConditions")
+    )
+
+
+def fully_qualified(name: str, path: FieldPath) -> list[FieldError]:
+    """A domain of at least three segments."""
+    if not name:
+        return [required(path)]
+    found = messages(path, name, names.is_dns1123_subdomain)
+    if not found and len(name.split(".")) < 3:
+        found.append(invalid(path, name, "should be a domain with at least three segments separated by dots"))
+    return found
+
+
+def _validate_review_versions(versions: list[str], path: FieldPath) -> list[FieldError]:
+    at = path.child("admissionReviewVersions")
+    if not versions:
+        return [required(at, f"must specify one of {', '.join(REVIEW_VERSIONS)}")]
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, version in enumerate(versions):
+        here = at.index(position)
+        if version in seen:
+            found.append(invalid(here, version, "duplicate version"))
+        seen.add(version)
+        found += messages(here, version, names.is_dns1035_label)
+    if not found and not seen & set(REVIEW_VERSIONS):
+        text = f"must include at least one of {', '.join(REVIEW_VERSIONS)}"
+        found.append(invalid(at, versions, text))
+    return found
+
+
+def validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
+    """Operations and resources; a wildcard stands alone."""
+    found: list[FieldError] = []
+    operations = get_list(rule, "operations")
+    if not operations:
+        found.append(required(path.child("operations")))
+    if len(operations) > 1 and "*" in operations:
+        text = "if '*' is present, must not specify other operations"
+        found.append(invalid(path.child("operations"), operations, text))
+    for position, operation in enumerate(operations):
+        found += one_of(path.child("operations").index(position), operation, OPERATIONS)
+    found += _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
+    found += _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
+    found += _validate_resources(get_list(rule, "resources"), path.child("resources"))
+    scope = rule.get("scope")
+    if scope is not None:
+        found += one_of(path.child("scope"), scope, SCOPES)
+    return found
+
+
+def _validate_list(
+    rule: JsonObject, field: str, path: FieldPath, what: str, *, allow_empty: bool
+) -> list[FieldError]:
+    values, at = get_list(rule, field), path.child(field)
+    if not values:
+        return [required(at)]
+    found: list[FieldError] = []
+    if len(values) > 1 and "*" in values:
+        found.append(invalid(at, values, f"if '*' is present, must not specify other API {what}"))
+    if not allow_empty:
+        found += [required(at.index(position)) for position, value in enumerate(values) if not value]
+    return found
+
+
+def _validate_resources(resources: list[str], path: FieldPath) -> list[FieldError]:
+    if not resources:
+        return [required(path)]
+    found: list[FieldError] = []
+    everything = "*/*" in resources
+    for position, resource in enumerate(resources):
+        here = path.index(position)
+        if not resource:
+            found.append(required(here))
+        name, slash, part = resource.partition("/")
+        if everything and len(resources) > 1 and resource == "*/*":
+            text = "if '*/*' is present, must not specify other resources"
+            found.append(invalid(path, resources, text))
+        if slash and part != "*" and f"{name}/*" in resources and name != "*":
+            text = f"if '{name}/*' is present, must not specify {resource}"
+            found.append(invalid(here, resource, text))
+        if slash and f"*/{part}" in resources and name != "*":
+            found.append(invalid(here, resource, f"if '*/{part}' is present, must not specify {resource}"))
+    if "*" in resources and any(resource != "*" and "/" not in resource for resource in resources):
+        text = "if '*' is present, must not specify other resources without subresources"
+        found.append(invalid(path, resources, text))
+    return found
+
+
+def validate_client_config(config: JsonObject, path: FieldPath) -> list[FieldError]:
+    """Exactly one of a URL and a service."""
+    url, service = config.get("url"), config.get("service")
+    if (url is None) == (service is None):
+        return [required(path, "exactly one of url or service is required")]
+    if url is not None:
+        return _validate_url(url, path.child("url"))
+    found: list[FieldError] = []
+    service = get_object(config, "service")
+    at = path.child("service")
+    for field in ("name", "namespace"):
+        if not service.get(field):
+            found.append(required(at.child(field)))
+    where = service.get("path")
+    if where and not where.startswith("/"):
+        found.append(invalid(at.child("path"), where, "must start with a '/'"))
+    number = service.get("port", 443)
+    if not 1 <= number <= 65535:
+        text = "port is not valid: must be between 1 and 65535, inclusive"
+        found.append(invalid(at.child("port"), number, text))
+    return found
+
+
+def _validate_url(url: str, path: FieldPath) -> list[FieldError]:
+    form = "; desired format: https://host[/path]"
+    parts = urlsplit(url)
+    if not url:
+        return [required(path, "url must not be empty" + form)]
+    found: list[FieldError] = []
+    if parts.scheme != "https":
+        text = f"'https' is the only allowed URL scheme{form}"
+        found.append(invalid(path, parts.scheme, text))
+    if not parts.netloc:
+        found.append(invalid(path, parts.netloc, f"host must be specified{form}"))
+    if parts.username is not None:
+        found.append(invalid(path, parts.username, "user information is not permitted in the URL"))
+    if parts.fragment:
+        found.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
+    if parts.query:
+        found.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
+    return found
+
+
+def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> list[FieldError]:
+    """Named expressions."""
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    if len(conditions) > MAX_CONDITIONS:
+        found.append(too_many(path, len(conditions), MAX_CONDITIONS))
+    for position, condition in enumerate(conditions):
+        here = path.index(position)
+        if not str(condition.get("expression", "")).strip():
+            found.append(required(here.child("expression")))
+        name = condition.get("name", "")
+        if not name:
+            found.append(required(here.child("name")))
+        else:
+            found += messages(here.child("name"), name, names.is_qualified_name)
+        if name in seen:
+            found.append(duplicate(here.child("name"), name))
+        seen.add(name)
+    return found
+
+
+def validate_policy(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
+    """An admission policy."""
+    spec, path = get_object(obj, "spec"), FieldPath("spec")
+    found: list[FieldError] = []
+    if spec.get("failurePolicy") is not None:
+        found += one_of(path.child("failurePolicy"), spec["failurePolicy"], ("Fail", "Ignore"))
+    kind = spec.get("paramKind")
+    if isinstance(kind, dict):
+        found += _validate_param_kind(kind, path.child("paramKind"))
+    constraints = spec.get("matchConstraints")
+    at = path.child("matchConstraints")
+    if not isinstance(constraints, dict):
+        found.append(required(at))
+    else:
+        found += validate_match_resources(constraints, at)
+        if not get_list(constraints, "resourceRules"):
+            found.append(required(at.child("resourceRules")))
+    if mutating:
+        found += _validate_mutations(spec, path)
+    else:
+        found += _validate_validations(spec, path)
+    found += _validate_variables(get_list(spec, "variables"), path.child("variables"))
+    return found + validate_match_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"))
+
+
+def _validate_param_kind(kind: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    version = kind.get("apiVersion", "")
+    if not version:
+        found.append(required(path.child("apiVersion")))
+    elif version.count("/") > 1:
+        found.append(invalid(path.child("apiVersion"), version, f"unexpected GroupVersion string: {version}"))
+    if not kind.get("kind"):
+        found.append(required(path.child("kind")))
+    return found
+
+
+def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+    validations, annotations = get_list(spec, "validations"), get_list(spec, "auditAnnotations")
+    found: list[FieldError] = []
+    if not validations and not annotations:
+        text = "validations or auditAnnotations must contain at least one item"
+        found.append(required(path.child("validations"), text))
+        found.append(required(path.child("auditAnnotations"), text))
+    for position, rule in enumerate(validations):
+        here = path.child("validations").index(position)
+        if not str(rule.get("expression", "")).strip():
+            found.append(required(here.child("expression"), "expression is not specified"))
+        message = rule.get("message", "")
+        if message and not message.strip():
+            found.append(invalid(here.child("message"), message, "message must be non-empty if specified"))
+        elif "\n" in message:
+            found.append(invalid(here.child("message"), message, "message must not contain line breaks"))
+        reason = rule.get("reason")
+        if reason is not None:
+            allowed = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+            found += one_of(here.child("reason"), reason, allowed)
+    for position, annotation in enumerate(annotations):
+        here = path.child("auditAnnotations").index(position)
+        if not annotation.get("key"):
+            found.append(required(here.child("key")))
+        if not str(annotation.get("valueExpression", "")).strip():
+            found.append(required(here.child("valueExpression"), "valueExpression is not specified"))
+    return found
+
+
+def _validate_mutations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+    mutations = get_list(spec, "mutations")
+    found: list[FieldError] = []
+    if not mutations:
+        found.append(required(path.child("mutations"), "mutations must contain at least one item"))
+    for position, mutation in enumerate(mutations):
+        here = path.child("mutations").index(position)
+        kind = mutation.get("patchType", "")
+        field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
+        if not kind:
+            found.append(required(here.child("patchType")))
+        elif field is None:
+            found.append(not_supported(here.child("patchType"), kind, ["ApplyConfiguration", "JSONPatch"]))
+        elif not isinstance(mutation.get(field), dict):
+            found.append(required(here.child(field), f"{field} must be specified when patchType is {kind}"))
+        elif not str(mutation[field].get("expression", "")).strip():
+            found.append(required(here.child(field, "expression")))
+    policy = spec.get("reinvocationPolicy", "")
+    if not policy:
+        found.append(required(path.child("reinvocationPolicy")))
+    else:
+        found += one_of(path.child("reinvocationPolicy"), policy, ("IfNeeded", "Never"))
+    return found
+
+
+def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, variable in enumerate(variables):
+        here = path.index(position)
+        name = variable.get("name", "")
+        if not name:
+            found.append(required(here.child("name"), "name is not specified"))
+        elif names.is_c_identifier(name):
+            found.append(invalid(here.child("name"), name, "must be a valid CEL identifier"))
+        if name in seen:
+            found.append(duplicate(here.child("name"), name))
+        seen.add(name)
+        if not str(variable.get("expression", "")).strip():
+            found.append(required(here.child("expression"), "expression is not specified"))
+    return found
+
+
+def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
+    """Which requests a policy or binding is for."""
+    found: list[FieldError] = []
+    policy = resources.get("matchPolicy")
+    if policy is not None:
+        found += one_of(path.child("matchPolicy"), policy, ("Equivalent", "Exact"))
+    for field in ("namespaceSelector", "objectSelector"):
+        found += validate_label_selector_object(resources.get(field), path.child(field))
+    for field in ("resourceRules", "excludeResourceRules"):
+        for position, rule in enumerate(get_list(resources, field)):
+            found += validate_rule(rule, path.child(field).index(position))
+    return found
+
+
+def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
+    """A binding of a policy."""
+    spec, path = get_object(obj, "spec"), FieldPath("spec")
+    found: list[FieldError] = []
+    name = spec.get("policyName", "")
+    if not name:
+        found.append(required(path.child("policyName")))
+    else:
+        found += messages(path.child("policyName"), name, names.is_dns1123_subdomain)
+    reference = spec.get("paramRef")
+    if isinstance(reference, dict):
+        found += _validate_param_ref(reference, path.child("paramRef"))
+    if isinstance(spec.get("matchResources"), dict):
+        found += validate_match_resources(spec["matchResources"], path.child("matchResources"))
+    return (
+        found
+        if mutating
+        else found + _validate_actions(get_list(spec, "validationActions"), path.child("validationActions"))
+    )
+
+
+def _validate_param_ref(reference: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    name, selector = reference.get("name"), reference.get("selector")
+    if name and selector is not None:
+        found.append(forbidden(path.child("name"), "name and selector are mutually exclusive"))
+    elif not name and selector is None:
+        found.append(required(path, "one of name or selector must be specified"))
+    action = reference.get("parameterNotFoundAction")
+    if action is None:
+        found.append(required(path.child("parameterNotFoundAction")))
+    else:
+        found += one_of(path.child("parameterNotFoundAction"), action, ("Allow", "Deny"))
+    return found
+
+
+def _validate_actions(actions: list[str], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    if not actions:
+        found.append(required(path, "at least one validation action is required"))
+    for position, action in enumerate(actions):
+        found += one_of(path.index(position), action, ("Audit", "Deny", "Warn"))
+        if action in actions[:position]:
+            found.append(duplicate(path.index(position), action))
+    if {"Deny", "Warn"} <= set(actions):
+        text = (
+            "must not contain both Deny and Warn (repeating the same validation failure information "
+            "in the API response and headers serves no purpose)"
+        )
+        found.append(invalid(path, actions, text))
+    return found

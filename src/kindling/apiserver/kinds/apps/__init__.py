@@ -1,0 +1,1 @@
+"""``apps``, and ReplicationControllers of the core group, which work like ReplicaSets."""

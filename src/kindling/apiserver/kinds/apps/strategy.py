@@ -1,0 +1,376 @@
+"""Workloads: replication controllers, replica sets, deployments, stateful and daemon sets, revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_pod_spec
+from kindling.apiserver.kinds.core.pods.warnings import name_warning, template_warnings
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import (
+    AGE,
+    NAME,
+    NONE,
+    Table,
+    age,
+    containers,
+    format_labels,
+    format_selector,
+    plain,
+    template_of,
+    wide,
+)
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition, ScalePaths, scale_subresource
+from kubecore.json import JsonObject, get_int, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import (
+    CONTROLLER_REVISIONS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
+    STATEFUL_SETS,
+)
+
+from . import validation as rules
+
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+
+
+class WorkloadStrategy(BuiltinStrategy):
+    """What all kinds with a pod template in spec.template share."""
+
+    def complete(self, obj: JsonObject) -> None:
+        """Defaults of the template, then the kind's own."""
+        template = get_object(obj, "spec", "template")
+        if "spec" in template:
+            default_pod_spec(template["spec"])
+        self.complete_spec(obj["spec"])
+
+    def complete_spec(self, spec: JsonObject) -> None:
+        """The kind's own defaults."""
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Those of the pod template, when it is new."""
+        template = template_of(obj)
+        if old is not None:
+            return template_warnings(template, ("spec", "template"), template_of(old))
+        return name_warning(obj) + template_warnings(template, ("spec", "template"))
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    """The oldest of them; selector and labels default to the template's labels."""
+
+    default_propagation = "Orphan"
+
+    def complete(self, obj: JsonObject) -> None:
+        """Selector and labels from the template; one replica."""
+        super().complete(obj)
+        labels = get_object(obj, "spec", "template", "metadata", "labels")
+        if labels:
+            if not obj["spec"].get("selector"):
+                obj["spec"]["selector"] = dict(labels)
+            if not obj["metadata"].get("labels"):
+                obj["metadata"]["labels"] = dict(labels)
+        obj["spec"].setdefault("replicas", 1)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_replication_controller(obj)
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """The number of pods there are."""
+        return {"status.replicas": str(get_int(obj, "status", "replicas"))}
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    """Keeps a number of equal pods."""
+
+    def complete_spec(self, spec: JsonObject) -> None:
+        """One replica."""
+        spec.setdefault("replicas", 1)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_replica_set(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The selector stays."""
+        return rules.validate_replica_set(new) + rules.immutable_selector(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Counts are not negative and fit together."""
+        return rules.validate_replica_counts(new)
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    """Replica sets, one after the other."""
+
+    def complete_spec(self, spec: JsonObject) -> None:
+        """One replica, rolling updates by quarters, ten revisions, ten minutes."""
+        spec.setdefault("replicas", 1)
+        strategy = spec.setdefault("strategy", {})
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """Annotations of a deployment are copied to its replica sets: they count."""
+        if (new["metadata"].get("annotations") or {}) != (old["metadata"].get("annotations") or {}):
+            return True
+        return super().generation_changed(new, old)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_deployment(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The selector stays."""
+        return rules.validate_deployment(new) + rules.immutable_selector(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Counts are not negative and fit together."""
+        return rules.validate_replica_counts(new)
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    """Pods with names and volumes of their own."""
+
+    def complete_spec(self, spec: JsonObject) -> None:
+        """One replica, in order, ten revisions; claims outlive the pods."""
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec.setdefault("updateStrategy", {})
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim.setdefault("apiVersion", "v1")
+            claim.setdefault("kind", "PersistentVolumeClaim")
+            default_claim_spec(claim["spec"])
+            claim["status"].setdefault("phase", "Pending")
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_stateful_set(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Little may change."""
+        return rules.validate_stateful_set_update(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Counts are not negative and fit together."""
+        return rules.validate_stateful_counts(new)
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    """A pod on every node."""
+
+    def complete_spec(self, spec: JsonObject) -> None:
+        """Rolling updates, one node at a time; ten revisions."""
+        strategy = spec.setdefault("updateStrategy", {})
+        if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """The first generation of the template."""
+        super().prepare_for_create(ctx, obj)
+        _set_template_generation(obj, 1)
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """A changed template is a new generation of it."""
+        super().prepare_for_update(ctx, new, old)
+        before = _template_generation(old)
+        changed = template_of(new) != template_of(old)
+        _set_template_generation(new, before + 1 if changed else before)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_daemon_set(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The selector stays."""
+        return rules.validate_daemon_set(new) + rules.immutable_selector(new, old)
+
+
+def _template_generation(obj: JsonObject) -> int:
+    text = get_object(obj, "metadata", "annotations").get(TEMPLATE_GENERATION, "0")
+    return int(text) if str(text).isdigit() else 0
+
+
+def _set_template_generation(obj: JsonObject, generation: int) -> None:
+    annotations = {**get_object(obj, "metadata", "annotations"), TEMPLATE_GENERATION: str(generation)}
+    obj["metadata"]["annotations"] = annotations
+
+
+class RevisionStrategy(BuiltinStrategy):
+    """A stored state of a stateful or daemon set; its data never changes."""
+
+    has_status = False
+    tracks_generation = False
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``apps_validation``."""
+        return rules.validate_revision(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The data stays."""
+        return rules.validate_revision_update(new, old)
+
+
+def _name(obj: JsonObject) -> str:
+    return get_str(obj, "metadata", "name")
+
+
+def _replicated_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    selector = spec.get("selector")
+    is_map = isinstance(selector, dict) and not selector.keys() & {"matchLabels", "matchExpressions"}
+    return [
+        _name(obj),
+        spec.get("replicas", 0),
+        status.get("replicas", 0),
+        status.get("readyReplicas", 0),
+        age(obj),
+        *containers(template_of(obj)),
+        format_labels(selector) if is_map else format_selector(selector),
+    ]
+
+
+def _deployment_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    return [
+        _name(obj),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        age(obj),
+        *containers(template_of(obj)),
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _stateful_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [_name(obj), ready, age(obj), *containers(template_of(obj))]
+
+
+def _daemon_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    return [
+        _name(obj),
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        format_labels(get_object(spec, "template", "spec").get("nodeSelector")),
+        age(obj),
+        *containers(template_of(obj)),
+        format_selector(spec.get("selector")),
+    ]
+
+
+def _revision_cells(obj: JsonObject) -> list[Any]:
+    controller = NONE
+    for owner in obj["metadata"].get("ownerReferences") or ():
+        if owner.get("controller"):
+            group = owner.get("apiVersion", "").rpartition("/")[0]
+            suffix = f".{group}" if group else ""
+            controller = f"{owner.get('kind', '').lower()}{suffix}/{owner.get('name', '')}"
+    return [_name(obj), controller, obj.get("revision", 0), age(obj)]
+
+
+_TEMPLATE_COLUMNS = (wide("Containers"), wide("Images"), wide("Selector"))
+_REPLICATED = Table(
+    (
+        NAME,
+        plain("Desired", "integer"),
+        plain("Current", "integer"),
+        plain("Ready", "integer"),
+        AGE,
+        *_TEMPLATE_COLUMNS,
+    ),
+    _replicated_cells,
+)
+_DEPLOYMENT = Table(
+    (
+        NAME,
+        plain("Ready"),
+        plain("Up-to-date", "integer"),
+        plain("Available", "integer"),
+        AGE,
+        *_TEMPLATE_COLUMNS,
+    ),
+    _deployment_cells,
+)
+_STATEFUL = Table((NAME, plain("Ready"), AGE, wide("Containers"), wide("Images")), _stateful_cells)
+_DAEMON = Table(
+    (
+        NAME,
+        plain("Desired", "integer"),
+        plain("Current", "integer"),
+        plain("Ready", "integer"),
+        plain("Up-to-date", "integer"),
+        plain("Available", "integer"),
+        plain("Node Selector"),
+        AGE,
+        *_TEMPLATE_COLUMNS,
+    ),
+    _daemon_cells,
+)
+_REVISION = Table((NAME, plain("Controller"), plain("Revision"), AGE), _revision_cells)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Everything with replicas, and controller revisions."""
+    scale = scale_subresource(ScalePaths(selector="spec.selector", validate=rules.validate_scale))
+    return [
+        builtin(
+            REPLICATION_CONTROLLERS,
+            ReplicationControllerStrategy(),
+            short=("rc",),
+            categories=("all",),
+            table=_REPLICATED,
+            subresources=(scale,),
+            fields=("status.replicas",),
+        ),
+        builtin(CONTROLLER_REVISIONS, RevisionStrategy(), table=_REVISION),
+        builtin(DAEMON_SETS, DaemonSetStrategy(), short=("ds",), categories=("all",), table=_DAEMON),
+        builtin(
+            DEPLOYMENTS,
+            DeploymentStrategy(),
+            short=("deploy",),
+            categories=("all",),
+            table=_DEPLOYMENT,
+            subresources=(scale,),
+        ),
+        builtin(
+            REPLICA_SETS,
+            ReplicaSetStrategy(),
+            short=("rs",),
+            categories=("all",),
+            table=_REPLICATED,
+            subresources=(scale,),
+        ),
+        builtin(
+            STATEFUL_SETS,
+            StatefulSetStrategy(),
+            short=("sts",),
+            categories=("all",),
+            table=_STATEFUL,
+            subresources=(scale,),
+        ),
+    ]

@@ -1,0 +1,318 @@
+"""Workloads: counts, selectors, templates, update strategies; what may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.core.pods.validation import validate_template
+from kindling.apiserver.kinds.machinery.checks import (
+    NOT_NEGATIVE,
+    at_most_100_percent,
+    counts,
+    int_or_percent,
+    is_percent,
+    not_negative,
+    scaled,
+)
+from kindling.apiserver.registry.context import RequestContext
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+from kubecore.objects.selectors import (
+    SelectorError,
+    from_label_selector_object,
+    validate_label_selector_object,
+)
+
+_SPEC = FieldPath("spec")
+_TEMPLATE = _SPEC.child("template")
+NO_MATCH = "`selector` does not match template `labels`"
+STATEFUL_MUTABLE = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+_STATEFUL_FIELDS = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
+
+
+def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
+    """A Scale: no negative number of pods."""
+    return not_negative(_SPEC.child("replicas"), get_object(scale, "spec").get("replicas"))
+
+
+def immutable_selector(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Pods would be lost or stolen with another selector."""
+    selector = get_object(new, "spec").get("selector")
+    if selector == get_object(old, "spec").get("selector"):
+        return []
+    return [invalid(_SPEC.child("selector"), selector, "field is immutable")]
+
+
+def _validate_selector(spec: JsonObject, what: str) -> list[FieldError]:
+    """The selector itself."""
+    selector, at = spec.get("selector"), _SPEC.child("selector")
+    if selector is None:
+        return [required(at)]
+    found = validate_label_selector_object(selector, at)
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        found.append(invalid(at, selector, f"empty selector is invalid for {what}"))
+    return found
+
+
+def _validate_match(spec: JsonObject) -> list[FieldError]:
+    """The template carries labels that the selector picks, and its pods are always restarted."""
+    template = spec.get("template") or {}
+    labels = get_object(template, "metadata", "labels")
+    found: list[FieldError] = []
+    try:
+        selector = from_label_selector_object(spec.get("selector"))
+    except SelectorError:
+        return [invalid(_SPEC.child("selector"), spec.get("selector"), "invalid label selector")]
+    if not selector.matches(labels) or spec.get("selector") is None:
+        found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
+    return found + _validate_kept_template(template)
+
+
+def _validate_kept_template(template: JsonObject) -> list[FieldError]:
+    """The template of pods that are kept running."""
+    found = validate_template(template, _TEMPLATE)
+    policy = get_object(template, "spec").get("restartPolicy", "")
+    if policy != "Always":
+        found.append(not_supported(_TEMPLATE.child("spec", "restartPolicy"), policy, ["Always"]))
+    return found
+
+
+def validate_replication_controller(obj: JsonObject) -> list[FieldError]:
+    """A ReplicationController."""
+    spec = get_object(obj, "spec")
+    found = not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    selector = spec.get("selector") or {}
+    if not selector:
+        found.append(required(_SPEC.child("selector")))
+    found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    template = spec.get("template")
+    if not isinstance(template, dict):
+        found.append(required(_TEMPLATE))
+        return found
+    labels = get_object(template, "metadata", "labels")
+    if selector and any(labels.get(key) != value for key, value in selector.items()):
+        found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
+    return found + _validate_kept_template(template)
+
+
+def validate_replica_set(obj: JsonObject) -> list[FieldError]:
+    """A ReplicaSet."""
+    spec = get_object(obj, "spec")
+    found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    found += _validate_selector(spec, "deployment")
+    return found + _validate_match(spec)
+
+
+def validate_deployment(obj: JsonObject) -> list[FieldError]:
+    """A Deployment."""
+    spec = get_object(obj, "spec")
+    found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    found += _validate_selector(spec, "deployment")
+    found += _validate_match(spec)
+    found += _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
+    ready = spec.get("minReadySeconds", 0)
+    found += not_negative(_SPEC.child("minReadySeconds"), ready)
+    found += counts(spec, _SPEC, "revisionHistoryLimit")
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None:
+        at = _SPEC.child("progressDeadlineSeconds")
+        found += not_negative(at, deadline)
+        if deadline <= ready:
+            found.append(invalid(at, deadline, "must be greater than minReadySeconds"))
+    return found
+
+
+def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> list[FieldError]:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if kind == "Recreate":
+        if rolling is not None:
+            text = "may not be specified when strategy `type` is 'Recreate'"
+            return [forbidden(path.child("rollingUpdate"), text)]
+        return []
+    if kind != "RollingUpdate":
+        return [not_supported(path, {"Type": kind, "RollingUpdate": rolling}, ["Recreate", "RollingUpdate"])]
+    if rolling is None:
+        return [required(path.child("rollingUpdate"), "this should be defaulted and never be nil")]
+    return _validate_rolling(rolling, path.child("rollingUpdate"))
+
+
+def _validate_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    found += int_or_percent(path.child("maxUnavailable"), unavailable)
+    found += int_or_percent(path.child("maxSurge"), surge)
+    broken = any(isinstance(value, str) and not is_percent(value) for value in (unavailable, surge))
+    if not broken and scaled(unavailable) == 0 and scaled(surge) == 0:
+        found.append(invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
+    return found + at_most_100_percent(path.child("maxUnavailable"), unavailable)
+
+
+def validate_daemon_set(obj: JsonObject) -> list[FieldError]:
+    """A DaemonSet."""
+    spec = get_object(obj, "spec")
+    found = _validate_selector(spec, "daemonset")
+    if spec.get("selector") is not None:
+        found += _validate_match(spec)
+    found += counts(spec, _SPEC, "minReadySeconds", "revisionHistoryLimit")
+    strategy, at = get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy")
+    kind = strategy.get("type", "")
+    if kind == "RollingUpdate":
+        rolling = strategy.get("rollingUpdate")
+        if rolling is None:
+            found.append(required(at.child("rollingUpdate")))
+        else:
+            found += _validate_daemon_rolling(rolling, at.child("rollingUpdate"))
+    elif kind != "OnDelete":
+        found.append(not_supported(at, strategy_dump(strategy), ["RollingUpdate", "OnDelete"]))
+    return found
+
+
+def strategy_dump(strategy: JsonObject) -> JsonObject:
+    """An update strategy in the server's internal spelling."""
+    return {"Type": strategy.get("type", ""), "RollingUpdate": strategy.get("rollingUpdate")}
+
+
+def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
+    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    found = int_or_percent(path.child("maxUnavailable"), unavailable)
+    found += int_or_percent(path.child("maxSurge"), surge)
+    found += at_most_100_percent(path.child("maxUnavailable"), unavailable)
+    found += at_most_100_percent(path.child("maxSurge"), surge)
+    some_unavailable, some_surge = scaled(unavailable) != 0, scaled(surge) != 0
+    if some_unavailable and some_surge:
+        text = "may not be set when maxUnavailable is non-zero"
+        found.append(invalid(path.child("maxSurge"), surge, text))
+    elif not some_unavailable and not some_surge and not found:
+        found.append(required(path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
+    return found
+
+
+def validate_stateful_set(obj: JsonObject) -> list[FieldError]:
+    """A StatefulSet."""
+    spec = get_object(obj, "spec")
+    found: list[FieldError] = []
+    policy = spec.get("podManagementPolicy", "")
+    if policy not in ("OrderedReady", "Parallel"):
+        text = "must be 'OrderedReady' or 'Parallel'"
+        found.append(invalid(_SPEC.child("podManagementPolicy"), policy, text))
+    found += _validate_stateful_strategy(get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy"))
+    retention = get_object(spec, "persistentVolumeClaimRetentionPolicy")
+    for field in ("whenDeleted", "whenScaled"):
+        value = retention.get(field, "")
+        if value not in ("Delete", "Retain"):
+            at = _SPEC.child("persistentVolumeClaimRetentionPolicy", field)
+            found.append(not_supported(at, value, ["Delete", "Retain"]))
+    found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    found += not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
+    found += _validate_selector(spec, "statefulset")
+    if spec.get("selector") is not None:
+        found += _validate_match(spec)
+    return found + counts(spec, _SPEC, "revisionHistoryLimit")
+
+
+def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> list[FieldError]:
+    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+    if not kind:
+        return [required(path)]
+    if kind == "OnDelete":
+        if rolling is not None:
+            text = "only allowed for updateStrategy 'RollingUpdate'"
+            return [invalid(path.child("rollingUpdate"), rolling, text)]
+        return []
+    if kind != "RollingUpdate":
+        text = "must be 'RollingUpdate' or 'OnDelete'"
+        return [invalid(path, strategy_dump(strategy), text)]
+    found: list[FieldError] = []
+    partition = (rolling or {}).get("partition")
+    found += not_negative(path.child("rollingUpdate", "partition"), partition)
+    unavailable = (rolling or {}).get("maxUnavailable")
+    if unavailable is not None:
+        at = path.child("rollingUpdate", "maxUnavailable")
+        found += int_or_percent(at, unavailable)
+        if scaled(unavailable) == 0:
+            found.append(invalid(at, unavailable, "cannot be 0"))
+        found += at_most_100_percent(at, unavailable)
+    return found
+
+
+def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """A change of what can be changed while pods with names exist."""
+    found = validate_stateful_set(new)
+    spec, before = get_object(new, "spec"), get_object(old, "spec")
+    keys = (spec.keys() | before.keys()) - set(_STATEFUL_FIELDS)
+    if any(spec.get(key) != before.get(key) for key in keys):
+        found.append(forbidden(_SPEC, STATEFUL_MUTABLE))
+    return found
+
+
+_COUNTS = (
+    "replicas",
+    "fullyLabeledReplicas",
+    "readyReplicas",
+    "availableReplicas",
+    "updatedReplicas",
+    "unavailableReplicas",
+)
+
+
+def validate_replica_counts(obj: JsonObject) -> list[FieldError]:
+    """Counts in the status of a replica set or deployment."""
+    status, path = get_object(obj, "status"), FieldPath("status")
+    found = counts(status, path, *_COUNTS, "terminatingReplicas", "observedGeneration", "collisionCount")
+    total = status.get("replicas", 0)
+    text = "cannot be greater than status.replicas"
+    for field in ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas"):
+        value = status.get(field, 0)
+        if value > total:
+            found.append(invalid(path.child(field), value, text))
+    ready, available = status.get("readyReplicas", 0), status.get("availableReplicas", 0)
+    if available > ready:
+        found.append(
+            invalid(path.child("availableReplicas"), available, "cannot be greater than readyReplicas")
+        )
+    return found
+
+
+def validate_stateful_counts(obj: JsonObject) -> list[FieldError]:
+    """Counts in the status of a stateful set."""
+    status, path = get_object(obj, "status"), FieldPath("status")
+    fields = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+    found = counts(status, path, *fields, "observedGeneration", "collisionCount")
+    total = status.get("replicas", 0)
+    for field in fields[1:]:
+        value = status.get(field, 0)
+        if value > total:
+            found.append(invalid(path.child(field), value, "cannot be greater than status.replicas"))
+    return found
+
+
+def validate_revision(obj: JsonObject) -> list[FieldError]:
+    """A ControllerRevision."""
+    found: list[FieldError] = []
+    if obj.get("data") is None:
+        found.append(required("data", "data is mandatory"))
+    revision: Any = obj.get("revision", 0)
+    if revision < 0:
+        found.append(invalid("revision", revision, NOT_NEGATIVE))
+    return found
+
+
+def validate_revision_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The data stays."""
+    found = validate_revision(new)
+    if new.get("data") != old.get("data"):
+        found.append(invalid("data", new.get("data"), "field is immutable"))
+    return found

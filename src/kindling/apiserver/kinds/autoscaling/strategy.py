@@ -1,0 +1,164 @@
+"""HorizontalPodAutoscalers as objects, in two versions over one storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, UNSET, Table, age, plain
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import ResourceType
+
+from . import conversion as autoscaling_conversion
+from .validation import validate_autoscaler
+
+V2 = ResourceType("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+V1 = ResourceType("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
+_SHOWN = 2
+
+
+def _percent_cpu(utilization: int) -> JsonObject:
+    return {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": utilization}},
+    }
+
+
+class AutoscalerStrategy(BuiltinStrategy):
+    """How many pods a workload shall have; nobody here acts on it."""
+
+    tracks_generation = False
+
+    def complete(self, obj: JsonObject) -> None:
+        """At least one pod; 80 % of the requested cpu."""
+        spec = obj["spec"]
+        spec.setdefault("minReplicas", 1)
+        if not spec.get("metrics"):
+            spec["metrics"] = [_percent_cpu(80)]
+        behavior = spec.get("behavior")
+        if isinstance(behavior, dict):
+            _default_behavior(behavior)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``autoscaling_validation``."""
+        return validate_autoscaler(obj)
+
+
+def _default_behavior(behavior: JsonObject) -> None:
+    up, down = behavior.setdefault("scaleUp", {}), behavior.setdefault("scaleDown", {})
+    up.setdefault("stabilizationWindowSeconds", 0)
+    up.setdefault("selectPolicy", "Max")
+    up.setdefault(
+        "policies",
+        [
+            {"type": "Pods", "value": 4, "periodSeconds": 15},
+            {"type": "Percent", "value": 100, "periodSeconds": 15},
+        ],
+    )
+    down.setdefault("selectPolicy", "Max")
+    down.setdefault("policies", [{"type": "Percent", "value": 100, "periodSeconds": 15}])
+
+
+class V1Strategy(AutoscalerStrategy):
+    """Version 1 knows cpu only; the rest is carried in annotations."""
+
+    def complete(self, obj: JsonObject) -> None:
+        """At least one pod."""
+        obj["spec"].setdefault("minReplicas", 1)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """As version 2."""
+        return validate_autoscaler(autoscaling_conversion.to_v2(dict(obj)))
+
+
+class AutoscalerConverter:
+    """Conversion between autoscaling/v1 and autoscaling/v2."""
+
+    async def convert(self, objects: Sequence[JsonObject], api_version: str) -> list[JsonObject]:
+        """See Converter.convert."""
+        change = (
+            autoscaling_conversion.to_v1 if api_version == V1.api_version else autoscaling_conversion.to_v2
+        )
+        return [obj if obj.get("apiVersion") == api_version else change(obj) for obj in objects]
+
+
+def _metric_text(metric: JsonObject, current: JsonObject) -> str:
+    kind = metric.get("type", "")
+    field = kind[:1].lower() + kind[1:]
+    source, state = get_object(metric, field), get_object(current, field, "current")
+    target = get_object(source, "target")
+    prefix = f"{source.get('name')}: " if kind in ("Resource", "ContainerResource") else ""
+    if target.get("averageUtilization") is not None:
+        now = state.get("averageUtilization")
+        shown = UNKNOWN if now is None else f"{now}%"
+        return f"{prefix}{shown}/{target['averageUtilization']}%"
+    if target.get("averageValue") is not None:
+        suffix = " (avg)" if kind in ("Object", "External") else ""
+        return f"{prefix}{state.get('averageValue') or UNKNOWN}/{target['averageValue']}{suffix}"
+    return f"{prefix}{state.get('value') or UNKNOWN}/{target.get('value') or '<auto>'}"
+
+
+def _metrics(obj: JsonObject) -> str:
+    metrics = get_list(obj, "spec", "metrics")
+    if not metrics:
+        return "<none>"
+    current = get_list(obj, "status", "currentMetrics")
+    texts = [
+        _metric_text(metric, current[position] if position < len(current) else {})
+        for position, metric in enumerate(metrics)
+    ]
+    more = f" + {len(texts) - _SHOWN} more..." if len(texts) > _SHOWN else ""
+    return ", ".join(texts[:_SHOWN]) + more
+
+
+def _cells(obj: JsonObject) -> list[Any]:
+    if obj.get("apiVersion") == V1.api_version:
+        obj = autoscaling_conversion.to_v2(dict(obj))
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    target = get_object(spec, "scaleTargetRef")
+    minimum = spec.get("minReplicas")
+    return [
+        get_str(obj, "metadata", "name"),
+        f"{target.get('kind', '')}/{target.get('name', '')}",
+        _metrics(obj),
+        UNSET if minimum is None else str(minimum),
+        spec.get("maxReplicas", 0),
+        status.get("currentReplicas", 0),
+        age(obj),
+    ]
+
+
+_TABLE = Table(
+    (
+        NAME,
+        plain("Reference"),
+        plain("Targets"),
+        plain("MinPods"),
+        plain("MaxPods"),
+        plain("Replicas"),
+        AGE,
+    ),
+    _cells,
+)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Both versions, the preferred one first."""
+    converter = AutoscalerConverter()
+    found = []
+    for resource, strategy in ((V2, AutoscalerStrategy()), (V1, V1Strategy())):
+        definition = builtin(
+            resource,
+            strategy,
+            short=("hpa",),
+            categories=("all",),
+            table=_TABLE,
+            storage_version=V2.api_version,
+        )
+        definition.converter = converter
+        found.append(definition)
+    return found

@@ -1,0 +1,1 @@
+"""``batch``: Jobs and CronJobs."""

@@ -1,0 +1,247 @@
+"""Jobs and CronJobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from kindling.apiserver.kinds.core.pods.defaults import default_pod_spec
+from kindling.apiserver.kinds.core.pods.warnings import template_warnings
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import (
+    AGE,
+    NAME,
+    NONE,
+    Table,
+    age,
+    containers,
+    format_selector,
+    human_duration,
+    moment,
+    plain,
+    since,
+    template_of,
+    wide,
+)
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import CRON_JOBS, JOBS
+
+from . import validation as rules
+
+UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
+NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+
+
+def default_job_spec(spec: JsonObject) -> None:
+    """Defaults that jobs and job templates share."""
+    template = spec.get("template") or {}
+    if "spec" in template:
+        default_pod_spec(template["spec"])
+    for rule in get_list(spec, "podFailurePolicy", "rules"):
+        for pattern in get_list(rule, "onPodConditions"):
+            if not pattern.get("status"):
+                pattern["status"] = "True"
+
+
+class JobStrategy(BuiltinStrategy):
+    """Pods that run to completion; the selector is generated unless a client insists."""
+
+    default_propagation = "Orphan"
+
+    def complete(self, obj: JsonObject) -> None:
+        """One pod, six retries; labels from the template."""
+        spec = obj["spec"]
+        default_job_spec(spec)
+        if "completions" not in spec and "parallelism" not in spec:
+            spec["completions"] = 1
+        spec.setdefault("parallelism", 1)
+        if "backoffLimit" not in spec:
+            # With a limit per index the whole job may fail any number of times.
+            spec["backoffLimit"] = 2**31 - 1 if "backoffLimitPerIndex" in spec else 6
+        labels = get_object(spec, "template", "metadata", "labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+        spec.setdefault("completionMode", "NonIndexed")
+        spec.setdefault("suspend", False)
+        spec.setdefault(
+            "podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"
+        )
+        spec.setdefault("manualSelector", False)
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """The generated selector: the job's own uid."""
+        super().prepare_for_create(ctx, obj)
+        if not obj["spec"].get("manualSelector"):
+            generate_selector(obj)
+
+    def canonicalize(self, obj: JsonObject) -> None:
+        """A job without labels has those of its template, generated ones included."""
+        labels = get_object(obj, "spec", "template", "metadata", "labels")
+        if labels and not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(labels)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``batch_validation``."""
+        return rules.validate_job(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Little may change."""
+        return rules.validate_job_update(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Counts are not negative."""
+        return rules.validate_job_status_update(new, old)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Those of the pod template, and of names that pods cannot have."""
+        before = template_of(old) if old is not None else None
+        own = rules.job_warnings(obj) if old is None else []
+        return own + template_warnings(template_of(obj), ("spec", "template"), before)
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """How many pods succeeded."""
+        return {"status.successful": str(get_int(obj, "status", "succeeded"))}
+
+
+def generate_selector(obj: JsonObject) -> None:
+    """Labels and selector by the job's uid; what the client wrote there stays, to be judged by validation."""
+    uid, name = get_str(obj, "metadata", "uid"), get_str(obj, "metadata", "name")
+    template = obj["spec"].setdefault("template", {})
+    owned = {**dict.fromkeys(UID_LABELS, uid), **dict.fromkeys(NAME_LABELS, name)}
+    metadata = template.setdefault("metadata", {})
+    given = metadata.get("labels") or {}
+    # User labels of these names are kept; the validation tells that they are wrong.
+    metadata["labels"] = {**owned, **given}
+    if given and obj["metadata"].get("labels") == given:
+        # Labels which the job got from its template follow it; a job without any gets them afterwards.
+        obj["metadata"]["labels"] = dict(metadata["labels"])
+    selector = obj["spec"].setdefault("selector", {})
+    labels = selector.setdefault("matchLabels", {})
+    labels.setdefault(UID_LABELS[0], uid)
+
+
+class CronJobStrategy(BuiltinStrategy):
+    """Jobs by the clock."""
+
+    def complete(self, obj: JsonObject) -> None:
+        """Jobs may overlap; three successful and one failed are kept."""
+        spec = obj["spec"]
+        template = get_object(spec, "jobTemplate", "spec")
+        default_job_spec(template)
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``batch_validation``."""
+        return rules.validate_cron_job(obj, None)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """As a new one."""
+        return rules.validate_cron_job(new, old)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Those of the pod template, and of time zones in the schedule."""
+        found = rules.cron_job_warnings(obj) if old is None else []
+        template = get_object(obj, "spec", "jobTemplate", "spec", "template")
+        before = get_object(old, "spec", "jobTemplate", "spec", "template") if old else None
+        if before is None or before != template:
+            found += template_warnings(template, ("spec", "jobTemplate", "spec", "template"), before)
+        return found
+
+
+def _job_state(obj: JsonObject) -> str:
+    states = {item.get("type"): item.get("status") for item in get_list(obj, "status", "conditions")}
+    for state in ("Complete", "Failed"):
+        if states.get(state) == "True":
+            return state
+    if get_str(obj, "metadata", "deletionTimestamp"):
+        return "Terminating"
+    for state in ("Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if states.get(state) == "True":
+            return state
+    return "Running"
+
+
+def _job_duration(obj: JsonObject) -> str:
+    start = moment(get_str(obj, "status", "startTime"))
+    if start is None:
+        return ""
+    end = moment(get_str(obj, "status", "completionTime"))
+    if end is None:
+        for condition in get_list(obj, "status", "conditions"):
+            if condition.get("type") == "Failed" and condition.get("status") == "True":
+                end = moment(condition.get("lastTransitionTime"))
+    return human_duration(((end or datetime.now(UTC)) - start).total_seconds())
+
+
+def _job_completions(obj: JsonObject) -> str:
+    spec = get_object(obj, "spec")
+    succeeded = get_int(obj, "status", "succeeded")
+    if spec.get("completions") is not None:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_cells(obj: JsonObject) -> list[Any]:
+    return [
+        get_str(obj, "metadata", "name"),
+        _job_state(obj),
+        _job_completions(obj),
+        _job_duration(obj),
+        age(obj),
+        *containers(template_of(obj)),
+        format_selector(get_object(obj, "spec").get("selector")),
+    ]
+
+
+def _cron_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    job = get_object(spec, "jobTemplate", "spec")
+    last = status.get("lastScheduleTime")
+    return [
+        get_str(obj, "metadata", "name"),
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        "True" if spec.get("suspend") else "False",
+        len(status.get("active") or ()),
+        since(last) if last else NONE,
+        age(obj),
+        *containers(get_object(job, "template")),
+        format_selector(job.get("selector")),
+    ]
+
+
+_TEMPLATE = (wide("Containers"), wide("Images"), wide("Selector"))
+_JOB_TABLE = Table(
+    (NAME, plain("Status"), plain("Completions"), plain("Duration"), AGE, *_TEMPLATE), _job_cells
+)
+_CRON_TABLE = Table(
+    (
+        NAME,
+        plain("Schedule"),
+        plain("Timezone"),
+        plain("Suspend", "boolean"),
+        plain("Active", "integer"),
+        plain("Last Schedule"),
+        AGE,
+        *_TEMPLATE,
+    ),
+    _cron_cells,
+)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Jobs and cron jobs."""
+    jobs = builtin(JOBS, JobStrategy(), categories=("all",), table=_JOB_TABLE, fields=("status.successful",))
+    jobs.field_label_error = 'field label "{label}" not supported for Job'
+    return [
+        jobs,
+        builtin(CRON_JOBS, CronJobStrategy(), short=("cj",), categories=("all",), table=_CRON_TABLE),
+    ]

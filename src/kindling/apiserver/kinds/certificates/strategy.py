@@ -1,0 +1,166 @@
+"""CertificateSigningRequests: the requester is recorded, approval is a subresource of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, human_duration, plain
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.objects.names import is_path_segment_name
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import CERTIFICATE_REQUESTS
+
+from .validation import validate_conditions, validate_request, validate_request_update
+
+_DECISIONS = ("Approved", "Denied")
+
+
+class RequestStrategy(BuiltinStrategy):
+    """The spec is fixed from the start, and its identity is that of the requester."""
+
+    tracks_generation = False
+    reset_fields = ("spec", "status")
+    """What updates never change; nobody comes to own it."""
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Who asks is not up to the client."""
+        spec = obj["spec"]
+        for field in ("username", "uid", "groups", "extra"):
+            spec.pop(field, None)
+        spec["username"] = ctx.user.name
+        if ctx.user.uid:
+            spec["uid"] = ctx.user.uid
+        if ctx.user.groups:
+            spec["groups"] = list(ctx.user.groups)
+        if ctx.user.extra:
+            spec["extra"] = {key: list(values) for key, values in ctx.user.extra.items()}
+        obj["status"] = {}
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Spec and status stay, whatever is sent."""
+        new["spec"] = old["spec"]
+        new["status"] = old.get("status", {})
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``certificate_validation``."""
+        return validate_request(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``certificate_validation``."""
+        return validate_request_update(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Decisions are made through ``/approval``."""
+        return validate_conditions(new, old, approval=False)
+
+    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
+        """A path segment."""
+        return is_path_segment_name(name)
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """The signer."""
+        return labels_of(obj, "spec.signerName")
+
+
+class RequestStatusStrategy(BuiltinStatusStrategy):
+    """``/status``: certificate and conditions but for the decisions."""
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Decisions stay."""
+        super().prepare_for_update(ctx, new, old)
+        status = new.setdefault("status", {})
+        kept = [item for item in get_list(old, "status", "conditions") if item.get("type") in _DECISIONS]
+        given = {item.get("type") for item in status.get("conditions") or ()}
+        missing = [item for item in kept if item.get("type") not in given]
+        if missing:
+            status["conditions"] = [*missing, *(status.get("conditions") or [])]
+        _stamp(new, old)
+
+
+class ApprovalStrategy(BuiltinStatusStrategy):
+    """``/approval``: the conditions."""
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Nothing but conditions is taken over."""
+        conditions = get_list(new, "status", "conditions")
+        new["spec"] = old["spec"]
+        new["status"] = {
+            key: value for key, value in (old.get("status") or {}).items() if key != "conditions"
+        }
+        if conditions:
+            new["status"]["conditions"] = conditions
+        _stamp(new, old)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Approved or denied, once."""
+        return validate_conditions(new, old, approval=True)
+
+
+def _stamp(new: JsonObject, old: JsonObject) -> None:
+    """Times of new and changed conditions."""
+    before = {item.get("type"): item for item in get_list(old, "status", "conditions")}
+    now = now_rfc3339()
+    for condition in get_list(new, "status", "conditions"):
+        known = before.get(condition.get("type"))
+        if not condition.get("lastUpdateTime"):
+            condition["lastUpdateTime"] = now
+        if not condition.get("lastTransitionTime"):
+            same = known is not None and known.get("status") == condition.get("status")
+            condition["lastTransitionTime"] = (known or {}).get("lastTransitionTime") if same else now
+
+
+def _state(obj: JsonObject) -> str:
+    found = {item.get("type") for item in get_list(obj, "status", "conditions")}
+    text = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
+    if "Failed" in found:
+        text += ",Failed"
+    return text + ",Issued" if get_str(obj, "status", "certificate") else text
+
+
+def _cells(obj: JsonObject) -> list[Any]:
+    spec = get_object(obj, "spec")
+    seconds = spec.get("expirationSeconds")
+    duration = NONE if seconds is None else human_duration(seconds)
+    return [
+        get_str(obj, "metadata", "name"),
+        age(obj),
+        spec.get("signerName") or NONE,
+        spec.get("username", ""),
+        duration,
+        _state(obj),
+    ]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Signing requests."""
+    strategy = RequestStrategy()
+    approval = Subresource(
+        "approval",
+        "CertificateSigningRequest",
+        ("get", "patch", "update"),
+        strategy=ApprovalStrategy(strategy),
+    )
+    columns = (
+        NAME,
+        AGE,
+        plain("SignerName"),
+        plain("Requestor"),
+        plain("RequestedDuration"),
+        plain("Condition"),
+    )
+    return [
+        builtin(
+            CERTIFICATE_REQUESTS,
+            strategy,
+            short=("csr",),
+            table=Table(columns, _cells),
+            subresources=(approval,),
+            fields=("spec.signerName",),
+            status=RequestStatusStrategy(strategy),
+        )
+    ]

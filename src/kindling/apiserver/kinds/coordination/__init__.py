@@ -1,0 +1,1 @@
+"""Leases (``coordination.k8s.io``), PriorityClasses (``scheduling``), RuntimeClasses (``node``)."""

@@ -1,0 +1,87 @@
+"""ResourceQuotas and LimitRanges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition, TableColumn
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import LIMIT_RANGES, RESOURCE_QUOTAS
+
+from .validation import validate_limit_range, validate_quota, validate_quota_update
+
+
+class QuotaStrategy(BuiltinStrategy):
+    """Hard limits of a namespace; their use is the quota controller's and admission's to write."""
+
+    returns_deleted_object = True
+    tracks_generation = False
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``limit_validation``."""
+        return validate_quota(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Scopes never change."""
+        return validate_quota_update(new, old)
+
+
+class LimitRangeStrategy(BuiltinStrategy):
+    """Limits of single pods, containers and claims."""
+
+    has_status = False
+    tracks_generation = False
+
+    def complete(self, obj: JsonObject) -> None:
+        """Container limits complete each other: max -> default -> defaultRequest <- min."""
+        for item in get_list(obj, "spec", "limits"):
+            if item.get("type") != "Container":
+                continue
+            default = {**(item.get("max") or {}), **(item.get("default") or {})}
+            request = {**(item.get("min") or {}), **default, **(item.get("defaultRequest") or {})}
+            for field, amounts in (("default", default), ("defaultRequest", request)):
+                if amounts:
+                    item[field] = amounts
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``limit_validation``."""
+        return validate_limit_range(obj)
+
+
+def _usage(obj: JsonObject, *, limits: bool) -> str:
+    hard, used = get_object(obj, "status", "hard"), get_object(obj, "status", "used")
+    names = sorted(name for name in hard if name.startswith("limits.") == limits)
+    return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
+
+
+def _quota_cells(obj: JsonObject) -> list[Any]:
+    return [get_str(obj, "metadata", "name"), _usage(obj, limits=False), _usage(obj, limits=True), age(obj)]
+
+
+def _limit_cells(obj: JsonObject) -> list[Any]:
+    return [get_str(obj, "metadata", "name"), get_str(obj, "metadata", "creationTimestamp")]
+
+
+CREATED_AT = TableColumn("Created At", "date")
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Quotas and limit ranges."""
+    return [
+        builtin(
+            RESOURCE_QUOTAS,
+            QuotaStrategy(),
+            short=("quota",),
+            table=Table((NAME, plain("Request"), plain("Limit"), AGE), _quota_cells),
+        ),
+        builtin(
+            LIMIT_RANGES,
+            LimitRangeStrategy(),
+            short=("limits",),
+            table=Table((NAME, CREATED_AT), _limit_cells),
+        ),
+    ]

@@ -1,0 +1,209 @@
+"""ResourceQuotas and LimitRanges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
+from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
+
+_SPEC = FieldPath("spec")
+SCOPES = (
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+)
+_COUNTED = frozenset(
+    {
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "persistentvolumeclaims",
+        "configmaps",
+        "services.nodeports",
+        "services.loadbalancers",
+    }
+)
+_QUOTA_NAMES = _COUNTED | {
+    "cpu",
+    "memory",
+    "ephemeral-storage",
+    "requests.cpu",
+    "requests.memory",
+    "requests.storage",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+}
+
+
+def _quota_name(name: str, path: FieldPath) -> list[FieldError]:
+    found = messages(path, name, names.is_qualified_name)
+    if "/" not in name and name not in _QUOTA_NAMES and "hugepages-" not in name:
+        found.append(invalid(path, name, "must be a standard resource for quota"))
+    return found
+
+
+def validate_quota(quota: JsonObject) -> list[FieldError]:
+    """Hard limits, and scopes that fit them and each other."""
+    spec = get_object(quota, "spec")
+    found: list[FieldError] = []
+    hard = get_object(spec, "hard")
+    for name, value in sorted(hard.items()):
+        at = _SPEC.child("hard").key(name)
+        found += _quota_name(name, at)
+        found += quantity(at, value)
+        if (name in _COUNTED or name.startswith("count/")) and amount(value).milli_value % 1000:
+            found.append(invalid(at, str(value), "must be an integer"))
+    scopes = get_list(spec, "scopes")
+    found += _validate_scopes(scopes, set(hard))
+    for position, requirement in enumerate(get_list(spec, "scopeSelector", "matchExpressions")):
+        at = _SPEC.child("scopeSelector", "matchExpressions").index(position)
+        found += _validate_scope_requirement(requirement, at)
+    return found
+
+
+def _validate_scopes(scopes: list[Any], hard: set[str]) -> list[FieldError]:
+    at = _SPEC.child("scopes")
+    found: list[FieldError] = []
+    for scope in scopes:
+        if scope not in SCOPES:
+            found.append(invalid(at, scopes, "unsupported scope"))
+        elif scope == "BestEffort" and hard - {"pods"}:
+            found.append(invalid(at, scopes, "unsupported scope applied to resource"))
+    for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+        if pair <= set(scopes):
+            found.append(invalid(at, scopes, "conflicting scopes"))
+    return found
+
+
+def _validate_scope_requirement(requirement: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    scope, operator = requirement.get("scopeName", ""), requirement.get("operator", "")
+    values = get_list(requirement, "values")
+    if scope not in SCOPES:
+        found.append(invalid(path.child("scopeName"), scope, "unsupported scope"))
+    if scope in ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating") and operator != "Exists":
+        text = (
+            "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, "
+            "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
+            "or ResourceQuotaScopeCrossNamespacePodAffinity"
+        )
+        found.append(invalid(path.child("operator"), operator, text))
+    if operator in ("In", "NotIn"):
+        if not values:
+            found.append(
+                required(
+                    path.child("values"),
+                    "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
+                )
+            )
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            found.append(
+                invalid(
+                    path.child("values"),
+                    values,
+                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
+                )
+            )
+    else:
+        found.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
+    return found
+
+
+def validate_quota_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Scopes never change."""
+    found = validate_quota(new)
+    scopes, known = set(get_list(new, "spec", "scopes")), set(get_list(old, "spec", "scopes"))
+    if scopes != known:
+        found.append(invalid(_SPEC.child("scopes"), get_list(new, "spec", "scopes"), "field is immutable"))
+    return found
+
+
+def validate_limit_range(limits: JsonObject) -> list[FieldError]:
+    """Each type once; min <= defaultRequest <= default <= max."""
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, item in enumerate(get_list(limits, "spec", "limits")):
+        here = _SPEC.child("limits").index(position)
+        kind = item.get("type", "")
+        found += _validate_limit_type(kind, here.child("type"))
+        if kind in seen:
+            found.append(duplicate(here.child("type"), kind))
+        seen.add(kind)
+        found += _validate_limit(item, kind, here)
+    return found
+
+
+def _validate_limit_type(kind: str, path: FieldPath) -> list[FieldError]:
+    found = messages(path, kind, names.is_qualified_name)
+    if not found and "/" not in kind and kind not in ("Container", "Pod", "PersistentVolumeClaim"):
+        found.append(invalid(path, kind, "must be a standard limit type or fully qualified"))
+    return found
+
+
+def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> list[FieldError]:
+    fields = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+    amounts = {field: get_object(item, field) for field in fields}
+    found: list[FieldError] = []
+    if kind == "Pod":
+        for field in ("default", "defaultRequest"):
+            if amounts[field]:
+                found.append(forbidden(path.child(field), "may not be specified when `type` is 'Pod'"))
+    if kind == "PersistentVolumeClaim" and not (
+        {"storage"} & (amounts["max"].keys() | amounts["min"].keys())
+    ):
+        found.append(
+            required(
+                path.child("limits"),
+                "either minimum or maximum storage value is required, but neither was provided",
+            )
+        )
+    names_of = sorted(set().union(*amounts.values()))
+    for name in names_of:
+        if kind == "Container":
+            for text in resource_name_problems(name):
+                found.append(invalid(path.child("max").key(name), name, text))
+        found += _validate_order({field: values.get(name) for field, values in amounts.items()}, name, path)
+    return found
+
+
+_ORDER = (
+    ("min", "max", "min", "min value {0} is greater than max value {1}"),
+    ("min", "defaultRequest", "defaultRequest", "min value {0} is greater than default request value {1}"),
+    ("defaultRequest", "max", "defaultRequest", "default request value {0} is greater than max value {1}"),
+    (
+        "defaultRequest",
+        "default",
+        "defaultRequest",
+        "default request value {0} is greater than default limit value {1}",
+    ),
+    ("min", "default", "default", "min value {0} is greater than default value {1}"),
+    ("default", "max", "default", "default value {0} is greater than max value {1}"),
+)
+
+
+def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> list[FieldError]:
+    found = []
+    for low, high, field, text in _ORDER:
+        small, large = values[low], values[high]
+        if small is not None and large is not None and amount(small) > amount(large):
+            shown = small if field == low else large
+            found.append(invalid(path.child(field).key(name), str(shown), text.format(small, large)))
+    ratio = values["maxLimitRequestRatio"]
+    if ratio is not None and amount(ratio).milli_value < 1000:
+        found.append(
+            invalid(path.child("maxLimitRequestRatio").key(name), str(ratio), f"ratio {ratio} is less than 1")
+        )
+    return found

@@ -1,0 +1,146 @@
+"""Namespaces: their phase, their finalizer, and the finalize subresource."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
+from kubecore import errors
+from kubecore.json import JsonObject, get_list, get_str
+from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.objects.names import is_dns1123_label, is_qualified_name
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import NAMESPACES
+
+KUBERNETES = "kubernetes"
+"""The finalizer that the namespace controller removes when a namespace is empty."""
+NAME_LABEL = "kubernetes.io/metadata.name"
+
+
+class NamespaceStrategy(BuiltinStrategy):
+    """Namespaces are Active until deleted, then Terminating until spec.finalizers is empty."""
+
+    tracks_generation = False
+    returns_deleted_object = True
+
+    def complete(self, obj: JsonObject) -> None:
+        """The name as a label, and the phase."""
+        name = get_str(obj, "metadata", "name")
+        if name:
+            obj["metadata"]["labels"] = {**(obj["metadata"].get("labels") or {}), NAME_LABEL: name}
+        obj["status"].setdefault("phase", "Active")
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Active, and held by the Kubernetes finalizer."""
+        obj["status"] = {"phase": "Active"}
+        finalizers = obj["spec"].setdefault("finalizers", [])
+        if KUBERNETES not in finalizers:
+            finalizers.append(KUBERNETES)
+
+    def canonicalize(self, obj: JsonObject) -> None:
+        """The label also of a generated name."""
+        obj["metadata"]["labels"] = {
+            **(obj["metadata"].get("labels") or {}),
+            NAME_LABEL: get_str(obj, "metadata", "name"),
+        }
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Spec finalizers change through ``/finalize`` only."""
+        super().prepare_for_update(ctx, new, old)
+        new["spec"] = {**new.get("spec", {}), "finalizers": get_list(old, "spec", "finalizers")}
+        if not new["spec"]["finalizers"]:
+            del new["spec"]["finalizers"]
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """Finalizers are qualified names."""
+        return validate_finalizers(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Nothing beyond metadata."""
+        return []
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Terminating and being deleted go together."""
+        phase = get_str(new, "status", "phase")
+        path = FieldPath("status", "Phase")
+        if not get_str(new, "metadata", "deletionTimestamp"):
+            if phase != "Active":
+                return [invalid(path, phase, "may only be 'Active' if `deletionTimestamp` is empty")]
+        elif phase != "Terminating":
+            return [invalid(path, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")]
+        return []
+
+    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
+        """A DNS label."""
+        return is_dns1123_label(name.rstrip("-") if prefix else name)
+
+    def selectable_fields(self, obj: JsonObject) -> dict[str, str]:
+        """The phase."""
+        return labels_of(obj, "status.phase")
+
+    def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
+        """Terminating first; gone when no finalizer is left."""
+        name = get_str(obj, "metadata", "name")
+        if name in ("default", "kube-system", "kube-public"):
+            raise errors.forbidden(NAMESPACES, name, "this namespace may not be deleted")
+        if not get_list(obj, "spec", "finalizers"):
+            return None
+        metadata = obj["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            metadata["deletionTimestamp"] = now_rfc3339()
+            metadata["deletionGracePeriodSeconds"] = 0
+        metadata.pop("deletionGracePeriodSeconds", None)
+        obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
+        return obj
+
+
+def validate_finalizers(obj: JsonObject) -> list[FieldError]:
+    """spec.finalizers: Kubernetes' own, or qualified names."""
+    found: list[FieldError] = []
+    for position, finalizer in enumerate(get_list(obj, "spec", "finalizers")):
+        path = FieldPath("spec", "finalizers").index(position)
+        found += [invalid(path, finalizer, message) for message in is_qualified_name(finalizer)]
+        if "/" not in finalizer and finalizer != KUBERNETES:
+            found.append(
+                invalid(
+                    path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"
+                )
+            )
+    return found
+
+
+class FinalizeStrategy(BuiltinStatusStrategy):
+    """``/finalize``: spec.finalizers alone."""
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """The status stays."""
+        new["status"] = old.get("status", {})
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Finalizers are qualified names."""
+        return validate_finalizers(new)
+
+
+def _cells(obj: JsonObject) -> list[Any]:
+    return [get_str(obj, "metadata", "name"), get_str(obj, "status", "phase"), age(obj)]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Namespaces."""
+    strategy = NamespaceStrategy()
+    finalize = Subresource("finalize", "Namespace", ("update",), strategy=FinalizeStrategy(strategy))
+    return [
+        builtin(
+            NAMESPACES,
+            strategy,
+            short=("ns",),
+            table=Table((NAME, plain("Status", description="The namespace's phase."), AGE), _cells),
+            subresources=(finalize,),
+            fields=("status.phase",),
+            # A namespace is emptied before it goes; there is no deleting of all of them at once.
+            verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+        )
+    ]

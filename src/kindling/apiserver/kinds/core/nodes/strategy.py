@@ -1,0 +1,162 @@
+"""Nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNKNOWN, Table, age, plain, wide
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import NODES, ResourceType
+
+from .validation import validate_node, validate_node_update
+
+COMPONENT_STATUSES = ResourceType("", "v1", "componentstatuses", "ComponentStatus", False)
+_ROLE_PREFIX = "node-role.kubernetes.io/"
+_ROLE_LABEL = "kubernetes.io/role"
+
+
+class ComponentStrategy(BuiltinStrategy):
+    """Health of control plane components as it was reported long ago: nobody reports it here."""
+
+    has_status = False
+    tracks_generation = False
+
+
+class NodeStrategy(BuiltinStrategy):
+    """Nodes keep the status that they are registered with."""
+
+    tracks_generation = False
+
+    def complete(self, obj: JsonObject) -> None:
+        """What can be allocated defaults to the capacity."""
+        status = obj["status"]
+        if "allocatable" not in status and status.get("capacity"):
+            status["allocatable"] = dict(status["capacity"])
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """A kubelet registers with its status."""
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``node_validation``."""
+        return validate_node(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``node_validation``."""
+        return validate_node_update(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``node_validation``."""
+        return validate_node_update(new, old)
+
+    def selectable_fields(self, obj: JsonObject) -> dict[str, str]:
+        """Whether pods are scheduled to it."""
+        value = get_object(obj, "spec").get("unschedulable")
+        return {"spec.unschedulable": "true" if value else "false"}
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Fields without effect."""
+        found = []
+        if get_object(obj, "spec").get("configSource") is not None:
+            found.append(
+                "spec.configSource: the feature is removed since v1.24; "
+                "use other methods of configuring the kubelet"
+            )
+        if get_str(obj, "spec", "externalID"):
+            found.append("spec.externalID: deprecated in v1.11; this field is unused by Kubernetes")
+        return found
+
+
+def _roles(obj: JsonObject) -> str:
+    found = set()
+    for key, value in get_object(obj, "metadata", "labels").items():
+        if key.startswith(_ROLE_PREFIX) and key != _ROLE_PREFIX:
+            found.add(key.removeprefix(_ROLE_PREFIX))
+        elif key == _ROLE_LABEL and value:
+            found.add(value)
+    return ",".join(sorted(found)) or NONE
+
+
+def _state(obj: JsonObject) -> str:
+    conditions = {item.get("type"): item.get("status") for item in get_list(obj, "status", "conditions")}
+    ready = {"True": "Ready", None: "Unknown"}.get(conditions.get("Ready"), "NotReady")
+    if "Ready" in conditions and conditions["Ready"] != "True":
+        ready = "NotReady"
+    return f"{ready},SchedulingDisabled" if get_object(obj, "spec").get("unschedulable") else ready
+
+
+def _address(obj: JsonObject, kind: str) -> str:
+    for address in get_list(obj, "status", "addresses"):
+        if address.get("type") == kind:
+            return str(address.get("address"))
+    return NONE
+
+
+def _cells(obj: JsonObject) -> list[Any]:
+    info = get_object(obj, "status", "nodeInfo")
+    return [
+        get_str(obj, "metadata", "name"),
+        _state(obj),
+        _roles(obj),
+        age(obj),
+        info.get("kubeletVersion", ""),
+        _address(obj, "InternalIP"),
+        _address(obj, "ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+_TABLE = Table(
+    (
+        NAME,
+        plain("Status"),
+        plain("Roles"),
+        AGE,
+        plain("Version"),
+        wide("Internal-IP"),
+        wide("External-IP"),
+        wide("OS-Image"),
+        wide("Kernel-Version"),
+        wide("Container-Runtime"),
+    ),
+    _cells,
+)
+
+
+def _component_cells(obj: JsonObject) -> list[Any]:
+    healthy = {item.get("type"): item for item in get_list(obj, "conditions")}.get("Healthy", {})
+    state = {"True": "Healthy", "False": "Unhealthy"}.get(healthy.get("status", ""), "Unknown")
+    name = get_str(obj, "metadata", "name")
+    return [name, state, healthy.get("message", ""), healthy.get("error", "")]
+
+
+_COMPONENT_TABLE = Table((NAME, plain("Status"), plain("Message"), plain("Error")), _component_cells)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Nodes and component statuses."""
+    verbs = ("create", "delete", "get", "patch", "update")
+    return [
+        builtin(
+            COMPONENT_STATUSES,
+            ComponentStrategy(),
+            short=("cs",),
+            verbs=("get", "list"),
+            table=_COMPONENT_TABLE,
+            deprecation_warning="v1 ComponentStatus is deprecated in v1.19+",
+            recorded=False,
+        ),
+        builtin(
+            NODES,
+            NodeStrategy(),
+            short=("no",),
+            table=_TABLE,
+            subresources=(Subresource("proxy", "NodeProxyOptions", verbs, connect=True),),
+            fields=("spec.unschedulable",),
+        ),
+    ]

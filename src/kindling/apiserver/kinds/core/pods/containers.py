@@ -1,0 +1,364 @@
+"""Containers of pods: images, ports, environment, mounts, probes, hooks, resources, security."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kindling.apiserver.kinds.core.volumes.sources import field_reference, local_path, resource_reference
+from kindling.apiserver.kinds.machinery.checks import messages, one_of, port, required_text
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
+
+from .resources import validate_resources
+
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+ENV_FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+HOST_PORT = "must match `containerPort` when `hostNetwork` is true"
+
+
+def validate_container(
+    container: JsonObject, path: FieldPath, pod: Mapping[str, Any], kind: str
+) -> list[FieldError]:
+    """One container; `kind` is ``container``, ``init`` or ``ephemeral``, `pod` the pod's spec."""
+    found: list[FieldError] = []
+    name, image = container.get("name", ""), container.get("image", "")
+    if not name:
+        found.append(required(path.child("name")))
+    else:
+        found += messages(path.child("name"), name, names.is_dns1123_label)
+    if not image and kind != "template":
+        found.append(required(path.child("image")))
+    elif image != image.strip():
+        found.append(invalid(path.child("image"), image, "must not have leading or trailing whitespace"))
+    policy = container.get("terminationMessagePolicy")
+    if policy:
+        found += one_of(path.child("terminationMessagePolicy"), policy, ("File", "FallbackToLogsOnError"))
+    found += _validate_ports(get_list(container, "ports"), path.child("ports"))
+    found += _validate_env(get_list(container, "env"), path.child("env"))
+    found += _validate_env_from(get_list(container, "envFrom"), path.child("envFrom"))
+    found += _validate_mounts(container, path, pod)
+    if container.get("imagePullPolicy"):
+        found += one_of(path.child("imagePullPolicy"), container["imagePullPolicy"], PULL_POLICIES)
+    found += validate_resources(get_object(container, "resources"), path.child("resources"))
+    found += _validate_resize_policy(container, path)
+    found += _validate_security(container.get("securityContext"), path.child("securityContext"))
+    return found + _validate_restart_policy(container, path, kind)
+
+
+def _validate_restart_policy(container: JsonObject, path: FieldPath, kind: str) -> list[FieldError]:
+    policy = container.get("restartPolicy")
+    if policy is None:
+        return []
+    if kind == "ephemeral":
+        return [forbidden(path.child("restartPolicy"), "cannot be set for an Ephemeral Container")]
+    return one_of(path.child("restartPolicy"), policy, ("Always", "Never", "OnFailure"))
+
+
+def _validate_ports(ports: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, item in enumerate(ports):
+        here = path.index(position)
+        name = item.get("name", "")
+        if name:
+            problems = names.is_port_name(name)
+            found += [invalid(here.child("name"), name, problem) for problem in problems]
+            if not problems and name in seen:
+                found.append(duplicate(here.child("name"), name))
+            seen.add(name)
+        number = item.get("containerPort", 0)
+        if not number:
+            found.append(required(here.child("containerPort")))
+        else:
+            found += port(here.child("containerPort"), number)
+        if item.get("hostPort"):
+            found += port(here.child("hostPort"), item["hostPort"])
+        protocol = item.get("protocol", "")
+        if not protocol:
+            found.append(required(here.child("protocol")))
+        else:
+            found += one_of(here.child("protocol"), protocol, PROTOCOLS)
+    return found
+
+
+def host_port_conflicts(containers: Sequence[tuple[JsonObject, FieldPath]]) -> list[FieldError]:
+    """Ports of the node that two containers want."""
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for container, path in containers:
+        for position, item in enumerate(get_list(container, "ports")):
+            if not item.get("hostPort"):
+                continue
+            key = f"{item.get('protocol')}/{item.get('hostIP', '')}/{item['hostPort']}"
+            if key in seen:
+                found.append(duplicate(path.child("ports").index(position).child("hostPort"), key))
+            seen.add(key)
+    return found
+
+
+def _validate_env(variables: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    for position, variable in enumerate(variables):
+        here = path.index(position)
+        name = variable.get("name", "")
+        if not name:
+            found.append(required(here.child("name")))
+        else:
+            found += messages(here.child("name"), name, names.is_relaxed_env_var_name)
+        source = variable.get("valueFrom")
+        if isinstance(source, dict):
+            found += _validate_env_source(source, here.child("valueFrom"), variable.get("value", ""))
+    return found
+
+
+def _validate_env_source(source: JsonObject, path: FieldPath, value: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    count = 0
+    for kind, part in source.items():
+        if not isinstance(part, dict):
+            continue
+        count += 1
+        at = path.child(kind)
+        match kind:
+            case "fieldRef":
+                found += field_reference(part, at, ENV_FIELDS)
+            case "resourceFieldRef":
+                found += resource_reference(part, at, volume=False)
+            case "configMapKeyRef" | "secretKeyRef":
+                found += required_text(at.child("name"), part.get("name"))
+                if not part.get("key"):
+                    found.append(required(at.child("key")))
+                else:
+                    found += messages(at.child("key"), part["key"], names.is_config_map_key)
+            case "fileKeyRef":
+                for field in ("volumeName", "path", "key"):
+                    found += required_text(at.child(field), part.get(field))
+    if not count:
+        kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        found.append(invalid(path, "", f"must specify one of: {kinds}"))
+    elif count > 1:
+        found.append(invalid(path, "", "may not have more than one field specified at a time"))
+    if value and count:
+        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    return found
+
+
+def _validate_env_from(sources: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    for position, source in enumerate(sources):
+        here = path.index(position)
+        if source.get("prefix"):
+            found += messages(here.child("prefix"), source["prefix"], names.is_relaxed_env_var_name)
+        kinds = [kind for kind in ("configMapRef", "secretRef") if isinstance(source.get(kind), dict)]
+        for kind in kinds:
+            found += required_text(here.child(kind, "name"), source[kind].get("name"))
+        if not kinds:
+            found.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(kinds) > 1:
+            found.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return found
+
+
+def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, Any]) -> list[FieldError]:
+    volumes = {volume.get("name"): volume for volume in pod.get("volumes") or ()}
+    devices = {device.get("name") for device in get_list(container, "volumeDevices")}
+    device_paths = {device.get("devicePath") for device in get_list(container, "volumeDevices")}
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, mount in enumerate(get_list(container, "volumeMounts")):
+        here = path.child("volumeMounts").index(position)
+        name, target = mount.get("name", ""), mount.get("mountPath", "")
+        if not name:
+            found.append(required(here.child("name")))
+        if name not in volumes:
+            found.append(not_found(here.child("name"), name))
+        if not target:
+            found.append(required(here.child("mountPath")))
+        if target in seen:
+            found.append(invalid(here.child("mountPath"), target, "must be unique"))
+        seen.add(target)
+        if name in devices:
+            found.append(invalid(here.child("name"), name, "must not already exist in volumeDevices"))
+        if target in device_paths:
+            text = "must not already exist as a path in volumeDevices"
+            found.append(invalid(here.child("mountPath"), target, text))
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            found.append(
+                invalid(
+                    here.child("subPathExpr"),
+                    mount["subPathExpr"],
+                    "subPathExpr and subPath are mutually exclusive",
+                )
+            )
+        for field in ("subPath", "subPathExpr"):
+            if mount.get(field):
+                found += local_path(here.child(field), mount[field])
+        found += _validate_propagation(mount, container, here)
+    found += _validate_devices(container, path, volumes)
+    return found
+
+
+def _validate_propagation(mount: JsonObject, container: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    propagation = mount.get("mountPropagation")
+    if propagation is not None:
+        allowed = ("Bidirectional", "HostToContainer", "None")
+        found += one_of(path.child("mountPropagation"), propagation, allowed)
+        privileged = get_object(container, "securityContext").get("privileged")
+        if propagation == "Bidirectional" and not privileged:
+            text = "Bidirectional mount propagation is available only to privileged containers"
+            found.append(forbidden(path.child("mountPropagation"), text))
+    recursive = mount.get("recursiveReadOnly")
+    if recursive is not None:
+        if recursive not in ("Disabled", "Enabled", "IfPossible"):
+            found.append(
+                not_supported(
+                    path.child("recursiveReadOnly"), recursive, ["Disabled", "Enabled", "IfPossible"]
+                )
+            )
+        elif recursive != "Disabled" and not mount.get("readOnly"):
+            found.append(
+                forbidden(path.child("recursiveReadOnly"), "may only be specified when readOnly is true")
+            )
+    return found
+
+
+def _validate_devices(
+    container: JsonObject, path: FieldPath, volumes: Mapping[str, JsonObject]
+) -> list[FieldError]:
+    mounts = {mount.get("name") for mount in get_list(container, "volumeMounts")}
+    found: list[FieldError] = []
+    seen_names: set[str] = set()
+    seen_paths: set[str] = set()
+    for position, device in enumerate(get_list(container, "volumeDevices")):
+        here = path.child("volumeDevices").index(position)
+        name, target = device.get("name", ""), device.get("devicePath", "")
+        if not name:
+            found.append(required(here.child("name")))
+        if name in seen_names:
+            found.append(invalid(here.child("name"), name, "must be unique"))
+        volume = volumes.get(name)
+        if volume is not None and not {"persistentVolumeClaim", "ephemeral"} & volume.keys():
+            text = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            found.append(invalid(here.child("name"), name, text))
+        if volume is None:
+            found.append(not_found(here.child("name"), name))
+        if not target:
+            found.append(required(here.child("devicePath")))
+        if target in seen_paths:
+            found.append(invalid(here.child("devicePath"), target, "must be unique"))
+        if ".." in target.split("/"):
+            found.append(invalid(here.child("devicePath"), target, "can not contain backsteps ('..')"))
+        if name in mounts:
+            found.append(invalid(here.child("name"), name, "must not already exist in volumeMounts"))
+        seen_names.add(name)
+        seen_paths.add(target)
+    return found
+
+
+def _validate_resize_policy(container: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    at = path.child("resizePolicy")
+    seen: set[str] = set()
+    for policy in get_list(container, "resizePolicy"):
+        name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
+        if name in seen:
+            found.append(duplicate(at, name))
+        seen.add(name)
+        if not name:
+            found.append(required(at))
+        else:
+            found += one_of(at, name, ("cpu", "memory"))
+        if not restart:
+            found.append(required(at))
+        else:
+            found += one_of(at, restart, ("NotRequired", "RestartContainer"))
+    return found
+
+
+def _validate_security(security: Any, path: FieldPath) -> list[FieldError]:
+    if not isinstance(security, dict):
+        return []
+    found: list[FieldError] = []
+    for field in ("runAsUser", "runAsGroup"):
+        value = security.get(field)
+        if value is not None and not 0 <= value <= 2**31 - 1:
+            found.append(invalid(path.child(field), value, "must be between 0 and 2147483647, inclusive"))
+    mount = security.get("procMount")
+    if mount is not None:
+        found += one_of(path.child("procMount"), mount, ("Default", "Unmasked"))
+    found += validate_seccomp(security.get("seccompProfile"), path.child("seccompProfile"))
+    found += validate_apparmor(security.get("appArmorProfile"), path.child("appArmorProfile"))
+    if security.get("allowPrivilegeEscalation") is False:
+        if security.get("privileged"):
+            found.append(
+                invalid(
+                    path, security, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+                )
+            )
+        if "CAP_SYS_ADMIN" in get_list(security, "capabilities", "add"):
+            text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            found.append(invalid(path, security, text))
+    return found
+
+
+def validate_seccomp(profile: Any, path: FieldPath) -> list[FieldError]:
+    """A seccomp profile."""
+    return _validate_profile(profile, path, "seccomp")
+
+
+def validate_apparmor(profile: Any, path: FieldPath) -> list[FieldError]:
+    """An AppArmor profile."""
+    return _validate_profile(profile, path, "apparmor")
+
+
+def _validate_profile(profile: Any, path: FieldPath, what: str) -> list[FieldError]:
+    if not isinstance(profile, dict):
+        return []
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    if kind == "Localhost":
+        if local is None:
+            return [
+                required(
+                    path.child("localhostProfile"),
+                    f"must be set when {'seccomp' if what == 'seccomp' else 'AppArmor'} type is Localhost",
+                )
+            ]
+        return local_path(path.child("localhostProfile"), local) if what == "seccomp" else []
+    if local is not None:
+        label = "seccomp" if what == "seccomp" else "AppArmor"
+        return [
+            invalid(path.child("localhostProfile"), local, f"can only be set when {label} type is Localhost")
+        ]
+    if not kind:
+        return [
+            required(
+                path.child("type"),
+                "type is required when seccompProfile is set"
+                if what == "seccomp"
+                else "type is required when appArmorProfile is set",
+            )
+        ]
+    return one_of(path.child("type"), kind, ("Localhost", "RuntimeDefault", "Unconfined"))

@@ -1,0 +1,1 @@
+"""Services, and the cluster addresses and node ports which they get."""

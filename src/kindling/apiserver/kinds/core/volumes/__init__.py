@@ -1,0 +1,1 @@
+"""PersistentVolumes, PersistentVolumeClaims, and the volume sources which pods share with them."""

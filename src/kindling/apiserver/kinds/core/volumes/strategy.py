@@ -1,0 +1,230 @@
+"""PersistentVolumes and PersistentVolumeClaims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec
+from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import (
+    AGE,
+    NAME,
+    UNSET,
+    Table,
+    access_modes,
+    age,
+    plain,
+    wide,
+)
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.objects.times import now_rfc3339
+from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
+
+from .claim_validation import claim_warnings, validate_claim, validate_claim_update
+from .volume_validation import validate_volume, validate_volume_update
+
+CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+class ClaimStrategy(BuiltinStrategy):
+    """Claims are Pending until a volume is bound to them."""
+
+    tracks_generation = False
+    returns_deleted_object = True
+
+    def complete(self, obj: JsonObject) -> None:
+        """Volume mode and phase."""
+        default_claim_spec(obj["spec"])
+        obj["status"].setdefault("phase", "Pending")
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Pending; both forms of the data source say the same."""
+        obj["status"] = {"phase": "Pending"}
+        spec = obj["spec"]
+        # Data sources of a kind that nobody can populate from are dropped from the old field, silently.
+        source = spec.get("dataSource")
+        if isinstance(source, dict) and not _is_data_source(source):
+            del spec["dataSource"]
+        _sync_data_sources(spec)
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """The status stays."""
+        super().prepare_for_update(ctx, new, old)
+        if "dataSource" in old.get("spec", {}) and "dataSourceRef" not in new["spec"]:
+            _sync_data_sources(new["spec"])
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``claim_validation``."""
+        return validate_claim(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``claim_validation``."""
+        return validate_claim_update(new, old)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Fractional sizes and deprecated annotations."""
+        return claim_warnings(obj, old)
+
+
+def _is_data_source(source: JsonObject) -> bool:
+    group, kind = source.get("apiGroup") or "", source.get("kind")
+    return (group, kind) in (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
+def _sync_data_sources(spec: JsonObject) -> None:
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is not None and reference is None:
+        spec["dataSourceRef"] = {"apiGroup": None, **source}
+    elif (
+        reference is not None
+        and source is None
+        and not reference.get("namespace")
+        and _is_data_source(reference)
+    ):
+        spec["dataSource"] = {"apiGroup": None, **reference}
+
+
+class VolumeStrategy(BuiltinStrategy):
+    """Volumes start Pending; the controller finds them Available."""
+
+    tracks_generation = False
+    returns_deleted_object = True
+
+    def complete(self, obj: JsonObject) -> None:
+        """Phase, reclaim policy, mode, and defaults of the sources."""
+        obj["status"].setdefault("phase", "Pending")
+        spec = obj["spec"]
+        spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+        spec.setdefault("volumeMode", "Filesystem")
+        for field, defaults in (
+            ("hostPath", {"type": ""}),
+            ("iscsi", {"iscsiInterface": "default"}),
+            ("rbd", {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
+        ):
+            if isinstance(spec.get(field), dict):
+                for key, value in defaults.items():
+                    spec[field].setdefault(key, value)
+        reference = spec.get("claimRef")
+        if isinstance(reference, dict):
+            reference.setdefault("kind", "PersistentVolumeClaim")
+            reference.setdefault("apiVersion", "v1")
+
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Pending from now on."""
+        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now_rfc3339()}
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``volume_validation``."""
+        return validate_volume(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``volume_validation``."""
+        return validate_volume_update(new, old)
+
+
+class VolumeStatusStrategy(BuiltinStatusStrategy):
+    """The volume controller's writes: a new phase is stamped with its time."""
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Only metadata and status change."""
+        super().prepare_for_update(ctx, new, old)
+        status = new.setdefault("status", {})
+        before = get_object(old, "status")
+        unstamped = status.get("lastPhaseTransitionTime") in (None, before.get("lastPhaseTransitionTime"))
+        if unstamped and status.get("phase") != before.get("phase"):
+            status["lastPhaseTransitionTime"] = now_rfc3339()
+
+
+def _class(obj: JsonObject) -> str:
+    annotation = get_object(obj, "metadata", "annotations").get(CLASS_ANNOTATION)
+    return annotation if annotation else get_str(obj, "spec", "storageClassName")
+
+
+def _claim_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    phase = status.get("phase", "")
+    if get_str(obj, "metadata", "deletionTimestamp"):
+        phase = "Terminating"
+    bound = bool(spec.get("volumeName"))
+    return [
+        get_str(obj, "metadata", "name"),
+        phase,
+        spec.get("volumeName", ""),
+        get_object(status, "capacity").get("storage", "") if bound else "",
+        access_modes(status.get("accessModes")) if bound else "",
+        _class(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        age(obj),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
+def _volume_cells(obj: JsonObject) -> list[Any]:
+    spec, status = get_object(obj, "spec"), get_object(obj, "status")
+    claim = get_object(spec, "claimRef")
+    phase = status.get("phase", "")
+    if get_str(obj, "metadata", "deletionTimestamp"):
+        phase = "Terminating"
+    return [
+        get_str(obj, "metadata", "name"),
+        get_object(spec, "capacity").get("storage", ""),
+        access_modes(spec.get("accessModes")),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        phase,
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        _class(obj),
+        spec.get("volumeAttributesClassName") or UNSET,
+        status.get("reason", ""),
+        age(obj),
+        spec.get("volumeMode") or UNSET,
+    ]
+
+
+_CLAIM_TABLE = Table(
+    (
+        NAME,
+        plain("Status"),
+        plain("Volume"),
+        plain("Capacity"),
+        plain("Access Modes"),
+        plain("StorageClass"),
+        plain("VolumeAttributesClass"),
+        AGE,
+        wide("VolumeMode"),
+    ),
+    _claim_cells,
+)
+_VOLUME_TABLE = Table(
+    (
+        NAME,
+        plain("Capacity"),
+        plain("Access Modes"),
+        plain("Reclaim Policy"),
+        plain("Status"),
+        plain("Claim"),
+        plain("StorageClass"),
+        plain("VolumeAttributesClass"),
+        plain("Reason"),
+        AGE,
+        wide("VolumeMode"),
+    ),
+    _volume_cells,
+)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Claims and volumes."""
+    volumes = VolumeStrategy()
+    return [
+        builtin(PERSISTENT_VOLUME_CLAIMS, ClaimStrategy(), short=("pvc",), table=_CLAIM_TABLE),
+        builtin(
+            PERSISTENT_VOLUMES,
+            volumes,
+            short=("pv",),
+            table=_VOLUME_TABLE,
+            status=VolumeStatusStrategy(volumes),
+        ),
+    ]

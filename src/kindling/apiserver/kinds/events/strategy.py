@@ -1,0 +1,197 @@
+"""Events of both groups: one storage, two spellings of the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import UNKNOWN, Table, plain, since, wide
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import EVENTS, ResourceType
+
+from .validation import validate_core_event, validate_event, validate_event_update
+
+EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
+PREFIX = "core/events"
+_TO_CORE = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_TO_EVENTS = {core: other for other, core in _TO_CORE.items()}
+FIELDS = (
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+)
+
+
+def _field_v1(name: str) -> str:
+    renamed = name.replace("involvedObject", "regarding")
+    return renamed.replace("reportingComponent", "reportingController")
+
+
+_FIELDS_V1 = tuple(_field_v1(name) for name in FIELDS if name != "source")
+
+
+def to_core(obj: JsonObject) -> JsonObject:
+    """An event of events.k8s.io in the words of the core group."""
+    core = {_TO_CORE.get(key, key): value for key, value in obj.items()}
+    core.setdefault("reportingComponent", "")
+    core.setdefault("reportingInstance", "")
+    return {**core, "apiVersion": EVENTS.api_version}
+
+
+def to_events(obj: JsonObject) -> JsonObject:
+    """An event of the core group in the words of events.k8s.io."""
+    found = {_TO_EVENTS.get(key, key): value for key, value in obj.items()}
+    for key in ("reportingController", "reportingInstance"):
+        if not found.get(key):
+            found.pop(key, None)
+    return {**found, "apiVersion": EVENTS_V1.api_version}
+
+
+class EventConverter:
+    """Conversion between the two groups."""
+
+    async def convert(self, objects: Sequence[JsonObject], api_version: str) -> list[JsonObject]:
+        """See Converter.convert."""
+        change = to_core if api_version == EVENTS.api_version else to_events
+        return [obj if obj.get("apiVersion") == api_version else change(obj) for obj in objects]
+
+
+class _EventStrategy(BuiltinStrategy):
+    has_status = False
+    tracks_generation = False
+    allow_create_on_update = True
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """What the event is about and who says so, in the spellings of both groups (they share objects)."""
+        core = event_fields(to_core(dict(obj)))
+        return {**core, **{_field_v1(name): value for name, value in core.items()}}
+
+
+class CoreEventStrategy(_EventStrategy):
+    """Events as most clients write them."""
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``event_validation``."""
+        return validate_core_event(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """See ``event_validation``."""
+        return validate_core_event(new)
+
+
+class EventStrategy(_EventStrategy):
+    """Events of events.k8s.io: stricter."""
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``event_validation``."""
+        return validate_event(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Only the series may change."""
+        return validate_event_update(new, old)
+
+
+def event_fields(obj: JsonObject) -> dict[str, str]:
+    """Field labels of an event of the core group."""
+    about = get_object(obj, "involvedObject")
+    found = {f"involvedObject.{key}": str(about.get(key) or "") for key in _ABOUT}
+    component = get_str(obj, "source", "component") or get_str(obj, "reportingComponent")
+    return {
+        **found,
+        "reason": get_str(obj, "reason"),
+        "reportingComponent": get_str(obj, "reportingComponent"),
+        "source": component,
+        "type": get_str(obj, "type"),
+    }
+
+
+_ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+
+def _source(obj: JsonObject) -> str:
+    source = get_object(obj, "source")
+    component = source.get("component") or obj.get("reportingComponent") or ""
+    host = source.get("host") or obj.get("reportingInstance") or ""
+    return f"{component}, {host}" if host else component
+
+
+def _cells(obj: JsonObject) -> list[Any]:
+    if obj.get("apiVersion") == EVENTS_V1.api_version:
+        obj = to_core(dict(obj))
+    about = get_object(obj, "involvedObject")
+    first = obj.get("firstTimestamp") or obj.get("eventTime")
+    series = get_object(obj, "series")
+    last = series.get("lastObservedTime") or obj.get("lastTimestamp") or first
+    count = series.get("count") or obj.get("count") or 1
+    first_seen = since(first) if first else UNKNOWN
+    return [
+        since(last) if last else first_seen,
+        obj.get("type", ""),
+        obj.get("reason", ""),
+        f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+        about.get("fieldPath", ""),
+        _source(obj),
+        str(obj.get("message", "")).strip(),
+        first_seen,
+        count,
+        get_str(obj, "metadata", "name"),
+    ]
+
+
+_TABLE = Table(
+    (
+        plain("Last Seen"),
+        plain("Type"),
+        plain("Reason"),
+        plain("Object"),
+        wide("Subobject"),
+        wide("Source"),
+        plain("Message"),
+        wide("First Seen"),
+        wide("Count"),
+        wide("Name"),
+    ),
+    _cells,
+)
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Events of both groups."""
+    converter = EventConverter()
+    found = []
+    for resource, strategy, fields in (
+        (EVENTS, CoreEventStrategy(), FIELDS),
+        (EVENTS_V1, EventStrategy(), (*_FIELDS_V1, *FIELDS)),
+    ):
+        definition = builtin(
+            resource,
+            strategy,
+            short=("ev",),
+            table=_TABLE,
+            fields=tuple(dict.fromkeys(fields)),
+            storage_prefix=PREFIX,
+            storage_version=EVENTS.api_version,
+        )
+        definition.converter = converter
+        found.append(definition)
+    return found

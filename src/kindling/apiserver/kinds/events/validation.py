@@ -1,0 +1,78 @@
+"""Events of both groups."""
+
+from __future__ import annotations
+
+from kindling.apiserver.kinds.machinery.checks import immutable
+from kubecore.json import JsonObject, get_str
+from kubecore.objects.fields import FieldError, FieldPath, invalid, required
+
+NAME_LIMIT = 128
+NOTE_LIMIT = 1024
+_FROZEN = (
+    "eventTime",
+    "reportingController",
+    "reportingInstance",
+    "action",
+    "reason",
+    "regarding",
+    "related",
+    "note",
+    "type",
+)
+
+
+def validate_core_event(event: JsonObject) -> list[FieldError]:
+    """Events live beside what they are about; cluster-wide things are talked about in ``default``."""
+    namespace = get_str(event, "metadata", "namespace")
+    about = get_str(event, "involvedObject", "namespace")
+    return _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
+
+
+def _validate_namespace(namespace: str, about: str, path: FieldPath) -> list[FieldError]:
+    if about and namespace != about:
+        return [invalid(path, about, "does not match event.namespace")]
+    if not about and namespace not in ("default", "kube-system"):
+        return [invalid(path, about, "does not match event.namespace")]
+    return []
+
+
+def validate_event(event: JsonObject) -> list[FieldError]:
+    """The stricter form of events.k8s.io."""
+    about = get_str(event, "regarding", "namespace")
+    namespace = get_str(event, "metadata", "namespace")
+    found = _validate_namespace(namespace, about, FieldPath("regarding", "namespace"))
+    if not event.get("eventTime"):
+        found.append(required("eventTime"))
+    kind = event.get("type", "")
+    series = event.get("series")
+    if isinstance(series, dict):
+        if series.get("count", 0) < 2:
+            found.append(invalid("series.count", "", "should be at least 2"))
+        if not series.get("lastObservedTime"):
+            found.append(required("series.lastObservedTime"))
+    if event.get("eventTime"):
+        found += _validate_reporter(event)
+    if kind not in ("Normal", "Warning"):
+        found.append(invalid("type", "", f"has invalid value: {kind}"))
+    return found
+
+
+def _validate_reporter(event: JsonObject) -> list[FieldError]:
+    found: list[FieldError] = []
+    for field in ("reportingController", "reportingInstance", "action", "reason"):
+        value = event.get(field, "")
+        if not value:
+            found.append(required(field))
+        elif field != "reportingController" and len(value) > NAME_LIMIT:
+            found.append(invalid(field, "", f"can have at most {NAME_LIMIT} characters"))
+    if len(event.get("note", "")) > NOTE_LIMIT:
+        found.append(invalid("note", "", f"can have at most {NOTE_LIMIT} characters"))
+    return found
+
+
+def validate_event_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """A series may start and go on; what happened stays."""
+    found = validate_event(new)
+    for field in _FROZEN:
+        found += immutable(field, new.get(field), old.get(field))
+    return found

@@ -1,0 +1,1 @@
+"""What the strategies, validation and tables of all kinds are written with."""

@@ -1,0 +1,216 @@
+"""Ingresses, network policies, service address ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import (
+    AGE,
+    NAME,
+    NONE,
+    UNSET,
+    Table,
+    age,
+    format_selector,
+    load_balancer_addresses,
+    plain,
+)
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import FieldError
+from kubecore.resources import ResourceType
+
+from . import validation as rules
+
+_GROUP = "networking.k8s.io"
+INGRESSES = ResourceType(_GROUP, "v1", "ingresses", "Ingress")
+INGRESS_CLASSES = ResourceType(_GROUP, "v1", "ingressclasses", "IngressClass", False)
+NETWORK_POLICIES = ResourceType(_GROUP, "v1", "networkpolicies", "NetworkPolicy")
+SERVICE_CIDRS = ResourceType(_GROUP, "v1", "servicecidrs", "ServiceCIDR", False)
+IP_ADDRESSES = ResourceType(_GROUP, "v1", "ipaddresses", "IPAddress", False)
+_SHOWN_HOSTS = 3
+
+
+class IngressStrategy(BuiltinStrategy):
+    """HTTP routes into the cluster."""
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``networking_validation``."""
+        return rules.validate_ingress(obj, create=True)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """As a new one, but for the annotation and class that may both be there."""
+        return rules.validate_ingress(new, create=False)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Addresses of load balancers."""
+        return rules.validate_load_balancer(get_object(new, "status", "loadBalancer"))
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """The deprecated annotation."""
+        return rules.ingress_warnings(obj, old)
+
+
+class IngressClassStrategy(BuiltinStrategy):
+    """Which controller serves an ingress."""
+
+    has_status = False
+
+    def complete(self, obj: JsonObject) -> None:
+        """Parameters are of the cluster."""
+        parameters = obj["spec"].get("parameters")
+        if isinstance(parameters, dict) and not parameters.get("scope"):
+            parameters["scope"] = "Cluster"
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``networking_validation``."""
+        return rules.validate_ingress_class(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The controller stays."""
+        return rules.validate_ingress_class_update(new, old)
+
+
+class NetworkPolicyStrategy(BuiltinStrategy):
+    """Who may talk to a pod."""
+
+    has_status = False
+
+    def complete(self, obj: JsonObject) -> None:
+        """TCP; Egress only when there are egress rules."""
+        spec = obj["spec"]
+        for direction in ("ingress", "egress"):
+            for rule in spec.get(direction) or ():
+                for port in rule.get("ports") or ():
+                    port.setdefault("protocol", "TCP")
+        if not spec.get("policyTypes"):
+            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``networking_validation``."""
+        return rules.validate_network_policy(obj)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Address blocks that are not canonical."""
+        return rules.network_policy_warnings(obj)
+
+
+class ServiceCidrStrategy(BuiltinStrategy):
+    """A range of service addresses. Served as an object: addresses come from the server's own range."""
+
+    tracks_generation = False
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``networking_validation``."""
+        return rules.validate_service_cidr(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Ranges stay."""
+        return rules.validate_service_cidr_update(new, old)
+
+
+class IpAddressStrategy(BuiltinStrategy):
+    """An address in use. Served as an object."""
+
+    has_status = False
+    tracks_generation = False
+
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """See ``networking_validation``."""
+        return rules.validate_ip_address(obj)
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The user of the address stays."""
+        return rules.validate_ip_address_update(new, old)
+
+    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
+        """The name is a canonical address."""
+        return rules.address_name_problems(name)
+
+    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
+        """Nothing beyond metadata."""
+        return {}
+
+
+def _name(obj: JsonObject) -> str:
+    return get_str(obj, "metadata", "name")
+
+
+def _hosts(obj: JsonObject) -> str:
+    hosts = [rule["host"] for rule in get_list(obj, "spec", "rules") if rule.get("host")]
+    if not hosts:
+        return "*"
+    more = f" + {len(hosts) - _SHOWN_HOSTS} more..." if len(hosts) > _SHOWN_HOSTS else ""
+    return ",".join(hosts[:_SHOWN_HOSTS]) + more
+
+
+def _ingress_cells(obj: JsonObject) -> list[Any]:
+    spec = get_object(obj, "spec")
+    return [
+        _name(obj),
+        spec.get("ingressClassName") or NONE,
+        _hosts(obj),
+        ",".join(load_balancer_addresses(obj)),
+        "80, 443" if spec.get("tls") else "80",
+        age(obj),
+    ]
+
+
+def _class_cells(obj: JsonObject) -> list[Any]:
+    spec = get_object(obj, "spec")
+    parameters = spec.get("parameters")
+    text = NONE
+    if isinstance(parameters, dict):
+        group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
+        text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
+    return [_name(obj), spec.get("controller", ""), text, age(obj)]
+
+
+def _policy_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), format_selector(get_object(obj, "spec", "podSelector")), age(obj)]
+
+
+def _cidr_cells(obj: JsonObject) -> list[Any]:
+    return [_name(obj), ",".join(get_list(obj, "spec", "cidrs")), age(obj)]
+
+
+def _address_cells(obj: JsonObject) -> list[Any]:
+    parent = get_object(obj, "spec", "parentRef")
+    parts = [parent.get(part) or "" for part in ("resource", "namespace", "name")]
+    reference = "/".join(part for part in parts if part)
+    return [_name(obj), reference or UNSET]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Everything of networking.k8s.io."""
+    return [
+        builtin(
+            INGRESSES,
+            IngressStrategy(),
+            short=("ing",),
+            table=Table(
+                (NAME, plain("Class"), plain("Hosts"), plain("Address"), plain("Ports"), AGE), _ingress_cells
+            ),
+        ),
+        builtin(
+            INGRESS_CLASSES,
+            IngressClassStrategy(),
+            table=Table((NAME, plain("Controller"), plain("Parameters"), AGE), _class_cells),
+        ),
+        builtin(
+            NETWORK_POLICIES,
+            NetworkPolicyStrategy(),
+            short=("netpol",),
+            table=Table((NAME, plain("Pod-Selector"), AGE), _policy_cells),
+        ),
+        builtin(SERVICE_CIDRS, ServiceCidrStrategy(), table=Table((NAME, plain("CIDRs"), AGE), _cidr_cells)),
+        builtin(
+            IP_ADDRESSES,
+            IpAddressStrategy(),
+            short=("ip",),
+            table=Table((NAME, plain("ParentRef")), _address_cells),
+        ),
+    ]

@@ -1,0 +1,386 @@
+"""Objects of networking.k8s.io."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.checks import (
+    address,
+    cidr,
+    immutable,
+    messages,
+    one_of,
+    parse_address,
+    parse_network,
+    port,
+)
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    Verbatim,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from kubecore.objects.selectors import validate_label_selector_object
+
+CLASS_ANNOTATION = "kubernetes.io/ingress.class"
+PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
+_SPEC = FieldPath("spec")
+_BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
+_BAD_SUFFIXES = ("/..", "/.")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+
+
+def validate_ingress(obj: JsonObject, *, create: bool) -> list[FieldError]:
+    """Rules or a default backend; hosts, paths and certificates."""
+    spec = get_object(obj, "spec")
+    found: list[FieldError] = []
+    annotations = get_object(obj, "metadata", "annotations")
+    if create and CLASS_ANNOTATION in annotations and spec.get("ingressClassName") is not None:
+        at = FieldPath("annotations").child(CLASS_ANNOTATION)
+        text = "can not be set when the class field is also set"
+        found.append(invalid(at, annotations[CLASS_ANNOTATION], text))
+    rules, backend = get_list(spec, "rules"), spec.get("defaultBackend")
+    if not rules and backend is None:
+        text = "either `defaultBackend` or `rules` must be specified"
+        found.append(invalid(_SPEC, Verbatim("null"), text))
+    if isinstance(backend, dict):
+        found += _validate_backend(backend, _SPEC.child("defaultBackend"))
+    for position, rule in enumerate(rules):
+        found += _validate_rule(rule, _SPEC.child("rules").index(position))
+    for position, tls in enumerate(get_list(spec, "tls")):
+        for number, host in enumerate(get_list(tls, "hosts")):
+            at = _SPEC.child("tls").index(position).child("hosts").index(number)
+            found += _host(host, at)
+    if spec.get("ingressClassName") is not None:
+        found += messages(
+            _SPEC.child("ingressClassName"), spec["ingressClassName"], names.is_dns1123_subdomain
+        )
+    return found
+
+
+def _host(host: str, path: FieldPath) -> list[FieldError]:
+    check = names.is_wildcard_dns1123_subdomain if "*" in host else names.is_dns1123_subdomain
+    return messages(path, host, check)
+
+
+def _validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    host = rule.get("host", "")
+    if host:
+        if parse_address(host) is not None:
+            found.append(invalid(path.child("host"), host, "must be a DNS name, not an IP address"))
+        else:
+            found += _host(host, path.child("host"))
+    http = rule.get("http")
+    if not isinstance(http, dict):
+        return found
+    paths = http.get("paths") or []
+    at = path.child("http", "paths")
+    if not paths:
+        found.append(required(at))
+    for position, item in enumerate(paths):
+        found += _validate_path(item, at.index(position))
+    return found
+
+
+def _validate_path(item: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    kind, value = item.get("pathType"), item.get("path", "")
+    if kind is None:
+        return [required(path.child("pathType"), "pathType must be specified")]
+    at = path.child("path")
+    if kind in ("Exact", "Prefix"):
+        if not value.startswith("/"):
+            found.append(invalid(at, value, "must be an absolute path"))
+        if value:
+            for sequence in _BAD_SEQUENCES:
+                if sequence in value:
+                    found.append(invalid(at, value, f"must not contain '{sequence}'"))
+            for suffix in _BAD_SUFFIXES:
+                if value.endswith(suffix):
+                    found.append(invalid(at, value, f"cannot end with '{suffix}'"))
+    elif kind == "ImplementationSpecific":
+        if value and not value.startswith("/"):
+            found.append(invalid(at, value, "must be an absolute path"))
+    else:
+        found.append(not_supported(path.child("pathType"), kind, PATH_TYPES))
+    return found + _validate_backend(get_object(item, "backend"), path.child("backend"))
+
+
+def _validate_backend(backend: JsonObject, path: FieldPath) -> list[FieldError]:
+    service, resource = backend.get("service"), backend.get("resource")
+    if service is not None and resource is not None:
+        return [invalid(path, "", "cannot set both resource and service backends")]
+    if resource is not None:
+        return [
+            required(path.child("resource", field)) for field in ("kind", "name") if not resource.get(field)
+        ]
+    if not isinstance(service, dict):
+        return [invalid(path, "", "resource or service backend is required")]
+    found: list[FieldError] = []
+    name = service.get("name", "")
+    if not name:
+        found.append(required(path.child("service", "name")))
+    else:
+        found += messages(path.child("service", "name"), name, names.is_dns1123_label)
+    target = get_object(service, "port")
+    if target.get("name") and target.get("number"):
+        found.append(invalid(path, "", "cannot set both port name & port number"))
+    elif target.get("name"):
+        found += messages(path.child("service", "port", "name"), target["name"], names.is_port_name)
+    elif target.get("number"):
+        found += port(path.child("service", "port", "number"), target["number"])
+    else:
+        found.append(required(path, "port name or number is required"))
+    return found
+
+
+def validate_load_balancer(balancer: Mapping[str, Any]) -> list[FieldError]:
+    """Addresses in a status: IPs or host names."""
+    found: list[FieldError] = []
+    for position, point in enumerate(balancer.get("ingress") or ()):
+        at = FieldPath("status", "loadBalancer", "ingress").index(position)
+        if point.get("ip"):
+            found += address(at.child("ip"), point["ip"])
+        host = point.get("hostname")
+        if host:
+            found += messages(at.child("hostname"), host, names.is_dns1123_subdomain)
+            if parse_address(host) is not None:
+                found.append(invalid(at.child("hostname"), host, "must be a DNS name, not an IP address"))
+    return found
+
+
+def ingress_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
+    """The annotation that the class field replaced."""
+    if CLASS_ANNOTATION in get_object(obj, "metadata", "annotations"):
+        before = get_object(old, "metadata", "annotations") if old else {}
+        if CLASS_ANNOTATION not in before:
+            return [
+                f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"
+            ]
+    return []
+
+
+def validate_ingress_class(obj: JsonObject) -> list[FieldError]:
+    """A controller, and parameters of one scope."""
+    spec = get_object(obj, "spec")
+    found: list[FieldError] = []
+    controller = spec.get("controller", "")
+    at = _SPEC.child("controller")
+    if len(controller) > 250:
+        found.append(too_long(at, 250))
+    found += _domain_prefixed_path(controller, at)
+    parameters = spec.get("parameters")
+    if isinstance(parameters, dict):
+        found += _validate_parameters(parameters, _SPEC.child("parameters"))
+    return found
+
+
+def _domain_prefixed_path(value: str, path: FieldPath) -> list[FieldError]:
+    if not value:
+        return [required(path)]
+    host, slash, rest = value.partition("/")
+    if not slash or not host or not rest:
+        return [invalid(path, value, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    return messages(path, host, names.is_dns1123_subdomain)
+
+
+def _validate_parameters(parameters: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    if parameters.get("apiGroup"):
+        found += messages(path.child("apiGroup"), parameters["apiGroup"], names.is_dns1123_subdomain)
+    for field in ("kind", "name"):
+        if not parameters.get(field):
+            found.append(required(path.child(field), f"{field} is required"))
+        else:
+            found += messages(path.child(field), parameters[field], names.is_path_segment_name)
+    scope, namespace = parameters.get("scope"), parameters.get("namespace")
+    if scope is None:
+        return [*found, required(path.child("scope"))]
+    if scope not in ("Cluster", "Namespace"):
+        found.append(not_supported(path.child("scope"), scope, ["Cluster", "Namespace"]))
+    if scope == "Namespace" and not namespace:
+        text = "`parameters.scope` is set to 'Namespace'"
+        found.append(required(path.child("namespace"), text))
+    if scope == "Cluster" and namespace is not None:
+        text = "`parameters.scope` is set to 'Cluster'"
+        found.append(forbidden(path.child("namespace"), text))
+    return found
+
+
+def validate_ingress_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The controller stays."""
+    given, known = get_object(new, "spec").get("controller"), get_object(old, "spec").get("controller")
+    return validate_ingress_class(new) + immutable(_SPEC.child("controller"), given, known)
+
+
+def validate_network_policy(obj: JsonObject) -> list[FieldError]:
+    """Selectors, peers and ports."""
+    spec = get_object(obj, "spec")
+    found = validate_label_selector_object(spec.get("podSelector"), _SPEC.child("podSelector"))
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for position, rule in enumerate(get_list(spec, direction)):
+            at = _SPEC.child(direction).index(position)
+            for number, item in enumerate(get_list(rule, "ports")):
+                found += _validate_policy_port(item, at.child("ports").index(number))
+            for number, peer in enumerate(get_list(rule, peers)):
+                found += _validate_peer(peer, at.child(peers).index(number))
+    types = get_list(spec, "policyTypes")
+    if len(types) > 2:
+        text = "may not specify more than two policyTypes"
+        return [*found, invalid(_SPEC.child("policyTypes"), types, text)]
+    for position, kind in enumerate(types):
+        found += one_of(_SPEC.child("policyTypes").index(position), kind, ("Ingress", "Egress"))
+    return found
+
+
+def _validate_policy_port(item: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    protocol, number, end = item.get("protocol"), item.get("port"), item.get("endPort")
+    if protocol is not None:
+        found += one_of(path.child("protocol"), protocol, PROTOCOLS)
+    if number is None:
+        if end is not None:
+            found.append(
+                invalid(path.child("endPort"), end, "may not be specified when `port` is not specified")
+            )
+    elif isinstance(number, str):
+        if end is not None:
+            found.append(
+                invalid(path.child("endPort"), end, "may not be specified when `port` is non-numeric")
+            )
+        found += messages(path.child("port"), number, names.is_port_name)
+    else:
+        found += port(path.child("port"), number)
+        if end is not None:
+            if end < number:
+                found.append(
+                    invalid(path.child("endPort"), number, "must be greater than or equal to `port`")
+                )
+            found += port(path.child("endPort"), end)
+    return found
+
+
+def _validate_peer(peer: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    count = 0
+    for field in ("podSelector", "namespaceSelector"):
+        if peer.get(field) is not None:
+            count += 1
+            found += validate_label_selector_object(peer[field], path.child(field))
+    block = peer.get("ipBlock")
+    if isinstance(block, dict):
+        count += 1
+        found += _validate_block(block, path.child("ipBlock"))
+        if count > 1:
+            found.append(forbidden(path, "may not specify both ipBlock and another peer"))
+    if not count:
+        found.append(required(path, "must specify a peer"))
+    return found
+
+
+def _validate_block(block: JsonObject, path: FieldPath) -> list[FieldError]:
+    whole = block.get("cidr", "")
+    if not whole:
+        return [required(path.child("cidr"))]
+    found = cidr(path.child("cidr"), whole)
+    outer = parse_network(whole)
+    for position, part in enumerate(get_list(block, "except")):
+        at = path.child("except").index(position)
+        problems = cidr(at, part)
+        found += problems
+        inner = parse_network(part)
+        if outer is None or inner is None:
+            continue
+        strict = inner.version == outer.version and inner.prefixlen > outer.prefixlen
+        if not strict or inner.network_address not in outer:
+            found.append(invalid(at, part, "must be a strict subset of `cidr`"))
+    return found
+
+
+def network_policy_warnings(obj: JsonObject) -> list[str]:
+    """Blocks with bits set beyond their prefix."""
+    found = []
+    for direction, peers in (("ingress", "from"), ("egress", "to")):
+        for position, rule in enumerate(get_list(obj, "spec", direction)):
+            for number, peer in enumerate(get_list(rule, peers)):
+                block = get_object(peer, "ipBlock")
+                at = f"spec.{direction}[{position}].{peers}[{number}].ipBlock"
+                if block:
+                    found += _block_warning(block.get("cidr"), f"{at}.cidr")
+                    for order, part in enumerate(get_list(block, "except")):
+                        found += _block_warning(part, f"{at}.except[{order}]")
+    return found
+
+
+def _block_warning(value: Any, at: str) -> list[str]:
+    network = parse_network(value)
+    if network is None or ipaddress.ip_interface(value).ip == network.network_address:
+        return []
+    host = f"{ipaddress.ip_interface(value).ip}/{network.max_prefixlen}"
+    return [f'{at}: CIDR value "{value}" is ambiguous in this context (should be "{network}" or "{host}"?)']
+
+
+def validate_service_cidr(obj: JsonObject) -> list[FieldError]:
+    """One or two ranges, one of each family."""
+    ranges, at = get_list(obj, "spec", "cidrs"), _SPEC.child("cidrs")
+    if not ranges:
+        return [required(at, "at least one CIDR required")]
+    if len(ranges) > 2:
+        return [invalid(at, ranges, "may only hold up to 2 values")]
+    found = [error for position, value in enumerate(ranges) for error in cidr(at.index(position), value)]
+    versions = [network.version for network in map(parse_network, ranges) if network is not None]
+    if len(versions) == 2 and versions[0] == versions[1]:
+        found.append(
+            invalid(
+                at,
+                ranges,
+                "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
+            )
+        )
+    return found
+
+
+def validate_service_cidr_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Ranges stay."""
+    return immutable(_SPEC.child("cidrs"), get_list(new, "spec", "cidrs"), get_list(old, "spec", "cidrs"))
+
+
+def address_name_problems(name: str) -> list[str]:
+    """The name of an IPAddress: the address itself, as it is usually written."""
+    parsed = parse_address(name)
+    if parsed is None:
+        return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
+    return [] if str(parsed) == name else [f'must be in canonical form ("{parsed}")']
+
+
+def validate_ip_address(obj: JsonObject) -> list[FieldError]:
+    """Somebody uses the address."""
+    parent, at = get_object(obj, "spec").get("parentRef"), _SPEC.child("parentRef")
+    if not isinstance(parent, dict):
+        return [required(at)]
+    found: list[FieldError] = []
+    if parent.get("group"):
+        found += messages(at.child("group"), parent["group"], names.is_dns1123_subdomain)
+    for field in ("resource", "name"):
+        if not parent.get(field):
+            found.append(required(at.child(field)))
+        else:
+            found += messages(at.child(field), parent[field], names.is_path_segment_name)
+    if parent.get("namespace"):
+        found += messages(at.child("namespace"), parent["namespace"], names.is_path_segment_name)
+    return found
+
+
+def validate_ip_address_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The user of the address stays."""
+    given, known = get_object(new, "spec").get("parentRef"), get_object(old, "spec").get("parentRef")
+    return immutable(_SPEC.child("parentRef"), given, known)

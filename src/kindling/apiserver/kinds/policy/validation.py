@@ -1,0 +1,43 @@
+"""PodDisruptionBudgets."""
+
+from __future__ import annotations
+
+from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, counts, int_or_percent, one_of
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.objects.selectors import validate_label_selector_object
+
+_SPEC = FieldPath("spec")
+_FIELDS = ("minAvailable", "maxUnavailable")
+
+
+def validate_budget(budget: JsonObject) -> list[FieldError]:
+    """One of two amounts."""
+    spec = get_object(budget, "spec")
+    found: list[FieldError] = []
+    if all(spec.get(field) is not None for field in _FIELDS):
+        shown = {
+            "MinAvailable": spec["minAvailable"],
+            "Selector": spec.get("selector"),
+            "MaxUnavailable": spec["maxUnavailable"],
+            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+        }
+        found.append(invalid(_SPEC, shown, "minAvailable and maxUnavailable cannot be both set"))
+    for field in _FIELDS:
+        value = spec.get(field)
+        if value is not None:
+            found += int_or_percent(_SPEC.child(field), value)
+            found += at_most_100_percent(_SPEC.child(field), value)
+    if spec.get("selector") is not None:
+        found += validate_label_selector_object(spec["selector"], _SPEC.child("selector"))
+    policy = spec.get("unhealthyPodEvictionPolicy")
+    if policy is not None:
+        allowed = ("AlwaysAllow", "IfHealthyBudget")
+        found += one_of(_SPEC.child("unhealthyPodEvictionPolicy"), policy, allowed)
+    return found
+
+
+def validate_budget_status(budget: JsonObject) -> list[FieldError]:
+    """Counts are not negative."""
+    fields = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+    return counts(get_object(budget, "status"), FieldPath("status"), *fields)

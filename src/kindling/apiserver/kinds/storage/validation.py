@@ -1,0 +1,245 @@
+"""Objects of storage.k8s.io."""
+
+from __future__ import annotations
+
+from kindling.apiserver.kinds.core.pods.warnings import old_label
+from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
+from kindling.apiserver.kinds.machinery.checks import amount, immutable, messages, one_of, required_text
+from kubecore.json import JsonObject, get_list, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    too_many,
+)
+from kubecore.objects.quantity import Quantity
+from kubecore.objects.selectors import validate_label_selector_object
+
+MAX_PARAMETERS = 512
+MAX_PARAMETER_BYTES = 256 * 1024
+_SPEC = FieldPath("spec")
+_DRIVER_MODES = ("Ephemeral", "Persistent")
+
+
+def _provisioner(value: str, path: FieldPath) -> list[FieldError]:
+    if not value:
+        return [required(path)]
+    return messages(path, value.lower(), names.is_qualified_name)
+
+
+def _parameters(parameters: JsonObject, path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    if len(parameters) > MAX_PARAMETERS:
+        found.append(too_long(path, MAX_PARAMETERS))
+    for key in parameters:
+        if not key:
+            found.append(invalid(path, key, "field can not be empty."))
+    if sum(len(key) + len(str(value)) for key, value in parameters.items()) > MAX_PARAMETER_BYTES:
+        found.append(too_long(path, MAX_PARAMETER_BYTES))
+    return found
+
+
+def validate_class(obj: JsonObject) -> list[FieldError]:
+    """A StorageClass."""
+    found = _provisioner(obj.get("provisioner", ""), FieldPath("provisioner"))
+    found += _parameters(get_object(obj, "parameters"), FieldPath("parameters"))
+    policy = obj.get("reclaimPolicy")
+    if policy:
+        found += one_of("reclaimPolicy", policy, ("Delete", "Retain"))
+    mode = obj.get("volumeBindingMode")
+    if mode is None:
+        found.append(required("volumeBindingMode"))
+    else:
+        found += one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    for position, term in enumerate(get_list(obj, "allowedTopologies")):
+        path = FieldPath("allowedTopologies").index(position).child("matchLabelExpressions")
+        for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
+            here = path.index(number)
+            found += messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
+            if not expression.get("values"):
+                found.append(required(here.child("values")))
+    return found
+
+
+def validate_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Only metadata, expansion, mount options and topologies may change."""
+    found = validate_class(new)
+    for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
+        found += immutable(field, new.get(field), old.get(field))
+    return found
+
+
+def class_warnings(obj: JsonObject) -> list[str]:
+    """Deprecated topology labels."""
+    found = []
+    for position, term in enumerate(get_list(obj, "allowedTopologies")):
+        for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
+            text = old_label(expression.get("key", ""))
+            if text:
+                at = f"allowedTopologies[{position}].matchLabelExpressions[{number}].key"
+                found.append(f"{at}: {expression['key']} is {text}")
+    return found
+
+
+def validate_driver(obj: JsonObject) -> list[FieldError]:
+    """A CSIDriver."""
+    name = get_object(obj, "metadata").get("name", "")
+    found = csi_driver_name(FieldPath("metadata", "name"), name)
+    spec = get_object(obj, "spec")
+    for field in ("attachRequired", "podInfoOnMount", "storageCapacity"):
+        if spec.get(field) is None:
+            found.append(required(_SPEC.child(field)))
+    policy = spec.get("fsGroupPolicy")
+    if policy is not None:
+        allowed = ("File", "None", "ReadWriteOnceWithFSType")
+        found += one_of(_SPEC.child("fsGroupPolicy"), policy, allowed)
+    audiences: set[str] = set()
+    for position, request in enumerate(get_list(spec, "tokenRequests")):
+        at = _SPEC.child("tokenRequests").index(position)
+        audience = request.get("audience", "")
+        if audience in audiences:
+            found.append(duplicate(at.child("audience"), audience))
+        audiences.add(audience)
+        seconds = request.get("expirationSeconds")
+        if seconds is not None and seconds < 600:
+            text = "may not specify a duration less than 10 minutes"
+            found.append(invalid(at.child("expirationSeconds"), seconds, text))
+    for mode in get_list(spec, "volumeLifecycleModes"):
+        found += one_of(_SPEC.child("volumeLifecycleModes"), mode, _DRIVER_MODES)
+    return found
+
+
+def validate_driver_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Attachment and modes stay."""
+    found = validate_driver(new)
+    spec, before = get_object(new, "spec"), get_object(old, "spec")
+    found += immutable(
+        _SPEC.child("attachRequired"), spec.get("attachRequired"), before.get("attachRequired")
+    )
+    modes, known = spec.get("volumeLifecycleModes"), before.get("volumeLifecycleModes")
+    return found + immutable(_SPEC.child("volumeLifecycleModes"), modes, known)
+
+
+def validate_csi_node(obj: JsonObject) -> list[FieldError]:
+    """A CSINode."""
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for position, driver in enumerate(get_object(obj, "spec").get("drivers") or ()):
+        at = _SPEC.child("drivers").index(position)
+        name = driver.get("name", "")
+        found += csi_driver_name(at.child("name"), name)
+        if name in seen:
+            found.append(duplicate(at.child("name"), name))
+        seen.add(name)
+        found += required_text(at.child("nodeID"), driver.get("nodeID"))
+        count = get_object(driver, "allocatable").get("count")
+        if count is not None and count < 0:
+            text = "must be greater than or equal to 0"
+            found.append(invalid(at.child("allocatable", "count"), count, text))
+        keys: set[str] = set()
+        for key in driver.get("topologyKeys") or ():
+            here = at.child("topologyKeys")
+            if not key:
+                found.append(required(here))
+            if key in keys:
+                found.append(duplicate(here, key))
+            keys.add(key)
+            found += messages(here, key, names.is_qualified_name)
+    return found
+
+
+def validate_csi_node_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """A driver's entry may come and go, but not change (its limits excepted)."""
+    found = validate_csi_node(new)
+    known = {driver.get("name"): driver for driver in get_object(old, "spec").get("drivers") or ()}
+    for position, driver in enumerate(get_object(new, "spec").get("drivers") or ()):
+        before = known.get(driver.get("name"))
+        at = _SPEC.child("drivers").index(position)
+        if before is not None:
+            for field in ("nodeID", "topologyKeys"):
+                found += immutable(at.child(field), driver.get(field), before.get(field))
+    return found
+
+
+def validate_capacity(obj: JsonObject) -> list[FieldError]:
+    """A CSIStorageCapacity."""
+    found: list[FieldError] = []
+    name = obj.get("storageClassName", "")
+    found += messages("storageClassName", name, names.is_dns1123_subdomain)
+    if obj.get("nodeTopology") is not None:
+        found += validate_label_selector_object(obj["nodeTopology"], FieldPath("nodeTopology"))
+    for field in ("capacity", "maximumVolumeSize"):
+        if obj.get(field) is not None and amount(obj[field]) < Quantity.parse("0"):
+            found.append(invalid(field, str(obj[field]), "must be greater than or equal to 0"))
+    return found
+
+
+def validate_capacity_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Class and topology stay."""
+    found = validate_capacity(new)
+    for field in ("nodeTopology", "storageClassName"):
+        found += immutable(field, new.get(field), old.get(field))
+    return found
+
+
+def validate_attributes_class(obj: JsonObject) -> list[FieldError]:
+    """A VolumeAttributesClass."""
+    found = _provisioner(obj.get("driverName", ""), FieldPath("driverName"))
+    parameters = get_object(obj, "parameters")
+    if not parameters:
+        found.append(required("parameters", "must contain at least one key/value pair"))
+    return found + _parameters(parameters, FieldPath("parameters"))
+
+
+def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """Driver and parameters stay."""
+    found: list[FieldError] = []
+    for field in ("driverName", "parameters"):
+        if new.get(field) != old.get(field):
+            found.append(forbidden(field, f"updates to {field} are forbidden."))
+    return found
+
+
+def validate_attachment(obj: JsonObject) -> list[FieldError]:
+    """A VolumeAttachment."""
+    spec = get_object(obj, "spec")
+    found = _provisioner_of_attachment(spec.get("attacher", ""))
+    source = get_object(spec, "source")
+    if spec.get("nodeName"):
+        found += messages(_SPEC.child("nodeName"), spec["nodeName"], names.is_dns1123_subdomain)
+    else:
+        found.append(required(_SPEC.child("nodeName")))
+    volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
+    at = _SPEC.child("source")
+    if volume is None and inline is None:
+        found.append(required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+    elif volume is not None and inline is not None:
+        found.append(forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+    elif volume is not None and not volume:
+        found.append(
+            required(at.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
+        )
+    metadata = get_object(obj, "status", "attachmentMetadata")
+    if len(metadata) > MAX_PARAMETERS:
+        found.append(too_many(FieldPath("status", "attachmentMetadata"), len(metadata), MAX_PARAMETERS))
+    return found
+
+
+def _provisioner_of_attachment(attacher: str) -> list[FieldError]:
+    at = _SPEC.child("attacher")
+    if not attacher:
+        return [required(at)]
+    return csi_driver_name(at, attacher)
+
+
+def validate_attachment_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The spec stays."""
+    found = validate_attachment(new)
+    if new.get("spec") != old.get("spec"):
+        found.append(invalid(_SPEC, new.get("spec"), "field is immutable"))
+    return found
