@@ -52,6 +52,7 @@ def _run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = str(checkout.parent / "bin")
     return subprocess.run(
         [str(checkout / "virtplane"), *arguments],
+        cwd=checkout,
         env={"PATH": path, "HOME": str(checkout)},
         capture_output=True,
         text=True,
@@ -89,8 +90,8 @@ def test_what_apt_said_is_shown_when_it_fails(checkout: Path) -> None:
     assert "apt-get could not install:" in done.stderr
 
 
-def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
-    _environment(checkout)
+def _installed(checkout: Path) -> None:
+    """The stamp of an environment that is up to date."""
     fingerprint = subprocess.run(
         "cat virtplane requirements.lock requirements-dev.lock"
         " src/kindling/apiserver/kinds/schemas/definitions.py"
@@ -103,8 +104,31 @@ def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
         check=True,
     ).stdout.strip()
     (checkout / f".venv/.installed-run-{fingerprint}").touch()
+
+
+def test_an_installed_environment_is_used_as_it_is(checkout: Path) -> None:
+    _environment(checkout)
+    _installed(checkout)
+    (checkout / "src/kindling/apiserver/kinds/schemas/definitions.bin").touch()
     done = _run(checkout, "status", "--state", "/x")
     assert (done.returncode, done.stdout) == (5, "python -m virtplane.cli.main status --state /x\n")
+
+
+def test_missing_definitions_are_made_although_the_environment_is_installed(checkout: Path) -> None:
+    _environment(checkout).write_text(
+        "#!/bin/sh\n"
+        "case $2 in *.definitions) : >src/kindling/apiserver/kinds/schemas/definitions.bin ;; esac\n"
+        'echo "python $*" >>calls\n'
+    )
+    _installed(checkout)
+    for _ in range(2):
+        done = _run(checkout, "status")
+        assert done.returncode == 0, done.stderr
+    assert (checkout / "calls").read_text().splitlines() == [
+        "python -m kindling.apiserver.kinds.schemas.definitions",
+        "python -m virtplane.cli.main status",
+        "python -m virtplane.cli.main status",
+    ]
 
 
 @pytest.mark.parametrize(

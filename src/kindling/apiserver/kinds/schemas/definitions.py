@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -150,9 +149,13 @@ def write(target: Path = DATA_FILE, *, source: bytes | None = None) -> Path:
     """Make the data file from `source` (default: the installed package). Raises SchemasMissing, OSError."""
     content = build(orjson.loads(source if source is not None else installed_definitions())["$defs"])
     # Several processes may find the file missing at once; each replaces it by an equal one.
-    partial = target.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(content)
-    partial.replace(target)
+    with tempfile.TemporaryDirectory(
+        prefix=f"{target.stem}.", suffix=".partial", dir=target.parent
+    ) as directory:
+        partial = Path(directory) / target.name
+        partial.write_bytes(content)
+        partial.chmod(0o644)  # components run as users of their own
+        partial.replace(target)
     return target
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,22 @@ def test_writing_makes_a_file_that_can_be_read_and_leaves_no_partial_one(tmp_pat
     target = definitions.write(tmp_path / "definitions.bin")
     assert [entry.name for entry in tmp_path.iterdir()] == ["definitions.bin"]
     assert "io.k8s.api.core.v1.Pod" in BuiltinSchemas(DataFile.open(target))
+
+
+def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "definitions.bin"
+    source = json.dumps({"$defs": SOURCE}).encode()
+    together = threading.Barrier(8)
+
+    def write(_: int) -> bool:
+        together.wait()
+        for _ in range(20):
+            definitions.write(target, source=source)
+        return "io.k8s.api.core.v1.Thing" in DataFile.open(target)
+
+    with ThreadPoolExecutor(8) as writers:
+        assert all(writers.map(write, range(8)))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["definitions.bin"]
 
 
 def test_merge_keys_and_list_types_of_real_kinds_are_there() -> None:
