@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+from kubecore.protobuf import fields_of
+
 _ANY_VALUE: Final = 2
 _CHECKED_EXPR: Final = 4
 
@@ -78,55 +79,24 @@ _NOTHING: Final = Constant(None)
 
 def parse(serialized: bytes) -> Node:
     """The tree of a compiled expression."""
-    for number, value in _fields(serialized):
-        if number == _ANY_VALUE:
-            for inner, expression in _fields(value):
-                if inner == _CHECKED_EXPR:
-                    return _node(expression)
+    for message in _members(serialized).get(_ANY_VALUE, []):
+        for expression in _members(message).get(_CHECKED_EXPR, []):
+            return _node(expression)
     return _NOTHING
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """(field number, value) of a protobuf message; numbers of a fixed width count as None."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == _VARINT:
-            value, at = _varint(data, at)
-            yield key >> 3, value
-        elif kind == _BYTES:
-            size, at = _varint(data, at)
-            yield key >> 3, data[at : at + size]
-            at += size
-        else:
-            at += {_FIXED64: 8, _FIXED32: 4}[kind]
-            yield key >> 3, None
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
 
 
 def _members(data: bytes) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
-    for number, value in _fields(data):
+    for number, value in fields_of(data):
         found.setdefault(number, []).append(value)
     return found
 
 
 def _node(data: bytes) -> Node:
     """One ``Expr``: whichever of its kinds is set."""
-    for number, value in _fields(data):
+    for number, values in _members(data).items():
         if number in _MAKERS:
-            return _MAKERS[number](_members(value))
+            return _MAKERS[number](_members(values[0]))
     return _NOTHING
 
 

@@ -15,12 +15,11 @@ from typing import Any
 import orjson
 
 from kubecore.json import JsonObject
+from kubecore.protobuf import BYTES, FIXED64, VARINT, varint
 
 MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 OLD_MEDIA_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 """The name of the same that clients up to now ask for."""
-
-_VARINT, _FIXED64, _BYTES = 0, 1, 2
 
 Encoder = Callable[[int, Any], bytes]
 """The field of a number with a value: key and content."""
@@ -31,17 +30,8 @@ def encode(document: JsonObject) -> bytes:
     return _message(_DOCUMENT, document)
 
 
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
 def _bytes(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(content)) + content
+    return varint(number << 3 | BYTES) + varint(len(content)) + content
 
 
 def _string(number: int, value: str) -> bytes:
@@ -53,11 +43,11 @@ def _strings(number: int, values: list[str]) -> bytes:
 
 
 def _integer(number: int, value: int) -> bytes:
-    return _varint(number << 3 | _VARINT) + _varint(int(value) & (1 << 64) - 1)
+    return varint(number << 3 | VARINT) + varint(int(value) & (1 << 64) - 1)
 
 
 def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return varint(number << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def _any(number: int, value: object) -> bytes:

@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -29,6 +27,7 @@ from kindling.apiserver.kinds.schemas.builtin import builtin_schemas
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import times
+from kubecore.protobuf import Malformed, Value, fields_of, read_varint
 from kubecore.schema.model import Schema
 
 from . import wire
@@ -39,22 +38,7 @@ _JSON = "application/json"
 _ACCEPTED_INSTEAD = (_JSON, "application/yaml")
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _DELETE_OPTIONS = f"{_META}.DeleteOptions"
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 100
-
-Value = int | bytes
-"""A number (of any fixed or variable width, unsigned) or a length-delimited value."""
-
-
-class Malformed(ValueError):
-    """The bytes are no protobuf message of the kind."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    name: str
-    schema: Schema | None
-    """None for a struct whose fields belong to the surrounding object; `name` is then its definition."""
 
 
 def decode(raw: bytes) -> JsonObject:
@@ -91,44 +75,6 @@ def _decode(raw: bytes) -> JsonObject:
     document = {"apiVersion": api_version, "kind": kind, **_object(content, name, schema)}
     # Values that nobody set travel, too; in JSON they are absent.
     return wire.normalize(document, schema)
-
-
-def fields_of(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Numbers and values of a message's fields, in order. Raises Malformed."""
-    position = 0
-    while position < len(data):
-        key, position = _varint(data, position)
-        number, wire_type = key >> 3, key & 7
-        if number == 0:
-            raise Malformed("a field has no number")
-        value: Value
-        if wire_type == _VARINT:
-            value, position = _varint(data, position)
-        else:
-            if wire_type == _BYTES:
-                size, position = _varint(data, position)
-            elif wire_type in (_FIXED64, _FIXED32):
-                size = 8 if wire_type == _FIXED64 else 4
-            else:
-                raise Malformed(f"field {number} has the unknown wire type {wire_type}")
-            end = position + size
-            if end > len(data):
-                raise Malformed(f"field {number} ends early")
-            value, position = data[position:end], end
-        yield number, value
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    result = 0
-    for shift in range(0, 70, 7):
-        if position >= len(data):
-            break
-        byte = data[position]
-        position += 1
-        result |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return result, position
-    raise Malformed("a number ends early")
 
 
 @cache
@@ -179,7 +125,7 @@ def _set(document: JsonObject, field: str, value: Value, schema: Schema, depth: 
         if element.type == "integer" and isinstance(value, bytes):
             position = 0
             while position < len(value):
-                number, position = _varint(value, position)
+                number, position = read_varint(value, position)
                 found.append(_signed(number))
         else:
             found.append(_value(value, element, depth))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kindling.apiserver.discovery import gnostic
-from kindling.apiserver.kinds.encoding.protobuf import fields_of
+from kubecore.protobuf import fields_of
 
 _SCHEMA = {
     "type": "object",
