@@ -55,7 +55,7 @@ class WebhookStrategy(BuiltinStrategy):
                 service.setdefault("port", 443)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``admissionregistration_validation``."""
+        """The webhooks, and the expressions of their match conditions."""
         return rules.validate_webhooks(obj, mutating=self.mutating) + webhook_expressions(obj)
 
 
@@ -77,7 +77,7 @@ class PolicyStrategy(BuiltinStrategy):
             default_match_resources(constraints)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``admissionregistration_validation``."""
+        """The policy and its expressions."""
         return rules.validate_policy(obj, mutating=self.mutating) + policy_expressions(obj)
 
 
@@ -97,7 +97,7 @@ class PolicyBindingStrategy(BuiltinStrategy):
             default_match_resources(resources)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``admissionregistration_validation``."""
+        """The binding."""
         return rules.validate_policy_binding(obj, mutating=self.mutating)
 
 

@@ -21,10 +21,10 @@ from kindling.apiserver.kinds.machinery.printing import (
     template_of,
     wide,
 )
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, ScalePaths, scale_subresource
 from kubecore.json import JsonObject, get_int, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,
@@ -34,7 +34,7 @@ from kubecore.resources import (
     STATEFUL_SETS,
 )
 
-from . import validation as rules
+from . import validation
 
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
@@ -64,6 +64,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
     """The oldest of them; selector and labels default to the template's labels."""
 
     default_propagation = "Orphan"
+    rules = Rules(validation.validate_replication_controller)
 
     def complete(self, obj: JsonObject) -> None:
         """Selector and labels from the template; one replica."""
@@ -76,10 +77,6 @@ class ReplicationControllerStrategy(WorkloadStrategy):
                 obj["metadata"]["labels"] = dict(labels)
         obj["spec"].setdefault("replicas", 1)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_replication_controller(obj)
-
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The number of pods there are."""
         return {"status.replicas": str(get_int(obj, "status", "replicas"))}
@@ -88,25 +85,25 @@ class ReplicationControllerStrategy(WorkloadStrategy):
 class ReplicaSetStrategy(WorkloadStrategy):
     """Keeps a number of equal pods."""
 
+    rules = Rules(
+        validation.validate_replica_set,
+        immutable=("spec.selector",),
+        status=validation.validate_replica_counts,
+    )
+
     def complete_spec(self, spec: JsonObject) -> None:
         """One replica."""
         spec.setdefault("replicas", 1)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_replica_set(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The selector stays."""
-        return rules.validate_replica_set(new) + rules.immutable_selector(new, old)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Counts are not negative and fit together."""
-        return rules.validate_replica_counts(new)
-
 
 class DeploymentStrategy(WorkloadStrategy):
     """Replica sets, one after the other."""
+
+    rules = Rules(
+        validation.validate_deployment,
+        immutable=("spec.selector",),
+        status=validation.validate_replica_counts,
+    )
 
     def complete_spec(self, spec: JsonObject) -> None:
         """One replica, rolling updates by quarters, ten revisions, ten minutes."""
@@ -125,21 +122,15 @@ class DeploymentStrategy(WorkloadStrategy):
             return True
         return super().generation_changed(new, old)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_deployment(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The selector stays."""
-        return rules.validate_deployment(new) + rules.immutable_selector(new, old)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Counts are not negative and fit together."""
-        return rules.validate_replica_counts(new)
-
 
 class StatefulSetStrategy(WorkloadStrategy):
     """Pods with names and volumes of their own."""
+
+    rules = Rules(
+        validation.validate_stateful_set,
+        update=validation.validate_stateful_set_update,
+        status=validation.validate_stateful_counts,
+    )
 
     def complete_spec(self, spec: JsonObject) -> None:
         """One replica, in order, ten revisions; claims outlive the pods."""
@@ -158,21 +149,11 @@ class StatefulSetStrategy(WorkloadStrategy):
             default_claim_spec(claim["spec"])
             claim["status"].setdefault("phase", "Pending")
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_stateful_set(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Little may change."""
-        return rules.validate_stateful_set_update(new, old)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Counts are not negative and fit together."""
-        return rules.validate_stateful_counts(new)
-
 
 class DaemonSetStrategy(WorkloadStrategy):
     """A pod on every node."""
+
+    rules = Rules(validation.validate_daemon_set, immutable=("spec.selector",))
 
     def complete_spec(self, spec: JsonObject) -> None:
         """Rolling updates, one node at a time; ten revisions."""
@@ -195,14 +176,6 @@ class DaemonSetStrategy(WorkloadStrategy):
         changed = template_of(new) != template_of(old)
         _set_template_generation(new, before + 1 if changed else before)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_daemon_set(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The selector stays."""
-        return rules.validate_daemon_set(new) + rules.immutable_selector(new, old)
-
 
 def _template_generation(obj: JsonObject) -> int:
     text = get_object(obj, "metadata", "annotations").get(TEMPLATE_GENERATION, "0")
@@ -219,14 +192,7 @@ class RevisionStrategy(BuiltinStrategy):
 
     has_status = False
     tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``apps_validation``."""
-        return rules.validate_revision(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The data stays."""
-        return rules.validate_revision_update(new, old)
+    rules = Rules(validation.validate_revision, immutable=("data",))
 
 
 def _name(obj: JsonObject) -> str:
@@ -336,7 +302,7 @@ _REVISION = Table((NAME, plain("Controller"), plain("Revision"), AGE), _revision
 
 def definitions() -> list[ResourceDefinition]:
     """Everything with replicas, and controller revisions."""
-    scale = scale_subresource(ScalePaths(selector="spec.selector", validate=rules.validate_scale))
+    scale = scale_subresource(ScalePaths(selector="spec.selector", validate=validation.validate_scale))
     return [
         builtin(
             REPLICATION_CONTROLLERS,

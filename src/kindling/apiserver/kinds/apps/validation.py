@@ -46,14 +46,6 @@ def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
     return not_negative(_SPEC.child("replicas"), get_object(scale, "spec").get("replicas"))
 
 
-def immutable_selector(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Pods would be lost or stolen with another selector."""
-    selector = get_object(new, "spec").get("selector")
-    if selector == get_object(old, "spec").get("selector"):
-        return []
-    return [invalid(_SPEC.child("selector"), selector, "field is immutable")]
-
-
 def _validate_selector(spec: JsonObject, what: str) -> list[FieldError]:
     """The selector itself."""
     selector, at = spec.get("selector"), _SPEC.child("selector")
@@ -307,12 +299,4 @@ def validate_revision(obj: JsonObject) -> list[FieldError]:
     revision: Any = obj.get("revision", 0)
     if revision < 0:
         found.append(invalid("revision", revision, NOT_NEGATIVE))
-    return found
-
-
-def validate_revision_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The data stays."""
-    found = validate_revision(new)
-    if new.get("data") != old.get("data"):
-        found.append(invalid("data", new.get("data"), "field is immutable"))
     return found

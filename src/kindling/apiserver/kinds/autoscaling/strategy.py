@@ -7,6 +7,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNKNOWN, UNSET, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -32,6 +33,7 @@ class AutoscalerStrategy(BuiltinStrategy):
     """How many pods a workload shall have; nobody here acts on it."""
 
     tracks_generation = False
+    rules = Rules(validate_autoscaler)
 
     def complete(self, obj: JsonObject) -> None:
         """At least one pod; 80 % of the requested cpu."""
@@ -42,10 +44,6 @@ class AutoscalerStrategy(BuiltinStrategy):
         behavior = spec.get("behavior")
         if isinstance(behavior, dict):
             _default_behavior(behavior)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``autoscaling_validation``."""
-        return validate_autoscaler(obj)
 
 
 def _default_behavior(behavior: JsonObject) -> None:

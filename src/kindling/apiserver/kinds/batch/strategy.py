@@ -24,13 +24,14 @@ from kindling.apiserver.kinds.machinery.printing import (
     template_of,
     wide,
 )
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError
 from kubecore.resources import CRON_JOBS, JOBS
 
-from . import validation as rules
+from . import validation
 
 UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
@@ -51,6 +52,7 @@ class JobStrategy(BuiltinStrategy):
     """Pods that run to completion; the selector is generated unless a client insists."""
 
     default_propagation = "Orphan"
+    rules = Rules(validation.validate_job, update=validation.validate_job_update)
 
     def complete(self, obj: JsonObject) -> None:
         """One pod, six retries; labels from the template."""
@@ -84,22 +86,14 @@ class JobStrategy(BuiltinStrategy):
         if labels and not obj["metadata"].get("labels"):
             obj["metadata"]["labels"] = dict(labels)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``batch_validation``."""
-        return rules.validate_job(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Little may change."""
-        return rules.validate_job_update(new, old)
-
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Counts are not negative."""
-        return rules.validate_job_status_update(new, old)
+        return validation.validate_job_status_update(new, old)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of names that pods cannot have."""
         before = template_of(old) if old is not None else None
-        own = rules.job_warnings(obj) if old is None else []
+        own = validation.job_warnings(obj) if old is None else []
         return own + template_warnings(template_of(obj), ("spec", "template"), before)
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
@@ -138,16 +132,16 @@ class CronJobStrategy(BuiltinStrategy):
         spec.setdefault("failedJobsHistoryLimit", 1)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``batch_validation``."""
-        return rules.validate_cron_job(obj, None)
+        """A new cron job."""
+        return validation.validate_cron_job(obj, None)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a new one."""
-        return rules.validate_cron_job(new, old)
+        return validation.validate_cron_job(new, old)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of time zones in the schedule."""
-        found = rules.cron_job_warnings(obj) if old is None else []
+        found = validation.cron_job_warnings(obj) if old is None else []
         template = get_object(obj, "spec", "jobTemplate", "spec", "template")
         before = get_object(old, "spec", "jobTemplate", "spec", "template") if old else None
         if before is None or before != template:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, human_duration, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -26,6 +27,7 @@ class RequestStrategy(BuiltinStrategy):
     tracks_generation = False
     reset_fields = ("spec", "status")
     """What updates never change; nobody comes to own it."""
+    rules = Rules(validate_request, update=validate_request_update)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Who asks is not up to the client."""
@@ -45,14 +47,6 @@ class RequestStrategy(BuiltinStrategy):
         """Spec and status stay, whatever is sent."""
         new["spec"] = old["spec"]
         new["status"] = old.get("status", {})
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``certificate_validation``."""
-        return validate_request(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``certificate_validation``."""
-        return validate_request_update(new, old)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Decisions are made through ``/approval``."""

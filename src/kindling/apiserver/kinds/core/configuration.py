@@ -14,7 +14,7 @@ from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required, too_long
-from kubecore.objects.names import is_config_map_key, is_dns1123_subdomain
+from kubecore.objects.names import is_config_map_key
 from kubecore.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
 
 MAX_BYTES = 1024 * 1024
@@ -102,10 +102,6 @@ class SecretStrategy(BuiltinStrategy):
             found.append(invalid("type", new.get("type"), "field is immutable"))
         return found + _validate_frozen(new, old, ("data",)) + self.validate(ctx, new)
 
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Certificates that do not load are somebody's later trouble: none are given here."""
-        return []
-
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The type."""
         return labels_of(obj, "type")
@@ -162,10 +158,6 @@ class ServiceAccountStrategy(BuiltinStrategy):
     returns_deleted_object = True
     tracks_generation = False
 
-    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """References to secrets are the client's business."""
-        super().prepare_for_create(ctx, obj)
-
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The deprecated annotation."""
         now = get_object(obj, "metadata", "annotations")
@@ -176,10 +168,6 @@ class ServiceAccountStrategy(BuiltinStrategy):
                 "prefer separate namespaces to isolate access to mounted secrets"
             ]
         return []
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """A DNS subdomain."""
-        return is_dns1123_subdomain(name.rstrip("-") if prefix else name)
 
 
 def _name(obj: JsonObject) -> str:

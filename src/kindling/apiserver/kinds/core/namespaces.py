@@ -6,6 +6,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore import errors
@@ -20,11 +21,27 @@ KUBERNETES = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
+def validate_finalizers(obj: JsonObject) -> list[FieldError]:
+    """spec.finalizers: Kubernetes' own, or qualified names."""
+    found: list[FieldError] = []
+    for position, finalizer in enumerate(get_list(obj, "spec", "finalizers")):
+        path = FieldPath("spec", "finalizers").index(position)
+        found += [invalid(path, finalizer, message) for message in is_qualified_name(finalizer)]
+        if "/" not in finalizer and finalizer != KUBERNETES:
+            found.append(
+                invalid(
+                    path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"
+                )
+            )
+    return found
+
+
 class NamespaceStrategy(BuiltinStrategy):
     """Namespaces are Active until deleted, then Terminating until spec.finalizers is empty."""
 
     tracks_generation = False
     returns_deleted_object = True
+    rules = Rules(validate_finalizers)
 
     def complete(self, obj: JsonObject) -> None:
         """The name as a label, and the phase."""
@@ -53,10 +70,6 @@ class NamespaceStrategy(BuiltinStrategy):
         new["spec"] = {**new.get("spec", {}), "finalizers": get_list(old, "spec", "finalizers")}
         if not new["spec"]["finalizers"]:
             del new["spec"]["finalizers"]
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Finalizers are qualified names."""
-        return validate_finalizers(obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Nothing beyond metadata."""
@@ -95,21 +108,6 @@ class NamespaceStrategy(BuiltinStrategy):
         metadata.pop("deletionGracePeriodSeconds", None)
         obj["status"] = {**obj.get("status", {}), "phase": "Terminating"}
         return obj
-
-
-def validate_finalizers(obj: JsonObject) -> list[FieldError]:
-    """spec.finalizers: Kubernetes' own, or qualified names."""
-    found: list[FieldError] = []
-    for position, finalizer in enumerate(get_list(obj, "spec", "finalizers")):
-        path = FieldPath("spec", "finalizers").index(position)
-        found += [invalid(path, finalizer, message) for message in is_qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer != KUBERNETES:
-            found.append(
-                invalid(
-                    path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"
-                )
-            )
-    return found
 
 
 class FinalizeStrategy(BuiltinStatusStrategy):

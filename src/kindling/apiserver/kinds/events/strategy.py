@@ -7,13 +7,12 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import UNKNOWN, Table, plain, since, wide
-from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import EVENTS, ResourceType
 
-from .validation import validate_core_event, validate_event, validate_event_update
+from .validation import FROZEN, validate_core_event, validate_event
 
 EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
 PREFIX = "core/events"
@@ -90,25 +89,13 @@ class _EventStrategy(BuiltinStrategy):
 class CoreEventStrategy(_EventStrategy):
     """Events as most clients write them."""
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``event_validation``."""
-        return validate_core_event(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``event_validation``."""
-        return validate_core_event(new)
+    rules = Rules(validate_core_event)
 
 
 class EventStrategy(_EventStrategy):
     """Events of events.k8s.io: stricter."""
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``event_validation``."""
-        return validate_event(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Only the series may change."""
-        return validate_event_update(new, old)
+    rules = Rules(validate_event, immutable=FROZEN)
 
 
 def event_fields(obj: JsonObject) -> dict[str, str]:

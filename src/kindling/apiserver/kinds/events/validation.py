@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.kinds.machinery.checks import immutable
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required
 
 NAME_LIMIT = 128
 NOTE_LIMIT = 1024
-_FROZEN = (
+FROZEN = (
     "eventTime",
     "reportingController",
     "reportingInstance",
@@ -19,6 +18,7 @@ _FROZEN = (
     "note",
     "type",
 )
+"""What happened stays; only a series may start and go on."""
 
 
 def validate_core_event(event: JsonObject) -> list[FieldError]:
@@ -67,12 +67,4 @@ def _validate_reporter(event: JsonObject) -> list[FieldError]:
             found.append(invalid(field, "", f"can have at most {NAME_LIMIT} characters"))
     if len(event.get("note", "")) > NOTE_LIMIT:
         found.append(invalid("note", "", f"can have at most {NOTE_LIMIT} characters"))
-    return found
-
-
-def validate_event_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """A series may start and go on; what happened stays."""
-    found = validate_event(new)
-    for field in _FROZEN:
-        found += immutable(field, new.get(field), old.get(field))
     return found

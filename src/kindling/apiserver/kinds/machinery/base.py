@@ -25,6 +25,8 @@ from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 from kubecore.schema.model import Schema
 
+from .rules import Rules
+
 
 class BuiltinStrategy(GenericStrategy):
     """A built-in kind: objects take their wire form and the kind's defaults when they are read in.
@@ -34,6 +36,8 @@ class BuiltinStrategy(GenericStrategy):
 
     schema: Schema
     """Set by ``builtin``."""
+    rules: Rules = Rules()
+    """The kind's validation. A strategy whose rules depend on the request overrides the methods below."""
 
     def default(self, obj: JsonObject) -> None:
         """The wire form, with the kind's defaults."""
@@ -56,15 +60,30 @@ class BuiltinStrategy(GenericStrategy):
         if self.tracks_generation:
             obj["metadata"]["generation"] = 1
 
-
-class BuiltinStatusStrategy(StatusStrategy):
-    """Writes through ``/status`` of a built-in kind; `check` holds the kind's rules for a status change."""
+    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
+        """The errors of a new object."""
+        return self.rules.create(obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The rules of the main strategy's ``validate_status``, when it has any."""
-        check = getattr(self.base, "validate_status", None)
-        errors: list[FieldError] = check(ctx, new, old) if check is not None else []
-        return errors
+        """The errors of a change, fields that never change last."""
+        found = self.validate(ctx, new) if self.rules.update is None else self.rules.update(new, old)
+        return found + self.rules.changed(new, old)
+
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The errors of a write through ``/status``."""
+        return self.rules.status(new)
+
+
+class BuiltinStatusStrategy(StatusStrategy):
+    """Writes through ``/status`` of a built-in kind."""
+
+    def __init__(self, base: BuiltinStrategy) -> None:
+        super().__init__(base)
+        self.main = base
+
+    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """As the main strategy judges a status."""
+        return self.main.validate_status(ctx, new, old)
 
 
 def builtin(  # noqa: PLR0913 - one line of facts about a kind, all by name

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
@@ -17,13 +16,14 @@ from kindling.apiserver.kinds.machinery.printing import (
     load_balancer_addresses,
     plain,
 )
+from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 
-from . import validation as rules
+from . import validation
 
 _GROUP = "networking.k8s.io"
 INGRESSES = ResourceType(_GROUP, "v1", "ingresses", "Ingress")
@@ -38,26 +38,27 @@ class IngressStrategy(BuiltinStrategy):
     """HTTP routes into the cluster."""
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``networking_validation``."""
-        return rules.validate_ingress(obj, create=True)
+        """A new ingress."""
+        return validation.validate_ingress(obj, create=True)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a new one, but for the annotation and class that may both be there."""
-        return rules.validate_ingress(new, create=False)
+        return validation.validate_ingress(new, create=False)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Addresses of load balancers."""
-        return rules.validate_load_balancer(get_object(new, "status", "loadBalancer"))
+        return validation.validate_load_balancer(get_object(new, "status", "loadBalancer"))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The deprecated annotation."""
-        return rules.ingress_warnings(obj, old)
+        return validation.ingress_warnings(obj, old)
 
 
 class IngressClassStrategy(BuiltinStrategy):
     """Which controller serves an ingress."""
 
     has_status = False
+    rules = Rules(validation.validate_ingress_class, immutable=("spec.controller",))
 
     def complete(self, obj: JsonObject) -> None:
         """Parameters are of the cluster."""
@@ -65,19 +66,12 @@ class IngressClassStrategy(BuiltinStrategy):
         if isinstance(parameters, dict) and not parameters.get("scope"):
             parameters["scope"] = "Cluster"
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``networking_validation``."""
-        return rules.validate_ingress_class(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The controller stays."""
-        return rules.validate_ingress_class_update(new, old)
-
 
 class NetworkPolicyStrategy(BuiltinStrategy):
     """Who may talk to a pod."""
 
     has_status = False
+    rules = Rules(validation.validate_network_policy)
 
     def complete(self, obj: JsonObject) -> None:
         """TCP; Egress only when there are egress rules."""
@@ -89,27 +83,16 @@ class NetworkPolicyStrategy(BuiltinStrategy):
         if not spec.get("policyTypes"):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``networking_validation``."""
-        return rules.validate_network_policy(obj)
-
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Address blocks that are not canonical."""
-        return rules.network_policy_warnings(obj)
+        return validation.network_policy_warnings(obj)
 
 
 class ServiceCidrStrategy(BuiltinStrategy):
     """A range of service addresses. Served as an object: addresses come from the server's own range."""
 
     tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``networking_validation``."""
-        return rules.validate_service_cidr(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Ranges stay."""
-        return rules.validate_service_cidr_update(new, old)
+    rules = Rules(validation.validate_service_cidr, update=validation.validate_service_cidr_update)
 
 
 class IpAddressStrategy(BuiltinStrategy):
@@ -117,22 +100,11 @@ class IpAddressStrategy(BuiltinStrategy):
 
     has_status = False
     tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``networking_validation``."""
-        return rules.validate_ip_address(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The user of the address stays."""
-        return rules.validate_ip_address_update(new, old)
+    rules = Rules(validation.validate_ip_address, update=unjudged, immutable=("spec.parentRef",))
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """The name is a canonical address."""
-        return rules.address_name_problems(name)
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """Nothing beyond metadata."""
-        return {}
+        return validation.address_name_problems(name)
 
 
 def _name(obj: JsonObject) -> str:

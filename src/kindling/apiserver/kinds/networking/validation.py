@@ -216,12 +216,6 @@ def _validate_parameters(parameters: JsonObject, path: FieldPath) -> list[FieldE
     return found
 
 
-def validate_ingress_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The controller stays."""
-    given, known = get_object(new, "spec").get("controller"), get_object(old, "spec").get("controller")
-    return validate_ingress_class(new) + immutable(_SPEC.child("controller"), given, known)
-
-
 def validate_network_policy(obj: JsonObject) -> list[FieldError]:
     """Selectors, peers and ports."""
     spec = get_object(obj, "spec")
@@ -378,9 +372,3 @@ def validate_ip_address(obj: JsonObject) -> list[FieldError]:
     if parent.get("namespace"):
         found += messages(at.child("namespace"), parent["namespace"], names.is_path_segment_name)
     return found
-
-
-def validate_ip_address_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The user of the address stays."""
-    given, known = get_object(new, "spec").get("parentRef"), get_object(old, "spec").get("parentRef")
-    return immutable(_SPEC.child("parentRef"), given, known)

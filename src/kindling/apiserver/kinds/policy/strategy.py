@@ -6,10 +6,9 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
-from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import POD_DISRUPTION_BUDGETS
 
 from .validation import validate_budget, validate_budget_status
@@ -19,14 +18,7 @@ class BudgetStrategy(BuiltinStrategy):
     """How many pods of an application must stay up during voluntary disruptions."""
 
     allow_unconditional_update = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``policy_validation``."""
-        return validate_budget(obj)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Counts are not negative."""
-        return validate_budget_status(new)
+    rules = Rules(validate_budget, status=validate_budget_status)
 
 
 def _cells(obj: JsonObject) -> list[Any]:

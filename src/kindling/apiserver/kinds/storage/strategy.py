@@ -7,13 +7,13 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUME_ATTACHMENTS, ResourceType
 
-from . import validation as rules
+from . import validation
 
 CAPACITIES = ResourceType("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 ATTRIBUTES_CLASSES = ResourceType(
@@ -33,23 +33,19 @@ class StorageClassStrategy(_StorageStrategy):
     """What volumes can be had; fixed once made."""
 
     returns_deleted_object = True
+    rules = Rules(
+        validation.validate_class,
+        immutable=("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"),
+    )
 
     def complete(self, obj: JsonObject) -> None:
         """Volumes are deleted with their claim and made at once."""
         obj.setdefault("reclaimPolicy", "Delete")
         obj.setdefault("volumeBindingMode", "Immediate")
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_class(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Only metadata, expansion and mount options may change."""
-        return rules.validate_class_update(new, old)
-
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Deprecated annotations and topology labels."""
-        return rules.class_warnings(obj)
+        return validation.class_warnings(obj)
 
 
 class CsiDriverStrategy(_StorageStrategy):
@@ -57,6 +53,7 @@ class CsiDriverStrategy(_StorageStrategy):
 
     allow_unconditional_update = False
     returns_deleted_object = True
+    rules = Rules(validation.validate_driver, immutable=("spec.attachRequired", "spec.volumeLifecycleModes"))
 
     def complete(self, obj: JsonObject) -> None:
         """Attached, without pod information; groups by file system."""
@@ -72,56 +69,27 @@ class CsiDriverStrategy(_StorageStrategy):
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Nothing to drop."""
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_driver(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Attachment and modes stay."""
-        return rules.validate_driver_update(new, old)
-
 
 class CsiNodeStrategy(_StorageStrategy):
     """The drivers of a node."""
 
     allow_unconditional_update = False
     returns_deleted_object = True
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_csi_node(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """A driver's entry stays as it is."""
-        return rules.validate_csi_node_update(new, old)
+    rules = Rules(validation.validate_csi_node, update=validation.validate_csi_node_update)
 
 
 class CapacityStrategy(_StorageStrategy):
     """How much a driver has left for a class in a topology."""
 
     allow_unconditional_update = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_capacity(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Class and topology stay."""
-        return rules.validate_capacity_update(new, old)
+    rules = Rules(validation.validate_capacity, immutable=("nodeTopology", "storageClassName"))
 
 
 class AttributesClassStrategy(_StorageStrategy):
     """Parameters of volumes that can change; the class itself is fixed."""
 
     returns_deleted_object = True
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_attributes_class(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Driver and parameters stay."""
-        return rules.validate_attributes_class_update(new, old)
+    rules = Rules(validation.validate_attributes_class, update=validation.validate_attributes_class_update)
 
 
 class AttachmentStrategy(BuiltinStrategy):
@@ -130,14 +98,7 @@ class AttachmentStrategy(BuiltinStrategy):
     allow_unconditional_update = False
     returns_deleted_object = True
     tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``storage_validation``."""
-        return rules.validate_attachment(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The spec stays."""
-        return rules.validate_attachment_update(new, old)
+    rules = Rules(validation.validate_attachment, immutable=("spec",))
 
 
 def _name(obj: JsonObject) -> str:

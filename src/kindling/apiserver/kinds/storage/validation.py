@@ -66,14 +66,6 @@ def validate_class(obj: JsonObject) -> list[FieldError]:
     return found
 
 
-def validate_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Only metadata, expansion, mount options and topologies may change."""
-    found = validate_class(new)
-    for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
-        found += immutable(field, new.get(field), old.get(field))
-    return found
-
-
 def class_warnings(obj: JsonObject) -> list[str]:
     """Deprecated topology labels."""
     found = []
@@ -112,17 +104,6 @@ def validate_driver(obj: JsonObject) -> list[FieldError]:
     for mode in get_list(spec, "volumeLifecycleModes"):
         found += one_of(_SPEC.child("volumeLifecycleModes"), mode, _DRIVER_MODES)
     return found
-
-
-def validate_driver_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Attachment and modes stay."""
-    found = validate_driver(new)
-    spec, before = get_object(new, "spec"), get_object(old, "spec")
-    found += immutable(
-        _SPEC.child("attachRequired"), spec.get("attachRequired"), before.get("attachRequired")
-    )
-    modes, known = spec.get("volumeLifecycleModes"), before.get("volumeLifecycleModes")
-    return found + immutable(_SPEC.child("volumeLifecycleModes"), modes, known)
 
 
 def validate_csi_node(obj: JsonObject) -> list[FieldError]:
@@ -179,14 +160,6 @@ def validate_capacity(obj: JsonObject) -> list[FieldError]:
     return found
 
 
-def validate_capacity_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Class and topology stay."""
-    found = validate_capacity(new)
-    for field in ("nodeTopology", "storageClassName"):
-        found += immutable(field, new.get(field), old.get(field))
-    return found
-
-
 def validate_attributes_class(obj: JsonObject) -> list[FieldError]:
     """A VolumeAttributesClass."""
     found = _provisioner(obj.get("driverName", ""), FieldPath("driverName"))
@@ -235,11 +208,3 @@ def _provisioner_of_attachment(attacher: str) -> list[FieldError]:
     if not attacher:
         return [required(at)]
     return csi_driver_name(at, attacher)
-
-
-def validate_attachment_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """The spec stays."""
-    found = validate_attachment(new)
-    if new.get("spec") != old.get("spec"):
-        found.append(invalid(_SPEC, new.get("spec"), "field is immutable"))
-    return found

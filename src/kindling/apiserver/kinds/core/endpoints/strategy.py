@@ -6,10 +6,10 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNSET, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import ENDPOINT_SLICES, ENDPOINTS
 
 from .validation import slice_warnings, validate_endpoints, validate_slice, validate_slice_update
@@ -24,6 +24,7 @@ class EndpointsStrategy(BuiltinStrategy):
     has_status = False
     tracks_generation = False
     allow_create_on_update = True
+    rules = Rules(validate_endpoints)
 
     def complete(self, obj: JsonObject) -> None:
         """TCP unless said otherwise."""
@@ -31,15 +32,12 @@ class EndpointsStrategy(BuiltinStrategy):
             for port in get_list(subset, "ports"):
                 port.setdefault("protocol", "TCP")
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``endpoint_validation``."""
-        return validate_endpoints(obj)
-
 
 class SliceStrategy(BuiltinStrategy):
     """A share of the addresses behind a service."""
 
     has_status = False
+    rules = Rules(validate_slice, update=validate_slice_update)
 
     def complete(self, obj: JsonObject) -> None:
         """Ports have a name (perhaps empty) and a protocol."""
@@ -52,14 +50,6 @@ class SliceStrategy(BuiltinStrategy):
         if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
             return True
         return super().generation_changed(new, old)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``endpoint_validation``."""
-        return validate_slice(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The type of addresses stays."""
-        return validate_slice_update(new, old)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Deprecated address types."""

@@ -6,10 +6,9 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
-from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition, TableColumn
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 
 from .validation import validate_limit_range, validate_quota, validate_quota_update
@@ -20,14 +19,7 @@ class QuotaStrategy(BuiltinStrategy):
 
     returns_deleted_object = True
     tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``limit_validation``."""
-        return validate_quota(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Scopes never change."""
-        return validate_quota_update(new, old)
+    rules = Rules(validate_quota, update=validate_quota_update)
 
 
 class LimitRangeStrategy(BuiltinStrategy):
@@ -35,6 +27,7 @@ class LimitRangeStrategy(BuiltinStrategy):
 
     has_status = False
     tracks_generation = False
+    rules = Rules(validate_limit_range)
 
     def complete(self, obj: JsonObject) -> None:
         """Container limits complete each other: max -> default -> defaultRequest <- min."""
@@ -46,10 +39,6 @@ class LimitRangeStrategy(BuiltinStrategy):
             for field, amounts in (("default", default), ("defaultRequest", request)):
                 if amounts:
                     item[field] = amounts
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``limit_validation``."""
-        return validate_limit_range(obj)
 
 
 def _usage(obj: JsonObject, *, limits: bool) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNKNOWN, Table, age, plain, wide
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -30,6 +31,7 @@ class NodeStrategy(BuiltinStrategy):
     """Nodes keep the status that they are registered with."""
 
     tracks_generation = False
+    rules = Rules(validate_node, update=validate_node_update)
 
     def complete(self, obj: JsonObject) -> None:
         """What can be allocated defaults to the capacity."""
@@ -40,16 +42,8 @@ class NodeStrategy(BuiltinStrategy):
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """A kubelet registers with its status."""
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``node_validation``."""
-        return validate_node(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``node_validation``."""
-        return validate_node_update(new, old)
-
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``node_validation``."""
+        """As a change of the node."""
         return validate_node_update(new, old)
 
     def selectable_fields(self, obj: JsonObject) -> dict[str, str]:

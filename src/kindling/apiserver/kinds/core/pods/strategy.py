@@ -14,6 +14,7 @@ from kindling.apiserver.kinds.machinery.base import (
     labels_of,
 )
 from kindling.apiserver.kinds.machinery.printing import NAME, Table, containers, format_labels, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -44,9 +45,10 @@ class PodStrategy(BuiltinStrategy):
     """Pods: gates and quality of service on creation, graceful deletion, few mutable fields."""
 
     returns_deleted_object = True
+    rules = Rules(validate_pod, update=validate_pod_update)
 
     def complete(self, obj: JsonObject) -> None:
-        """See ``pod_defaults``."""
+        """See ``defaults``."""
         default_pod(obj)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
@@ -73,14 +75,6 @@ class PodStrategy(BuiltinStrategy):
         """The status stays."""
         super().prepare_for_update(ctx, new, old)
         _repair_grace_period(new)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``pod_validation``."""
-        return validate_pod(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``pod_update``."""
-        return validate_pod_update(new, old)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Conditions and container states."""
@@ -161,6 +155,8 @@ class _PodPartStrategy(BuiltinStrategy):
 class EphemeralContainersStrategy(_PodPartStrategy):
     """``/ephemeralcontainers``: adds debugging containers to a running pod."""
 
+    rules = Rules(update=validate_ephemeral_containers_update)
+
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Nothing but spec.ephemeralContainers is taken over."""
         added = get_object(new, "spec").get("ephemeralContainers")
@@ -170,13 +166,11 @@ class EphemeralContainersStrategy(_PodPartStrategy):
             new["spec"]["ephemeralContainers"] = added
         new["status"] = old.get("status", {})
 
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """What is there stays as it is."""
-        return validate_ephemeral_containers_update(new, old)
-
 
 class ResizeStrategy(_PodPartStrategy):
     """``/resize``: changes cpu and memory of running containers."""
+
+    rules = Rules(update=validate_resize)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Nothing but resources and resize policies is taken over."""
@@ -193,10 +187,6 @@ class ResizeStrategy(_PodPartStrategy):
             spec["resources"] = wanted["resources"]
         new["spec"] = spec
         new["status"] = old.get("status", {})
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The quality-of-service class may not change, and only cpu and memory may."""
-        return validate_resize(new, old)
 
 
 def _resized(container: JsonObject, wanted: JsonObject | None) -> JsonObject:

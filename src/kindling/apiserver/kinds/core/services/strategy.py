@@ -17,6 +17,7 @@ from kindling.apiserver.kinds.machinery.printing import (
     plain,
     wide,
 )
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -43,6 +44,7 @@ class ServiceStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    rules = Rules(status=validate_service_status)
 
     def complete(self, obj: JsonObject) -> None:
         """Type, affinity, ports and traffic policies."""
@@ -71,10 +73,6 @@ class ServiceStrategy(BuiltinStrategy):
         """As a new one, and the address stays."""
         found = validate_service_update(new, old)
         return found or allocate_for_update(ctx, new, old)
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Addresses of load balancers, and conditions."""
-        return validate_service_status(new)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A DNS label (names may start with a digit since Kubernetes 1.36)."""

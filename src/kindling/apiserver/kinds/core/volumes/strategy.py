@@ -16,10 +16,10 @@ from kindling.apiserver.kinds.machinery.printing import (
     plain,
     wide,
 )
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
@@ -34,6 +34,7 @@ class ClaimStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    rules = Rules(validate_claim, update=validate_claim_update)
 
     def complete(self, obj: JsonObject) -> None:
         """Volume mode and phase."""
@@ -55,14 +56,6 @@ class ClaimStrategy(BuiltinStrategy):
         super().prepare_for_update(ctx, new, old)
         if "dataSource" in old.get("spec", {}) and "dataSourceRef" not in new["spec"]:
             _sync_data_sources(new["spec"])
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``claim_validation``."""
-        return validate_claim(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``claim_validation``."""
-        return validate_claim_update(new, old)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Fractional sizes and deprecated annotations."""
@@ -92,6 +85,7 @@ class VolumeStrategy(BuiltinStrategy):
 
     tracks_generation = False
     returns_deleted_object = True
+    rules = Rules(validate_volume, update=validate_volume_update)
 
     def complete(self, obj: JsonObject) -> None:
         """Phase, reclaim policy, mode, and defaults of the sources."""
@@ -115,14 +109,6 @@ class VolumeStrategy(BuiltinStrategy):
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Pending from now on."""
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now_rfc3339()}
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See ``volume_validation``."""
-        return validate_volume(obj)
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See ``volume_validation``."""
-        return validate_volume_update(new, old)
 
 
 class VolumeStatusStrategy(BuiltinStatusStrategy):

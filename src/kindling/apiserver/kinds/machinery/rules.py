@@ -1,0 +1,49 @@
+"""A kind's validation: the functions that judge a new object, a change and a status; what never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kubecore.json import JsonObject
+from kubecore.objects.fields import FieldError, FieldPath
+
+from .checks import immutable
+
+
+def _no_errors(obj: JsonObject) -> list[FieldError]:
+    return []
+
+
+def unjudged(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The `update` of kinds whose changes are judged by their immutable fields alone."""
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Pure functions from objects to errors."""
+
+    create: Callable[[JsonObject], list[FieldError]] = _no_errors
+    """The errors of a new object."""
+    update: Callable[[JsonObject, JsonObject], list[FieldError]] | None = None
+    """The errors of a change, from the new and the old object; None: those of the new object alone."""
+    immutable: tuple[str, ...] = ()
+    """Fields that never change, as dotted paths; their errors come after those of `update`."""
+    status: Callable[[JsonObject], list[FieldError]] = _no_errors
+    """The errors of an object whose status was written."""
+
+    def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """The errors about fields that never change."""
+        found: list[FieldError] = []
+        for dotted in self.immutable:
+            names = dotted.split(".")
+            found += immutable(FieldPath(*names), _value(new, names), _value(old, names))
+        return found
+
+
+def _value(obj: Any, names: list[str]) -> Any:
+    for name in names:
+        obj = obj.get(name) if isinstance(obj, Mapping) else None
+    return obj
