@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.scheduling.validation import SYSTEM_CLASSES
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, get_object
@@ -11,8 +12,6 @@ from kubecore.resources import PODS, PRIORITY_CLASSES
 from .base import PluginBase, concerns, refuse
 
 _PREEMPT = "PreemptLowerPriority"
-SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""Classes that exist even while their objects do not."""
 
 
 class Priority(PluginBase):

@@ -1,1 +1,1 @@
-"""Leases (``coordination.k8s.io``), PriorityClasses (``scheduling``), RuntimeClasses (``node``)."""
+"""``coordination.k8s.io``: Leases."""

@@ -6,11 +6,13 @@ from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.resources import ResourceType
+
+from .validation import validate_flow_schema, validate_priority_level
 
 _GROUP = "flowcontrol.apiserver.k8s.io"
 FLOW_SCHEMAS = ResourceType(_GROUP, "v1", "flowschemas", "FlowSchema", False)
@@ -24,34 +26,12 @@ class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests belong together."""
 
     allow_unconditional_update = False
+    rules = Rules(validate_flow_schema)
 
     def complete(self, obj: JsonObject) -> None:
         """In the middle of the precedence."""
         if not obj["spec"].get("matchingPrecedence"):
             obj["spec"]["matchingPrecedence"] = 1000
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Precedence, level, and rules that match something."""
-        spec = get_object(obj, "spec")
-        path = FieldPath("spec")
-        found: list[FieldError] = []
-        precedence = spec.get("matchingPrecedence", 0)
-        if precedence <= 0:
-            found.append(invalid(path.child("matchingPrecedence"), precedence, "must be a positive value"))
-        if precedence > 10000:
-            text = "must not be greater than 10000"
-            found.append(invalid(path.child("matchingPrecedence"), precedence, text))
-        if not get_str(spec, "priorityLevelConfiguration", "name"):
-            text = "must reference a priority level"
-            found.append(required(path.child("priorityLevelConfiguration", "name"), text))
-        for position, rule in enumerate(get_list(spec, "rules")):
-            at = path.child("rules").index(position)
-            if not rule.get("subjects"):
-                found.append(required(at.child("subjects"), "subjects must contain at least one value"))
-            if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-                text = "at least one of resourceRules and nonResourceRules has to be non-empty"
-                found.append(required(at, text))
-        return found
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """That nothing will happen."""
@@ -62,6 +42,7 @@ class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
 
     allow_unconditional_update = False
+    rules = Rules(validate_priority_level)
 
     def complete(self, obj: JsonObject) -> None:
         """Shares and limits of both types."""
@@ -81,19 +62,6 @@ class PriorityLevelStrategy(BuiltinStrategy):
         if isinstance(exempt, dict):
             exempt.setdefault("nominalConcurrencyShares", 0)
             exempt.setdefault("lendablePercent", 0)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """One of the two types, with its part."""
-        spec = get_object(obj, "spec")
-        path = FieldPath("spec")
-        kind = spec.get("type", "")
-        if kind not in ("Exempt", "Limited"):
-            return [not_supported(path.child("type"), kind, ["Exempt", "Limited"])]
-        if kind == "Limited" and "limited" not in spec:
-            return [required(path.child("limited"), "must not be empty when type is Limited")]
-        if kind == "Exempt" and "limited" in spec:
-            return [forbidden(path.child("limited"), "must be nil if the type is not Limited")]
-        return []
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """That nothing will happen."""

@@ -13,6 +13,7 @@ from kubecore.json import JsonObject, get_list, get_object, get_str
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 UNSET = "<unset>"
+_SHOWN = 3
 
 NAME = TableColumn("Name", format="name", description="Name must be unique within a namespace.")
 AGE = TableColumn("Age", description="Time since the object was created.")
@@ -155,3 +156,11 @@ def load_balancer_addresses(obj: JsonObject) -> list[str]:
 def template_of(obj: JsonObject) -> JsonObject:
     """spec.template."""
     return get_object(obj, "spec", "template")
+
+
+def limited(values: list[str]) -> str:
+    """The first three values, and how many more there are; ``<none>`` for none."""
+    if not values:
+        return NONE
+    more = f" + {len(values) - _SHOWN} more..." if len(values) > _SHOWN else ""
+    return ",".join(values[:_SHOWN]) + more

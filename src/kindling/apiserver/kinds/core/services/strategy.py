@@ -26,12 +26,7 @@ from kubecore.objects.names import is_dns1123_label
 from kubecore.resources import SERVICES
 
 from .allocation import allocate_for_create, allocate_for_update, release
-from .validation import (
-    service_warnings,
-    validate_service,
-    validate_service_status,
-    validate_service_update,
-)
+from .validation import service_warnings, validate_service, validate_service_status, validate_service_update
 
 AFFINITY_SECONDS = 10800
 """Default of session affinity's timeout, in seconds (three hours, as Kubernetes has it)."""

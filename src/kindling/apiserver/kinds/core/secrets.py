@@ -1,4 +1,4 @@
-"""ConfigMaps, Secrets and ServiceAccounts."""
+"""Secrets."""
 
 from __future__ import annotations
 
@@ -13,55 +13,14 @@ from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, p
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required, too_long
+from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long
 from kubecore.objects.names import is_config_map_key
-from kubecore.resources import CONFIG_MAPS, SECRETS, SERVICE_ACCOUNTS
+from kubecore.resources import SECRETS
 
-MAX_BYTES = 1024 * 1024
-"""Limit of a secret's or config map's data."""
-IMMUTABLE = "field is immutable when `immutable` is set"
+from .configmaps import MAX_BYTES, frozen_data
+
 TOKEN_TYPE = "kubernetes.io/service-account-token"
 ACCOUNT_ANNOTATION = "kubernetes.io/service-account.name"
-MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
-
-
-class ConfigMapStrategy(BuiltinStrategy):
-    """Text and binary data, frozen when `immutable`."""
-
-    has_status = False
-    tracks_generation = False
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """Keys, their uniqueness, and the size."""
-        found: list[FieldError] = []
-        data, binary = get_object(obj, "data"), get_object(obj, "binaryData")
-        for key in data:
-            path = FieldPath("data").key(key)
-            found += [invalid(path, key, message) for message in is_config_map_key(key)]
-            if key in binary:
-                found.append(invalid(path, key, "duplicate of key present in binaryData"))
-        for key in binary:
-            found += [invalid(FieldPath("binaryData").key(key), key, text) for text in is_config_map_key(key)]
-        total = sum(len(value.encode()) for value in data.values())
-        total += sum(len(value) * 3 // 4 for value in binary.values())
-        if total > MAX_BYTES:
-            found.append(too_long("[]", MAX_BYTES))
-        return found
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Frozen data stays."""
-        return _validate_frozen(new, old, ("data", "binaryData")) + self.validate(ctx, new)
-
-
-def _validate_frozen(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> list[FieldError]:
-    if not old.get("immutable"):
-        return []
-    found = []
-    if not new.get("immutable"):
-        found.append(forbidden("immutable", IMMUTABLE))
-    return found + [
-        forbidden(field, IMMUTABLE) for field in fields if (new.get(field) or {}) != (old.get(field) or {})
-    ]
 
 
 class SecretStrategy(BuiltinStrategy):
@@ -100,7 +59,7 @@ class SecretStrategy(BuiltinStrategy):
         found = []
         if new.get("type") != old.get("type"):
             found.append(invalid("type", new.get("type"), "field is immutable"))
-        return found + _validate_frozen(new, old, ("data",)) + self.validate(ctx, new)
+        return found + frozen_data(new, old, ("data",)) + self.validate(ctx, new)
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The type."""
@@ -151,60 +110,11 @@ def _json_problem(encoded: str) -> str:
     return ""
 
 
-class ServiceAccountStrategy(BuiltinStrategy):
-    """Accounts of workloads."""
-
-    has_status = False
-    returns_deleted_object = True
-    tracks_generation = False
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """The deprecated annotation."""
-        now = get_object(obj, "metadata", "annotations")
-        before = get_object(old, "metadata", "annotations") if old else {}
-        if MOUNTABLE in now and MOUNTABLE not in before:
-            return [
-                f"metadata.annotations[{MOUNTABLE}]: deprecated in v1.32+; "
-                "prefer separate namespaces to isolate access to mounted secrets"
-            ]
-        return []
-
-
-def _name(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "name")
-
-
-def _config_map_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), len(get_object(obj, "data")) + len(get_object(obj, "binaryData")), age(obj)]
-
-
 def _secret_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), obj.get("type", ""), len(get_object(obj, "data")), age(obj)]
-
-
-def _account_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), age(obj)]
+    return [get_str(obj, "metadata", "name"), obj.get("type", ""), len(get_object(obj, "data")), age(obj)]
 
 
 def definitions() -> list[ResourceDefinition]:
-    """ConfigMaps, Secrets, ServiceAccounts (their token subresource is the server's)."""
-    return [
-        builtin(
-            CONFIG_MAPS,
-            ConfigMapStrategy(),
-            short=("cm",),
-            table=Table((NAME, plain("Data"), AGE), _config_map_cells),
-        ),
-        builtin(
-            SECRETS,
-            SecretStrategy(),
-            table=Table((NAME, plain("Type"), plain("Data"), AGE), _secret_cells),
-            fields=("type",),
-        ),
-        builtin(
-            SERVICE_ACCOUNTS,
-            ServiceAccountStrategy(),
-            short=("sa",),
-            table=Table((NAME, AGE), _account_cells),
-        ),
-    ]
+    """Secrets."""
+    table = Table((NAME, plain("Type"), plain("Data"), AGE), _secret_cells)
+    return [builtin(SECRETS, SecretStrategy(), table=table, fields=("type",))]

@@ -1,0 +1,33 @@
+"""Leases: durations, counts, the strategy of coordinated leader election."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported
+from kubecore.objects.names import is_qualified_name
+
+COORDINATED_STRATEGIES = ("OldestEmulationVersion",)
+
+
+def validate_lease(lease: JsonObject) -> list[FieldError]:
+    """Durations and counts."""
+    spec = get_object(lease, "spec")
+    path = FieldPath("spec")
+    found: list[FieldError] = []
+    duration = spec.get("leaseDurationSeconds")
+    if duration is not None and duration <= 0:
+        found.append(invalid(path.child("leaseDurationSeconds"), duration, "must be greater than 0"))
+    transitions = spec.get("leaseTransitions")
+    if transitions is not None and transitions < 0:
+        text = "must be greater than or equal to 0"
+        found.append(invalid(path.child("leaseTransitions"), transitions, text))
+    strategy = spec.get("strategy")
+    if strategy is not None:
+        if "/" in strategy:
+            found += [invalid(path.child("strategy"), strategy, text) for text in is_qualified_name(strategy)]
+        elif strategy not in COORDINATED_STRATEGIES:
+            found.append(not_supported(path.child("strategy"), strategy, COORDINATED_STRATEGIES))
+    if spec.get("preferredHolder") and not strategy:
+        text = "may only be specified if `strategy` is defined"
+        found.append(forbidden(path.child("preferredHolder"), text))
+    return found

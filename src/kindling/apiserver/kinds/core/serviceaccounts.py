@@ -1,0 +1,49 @@
+"""ServiceAccounts; their token subresource is in ``auth``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.resources import SERVICE_ACCOUNTS
+
+MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
+
+
+class ServiceAccountStrategy(BuiltinStrategy):
+    """Accounts of workloads."""
+
+    has_status = False
+    returns_deleted_object = True
+    tracks_generation = False
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """The deprecated annotation."""
+        now = get_object(obj, "metadata", "annotations")
+        before = get_object(old, "metadata", "annotations") if old else {}
+        if MOUNTABLE in now and MOUNTABLE not in before:
+            return [
+                f"metadata.annotations[{MOUNTABLE}]: deprecated in v1.32+; "
+                "prefer separate namespaces to isolate access to mounted secrets"
+            ]
+        return []
+
+
+def _account_cells(obj: JsonObject) -> list[Any]:
+    return [get_str(obj, "metadata", "name"), age(obj)]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Service accounts."""
+    return [
+        builtin(
+            SERVICE_ACCOUNTS,
+            ServiceAccountStrategy(),
+            short=("sa",),
+            table=Table((NAME, AGE), _account_cells),
+        )
+    ]

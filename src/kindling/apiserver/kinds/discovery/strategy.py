@@ -1,0 +1,60 @@
+"""EndpointSlices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, limited, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_str
+from kubecore.resources import ENDPOINT_SLICES
+
+from .validation import slice_warnings, validate_slice
+
+
+class SliceStrategy(BuiltinStrategy):
+    """A share of the addresses behind a service."""
+
+    has_status = False
+    rules = Rules(validate_slice, immutable=("addressType",))
+
+    def complete(self, obj: JsonObject) -> None:
+        """Ports have a name (perhaps empty) and a protocol."""
+        for port in obj.get("ports") or ():
+            port.setdefault("name", "")
+            port.setdefault("protocol", "TCP")
+
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """Labels of a slice are part of what it says."""
+        if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
+            return True
+        return super().generation_changed(new, old)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Deprecated address types."""
+        return slice_warnings(obj, old)
+
+
+def _slice_ports(obj: JsonObject) -> str:
+    ports = obj.get("ports") or []
+    if not ports:
+        return UNSET
+    texts = ["*" if port.get("port") is None else str(port["port"]) for port in ports]
+    return limited(texts)
+
+
+def _slice_cells(obj: JsonObject) -> list[Any]:
+    addresses = [
+        address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()
+    ]
+    shown = limited(addresses) if addresses else UNSET
+    return [get_str(obj, "metadata", "name"), obj.get("addressType", ""), _slice_ports(obj), shown, age(obj)]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Endpoint slices."""
+    columns = (NAME, plain("AddressType"), plain("Ports"), plain("Endpoints"), AGE)
+    return [builtin(ENDPOINT_SLICES, SliceStrategy(), table=Table(columns, _slice_cells))]

@@ -1,0 +1,1 @@
+"""``node.k8s.io``: RuntimeClasses. Nodes themselves are in ``core``."""

@@ -1,0 +1,35 @@
+"""RuntimeClasses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_str
+from kubecore.resources import ResourceType
+
+from .validation import validate_class
+
+RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+
+
+class RuntimeClassStrategy(BuiltinStrategy):
+    """How containers are run; the handler is fixed."""
+
+    has_status = False
+    tracks_generation = False
+    allow_unconditional_update = False
+    rules = Rules(validate_class, update=unjudged, immutable=("handler",))
+
+
+def _runtime_cells(obj: JsonObject) -> list[Any]:
+    return [get_str(obj, "metadata", "name"), obj.get("handler", ""), age(obj)]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Runtime classes."""
+    table = Table((NAME, plain("Handler"), AGE), _runtime_cells)
+    return [builtin(RUNTIME_CLASSES, RuntimeClassStrategy(), table=table)]

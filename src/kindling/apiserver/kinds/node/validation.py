@@ -1,0 +1,21 @@
+"""RuntimeClasses: the handler's name, and where pods of the class may run."""
+
+from __future__ import annotations
+
+from kindling.apiserver.kinds.core.pods.placement import validate_tolerations
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.fields import FieldError, FieldPath, invalid
+from kubecore.objects.names import is_dns1123_label
+from kubecore.objects.selectors import validate_labels
+
+
+def validate_class(obj: JsonObject) -> list[FieldError]:
+    """The handler's name, and where pods of the class may go."""
+    handler = obj.get("handler", "")
+    found = [invalid("handler", handler, message) for message in is_dns1123_label(handler)]
+    scheduling = obj.get("scheduling")
+    if isinstance(scheduling, dict):
+        path = FieldPath("scheduling")
+        found += validate_labels(get_object(scheduling, "nodeSelector"), path.child("nodeSelector"))
+        found += validate_tolerations(scheduling.get("tolerations") or [], path.child("tolerations"))
+    return found

@@ -1,0 +1,67 @@
+"""PriorityClasses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.rules import Rules
+from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore import errors
+from kubecore.json import JsonObject, get_str
+from kubecore.resources import PRIORITY_CLASSES
+
+from .validation import SYSTEM_CLASSES, validate_class, validate_class_update
+
+
+class PriorityClassStrategy(BuiltinStrategy):
+    """How important pods are; the value is fixed."""
+
+    has_status = False
+    rules = Rules(validate_class, update=validate_class_update, immutable=("preemptionPolicy",))
+
+    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
+        """Generations of classes stay what they were at first."""
+        return False
+
+    def complete(self, obj: JsonObject) -> None:
+        """Pods preempt lower ones."""
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
+        """System classes stay."""
+        name = get_str(obj, "metadata", "name")
+        if name in SYSTEM_CLASSES:
+            raise errors.forbidden(
+                PRIORITY_CLASSES, name, "this is a system priority class and cannot be deleted"
+            )
+        return None
+
+
+def _priority_cells(obj: JsonObject) -> list[Any]:
+    policy = obj.get("preemptionPolicy") or ""
+    return [
+        get_str(obj, "metadata", "name"),
+        obj.get("value", 0),
+        bool(obj.get("globalDefault")),
+        age(obj),
+        policy,
+    ]
+
+
+def definitions() -> list[ResourceDefinition]:
+    """Priority classes."""
+    columns = (
+        NAME,
+        plain("Value", "integer"),
+        plain("Global-Default", "boolean"),
+        AGE,
+        plain("PreemptionPolicy"),
+    )
+    return [
+        builtin(
+            PRIORITY_CLASSES, PriorityClassStrategy(), short=("pc",), table=Table(columns, _priority_cells)
+        )
+    ]

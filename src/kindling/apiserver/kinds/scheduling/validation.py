@@ -1,0 +1,48 @@
+"""PriorityClasses: their values, and the names that are the system's own."""
+
+from __future__ import annotations
+
+from kubecore.json import JsonObject, get_str
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, not_supported
+
+SYSTEM_PREFIX = "system-"
+HIGHEST_USER_PRIORITY = 1_000_000_000
+SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Classes that exist even while their objects do not."""
+
+
+def validate_class(obj: JsonObject) -> list[FieldError]:
+    """High values and the system prefix are Kubernetes' own."""
+    name, value = get_str(obj, "metadata", "name"), obj.get("value", 0)
+    path = FieldPath("metadata", "name")
+    found: list[FieldError] = []
+    if name.startswith(SYSTEM_PREFIX):
+        if SYSTEM_CLASSES.get(name) != value:
+            text = f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only"
+            found.append(forbidden(path, text + f". error: {_system_problem(name, value)}"))
+    elif value > HIGHEST_USER_PRIORITY:
+        found.append(
+            forbidden(
+                "value",
+                f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
+            )
+        )
+    policy = obj.get("preemptionPolicy")
+    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
+        found.append(not_supported("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"]))
+    return found
+
+
+def validate_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """The value stays."""
+    found: list[FieldError] = []
+    if new.get("value") != old.get("value"):
+        found.append(forbidden("value", "may not be changed in an update."))
+    return found
+
+
+def _system_problem(name: str, value: int) -> str:
+    known = SYSTEM_CLASSES.get(name)
+    if known is None:
+        return f"{name} is not a known system priority class"
+    return f"value of {name} PriorityClass must be {known}" if known != value else ""
