@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from kindling.apiserver.kinds.machinery.checks import messages, one_of
+from kindling.apiserver.kinds.machinery.fields import Field, check_fields, choice, named, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -23,6 +24,26 @@ OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 SCOPES = ("*", "Cluster", "Namespaced")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 MAX_CONDITIONS = 64
+
+
+def _timeout(path: FieldPath, seconds: int) -> list[FieldError]:
+    if 1 <= seconds <= 30:
+        return []
+    return [invalid(path, seconds, "the timeout value must be between 1 and 30 seconds")]
+
+
+_FAILURE_POLICY = Field("failurePolicy", choice("Fail", "Ignore"), empty_is_set=True)
+_MATCH_POLICY = Field("matchPolicy", choice("Equivalent", "Exact"), empty_is_set=True)
+_SIDE_EFFECTS = Field(
+    "sideEffects",
+    choice("None", "NoneOnDryRun"),
+    required=True,
+    detail="must specify one of None, NoneOnDryRun",
+    empty_is_set=True,
+)
+_TIMEOUT = Field("timeoutSeconds", _timeout, empty_is_set=True)
+_REINVOCATIONS = choice("IfNeeded", "Never")
+_REASON = Field("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge"), empty_is_set=True)
 
 
 def validate_webhooks(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
@@ -44,24 +65,11 @@ def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -
     for position, rule in enumerate(get_list(webhook, "rules")):
         found += validate_rule(rule, path.child("rules").index(position))
     found += _validate_review_versions(webhook.get("admissionReviewVersions") or [], path)
-    if webhook.get("failurePolicy") is not None:
-        found += one_of(path.child("failurePolicy"), webhook["failurePolicy"], ("Fail", "Ignore"))
-    if webhook.get("matchPolicy") is not None:
-        found += one_of(path.child("matchPolicy"), webhook["matchPolicy"], ("Equivalent", "Exact"))
-    effects = webhook.get("sideEffects")
-    if effects is None:
-        found.append(required(path.child("sideEffects"), "must specify one of None, NoneOnDryRun"))
-    else:
-        found += one_of(path.child("sideEffects"), effects, ("None", "NoneOnDryRun"))
-    seconds = webhook.get("timeoutSeconds")
-    if seconds is not None and not 1 <= seconds <= 30:
-        text = "the timeout value must be between 1 and 30 seconds"
-        found.append(invalid(path.child("timeoutSeconds"), seconds, text))
+    found += check_fields(webhook, path, _FAILURE_POLICY, _MATCH_POLICY, _SIDE_EFFECTS, _TIMEOUT)
     for field in ("namespaceSelector", "objectSelector"):
         found += validate_label_selector_object(webhook.get(field), path.child(field))
-    if mutating and webhook.get("reinvocationPolicy") is not None:
-        allowed = ("IfNeeded", "Never")
-        found += one_of(path.child("reinvocationPolicy"), webhook["reinvocationPolicy"], allowed)
+    if mutating:
+        found += check_fields(webhook, path, Field("reinvocationPolicy", _REINVOCATIONS, empty_is_set=True))
     found += validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
     return found + validate_match_conditions(
         get_list(webhook, "matchConditions"), path.child("matchConditions")
@@ -110,10 +118,7 @@ def validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
     found += _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
     found += _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
     found += _validate_resources(get_list(rule, "resources"), path.child("resources"))
-    scope = rule.get("scope")
-    if scope is not None:
-        found += one_of(path.child("scope"), scope, SCOPES)
-    return found
+    return found + check_fields(rule, path, Field("scope", choice(*SCOPES), empty_is_set=True))
 
 
 def _validate_list(
@@ -161,12 +166,9 @@ def validate_client_config(config: JsonObject, path: FieldPath) -> list[FieldErr
         return [required(path, "exactly one of url or service is required")]
     if url is not None:
         return _validate_url(url, path.child("url"))
-    found: list[FieldError] = []
     service = get_object(config, "service")
     at = path.child("service")
-    for field in ("name", "namespace"):
-        if not service.get(field):
-            found.append(required(at.child(field)))
+    found = check_fields(service, at, *needed("name", "namespace"))
     where = service.get("path")
     if where and not where.startswith("/"):
         found.append(invalid(at.child("path"), where, "must start with a '/'"))
@@ -207,11 +209,8 @@ def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> 
         here = path.index(position)
         if not str(condition.get("expression", "")).strip():
             found.append(required(here.child("expression")))
+        found += check_fields(condition, here, Field("name", named(names.is_qualified_name), required=True))
         name = condition.get("name", "")
-        if not name:
-            found.append(required(here.child("name")))
-        else:
-            found += messages(here.child("name"), name, names.is_qualified_name)
         if name in seen:
             found.append(duplicate(here.child("name"), name))
         seen.add(name)
@@ -221,9 +220,7 @@ def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> 
 def validate_policy(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
     """An admission policy."""
     spec, path = get_object(obj, "spec"), FieldPath("spec")
-    found: list[FieldError] = []
-    if spec.get("failurePolicy") is not None:
-        found += one_of(path.child("failurePolicy"), spec["failurePolicy"], ("Fail", "Ignore"))
+    found = check_fields(spec, path, _FAILURE_POLICY)
     kind = spec.get("paramKind")
     if isinstance(kind, dict):
         found += _validate_param_kind(kind, path.child("paramKind"))
@@ -250,9 +247,7 @@ def _validate_param_kind(kind: JsonObject, path: FieldPath) -> list[FieldError]:
         found.append(required(path.child("apiVersion")))
     elif version.count("/") > 1:
         found.append(invalid(path.child("apiVersion"), version, f"unexpected GroupVersion string: {version}"))
-    if not kind.get("kind"):
-        found.append(required(path.child("kind")))
-    return found
+    return found + check_fields(kind, path, *needed("kind"))
 
 
 def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -271,14 +266,10 @@ def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]
             found.append(invalid(here.child("message"), message, "message must be non-empty if specified"))
         elif "\n" in message:
             found.append(invalid(here.child("message"), message, "message must not contain line breaks"))
-        reason = rule.get("reason")
-        if reason is not None:
-            allowed = ("Forbidden", "Invalid", "RequestEntityTooLarge")
-            found += one_of(here.child("reason"), reason, allowed)
+        found += check_fields(rule, here, _REASON)
     for position, annotation in enumerate(annotations):
         here = path.child("auditAnnotations").index(position)
-        if not annotation.get("key"):
-            found.append(required(here.child("key")))
+        found += check_fields(annotation, here, *needed("key"))
         if not str(annotation.get("valueExpression", "")).strip():
             found.append(required(here.child("valueExpression"), "valueExpression is not specified"))
     return found
@@ -301,12 +292,7 @@ def _validate_mutations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
             found.append(required(here.child(field), f"{field} must be specified when patchType is {kind}"))
         elif not str(mutation[field].get("expression", "")).strip():
             found.append(required(here.child(field, "expression")))
-    policy = spec.get("reinvocationPolicy", "")
-    if not policy:
-        found.append(required(path.child("reinvocationPolicy")))
-    else:
-        found += one_of(path.child("reinvocationPolicy"), policy, ("IfNeeded", "Never"))
-    return found
+    return found + check_fields(spec, path, Field("reinvocationPolicy", _REINVOCATIONS, required=True))
 
 
 def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[FieldError]:
@@ -329,10 +315,7 @@ def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[Fi
 
 def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
     """Which requests a policy or binding is for."""
-    found: list[FieldError] = []
-    policy = resources.get("matchPolicy")
-    if policy is not None:
-        found += one_of(path.child("matchPolicy"), policy, ("Equivalent", "Exact"))
+    found = check_fields(resources, path, _MATCH_POLICY)
     for field in ("namespaceSelector", "objectSelector"):
         found += validate_label_selector_object(resources.get(field), path.child(field))
     for field in ("resourceRules", "excludeResourceRules"):
@@ -344,12 +327,7 @@ def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[Fie
 def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
     """A binding of a policy."""
     spec, path = get_object(obj, "spec"), FieldPath("spec")
-    found: list[FieldError] = []
-    name = spec.get("policyName", "")
-    if not name:
-        found.append(required(path.child("policyName")))
-    else:
-        found += messages(path.child("policyName"), name, names.is_dns1123_subdomain)
+    found = check_fields(spec, path, Field("policyName", named(names.is_dns1123_subdomain), required=True))
     reference = spec.get("paramRef")
     if isinstance(reference, dict):
         found += _validate_param_ref(reference, path.child("paramRef"))
@@ -369,12 +347,8 @@ def _validate_param_ref(reference: JsonObject, path: FieldPath) -> list[FieldErr
         found.append(forbidden(path.child("name"), "name and selector are mutually exclusive"))
     elif not name and selector is None:
         found.append(required(path, "one of name or selector must be specified"))
-    action = reference.get("parameterNotFoundAction")
-    if action is None:
-        found.append(required(path.child("parameterNotFoundAction")))
-    else:
-        found += one_of(path.child("parameterNotFoundAction"), action, ("Allow", "Deny"))
-    return found
+    action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True, empty_is_set=True)
+    return found + check_fields(reference, path, action)
 
 
 def _validate_actions(actions: list[str], path: FieldPath) -> list[FieldError]:
