@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from kindling.apiserver.kinds.machinery.checks import messages, one_of
-from kindling.apiserver.kinds.machinery.fields import Field, check_fields, choice, named, needed
+from kindling.apiserver.kinds.machinery.fields import Field, check_fields, choice, given, must, named, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -32,8 +32,8 @@ def _timeout(path: FieldPath, seconds: int) -> list[FieldError]:
     return [invalid(path, seconds, "the timeout value must be between 1 and 30 seconds")]
 
 
-_FAILURE_POLICY = Field("failurePolicy", choice("Fail", "Ignore"), empty_is_set=True)
-_MATCH_POLICY = Field("matchPolicy", choice("Equivalent", "Exact"), empty_is_set=True)
+_FAILURE_POLICY = given("failurePolicy", choice("Fail", "Ignore"))
+_MATCH_POLICY = given("matchPolicy", choice("Equivalent", "Exact"))
 _SIDE_EFFECTS = Field(
     "sideEffects",
     choice("None", "NoneOnDryRun"),
@@ -41,9 +41,9 @@ _SIDE_EFFECTS = Field(
     detail="must specify one of None, NoneOnDryRun",
     empty_is_set=True,
 )
-_TIMEOUT = Field("timeoutSeconds", _timeout, empty_is_set=True)
+_TIMEOUT = given("timeoutSeconds", _timeout)
 _REINVOCATIONS = choice("IfNeeded", "Never")
-_REASON = Field("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge"), empty_is_set=True)
+_REASON = given("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge"))
 
 
 def validate_webhooks(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
@@ -69,7 +69,7 @@ def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -
     for field in ("namespaceSelector", "objectSelector"):
         found += validate_label_selector_object(webhook.get(field), path.child(field))
     if mutating:
-        found += check_fields(webhook, path, Field("reinvocationPolicy", _REINVOCATIONS, empty_is_set=True))
+        found += check_fields(webhook, path, given("reinvocationPolicy", _REINVOCATIONS))
     found += validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
     return found + validate_match_conditions(
         get_list(webhook, "matchConditions"), path.child("matchConditions")
@@ -118,7 +118,7 @@ def validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
     found += _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
     found += _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
     found += _validate_resources(get_list(rule, "resources"), path.child("resources"))
-    return found + check_fields(rule, path, Field("scope", choice(*SCOPES), empty_is_set=True))
+    return found + check_fields(rule, path, given("scope", choice(*SCOPES)))
 
 
 def _validate_list(
@@ -209,7 +209,7 @@ def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> 
         here = path.index(position)
         if not str(condition.get("expression", "")).strip():
             found.append(required(here.child("expression")))
-        found += check_fields(condition, here, Field("name", named(names.is_qualified_name), required=True))
+        found += check_fields(condition, here, must("name", named(names.is_qualified_name)))
         name = condition.get("name", "")
         if name in seen:
             found.append(duplicate(here.child("name"), name))
@@ -292,7 +292,7 @@ def _validate_mutations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
             found.append(required(here.child(field), f"{field} must be specified when patchType is {kind}"))
         elif not str(mutation[field].get("expression", "")).strip():
             found.append(required(here.child(field, "expression")))
-    return found + check_fields(spec, path, Field("reinvocationPolicy", _REINVOCATIONS, required=True))
+    return found + check_fields(spec, path, must("reinvocationPolicy", _REINVOCATIONS))
 
 
 def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[FieldError]:
@@ -327,7 +327,7 @@ def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[Fie
 def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
     """A binding of a policy."""
     spec, path = get_object(obj, "spec"), FieldPath("spec")
-    found = check_fields(spec, path, Field("policyName", named(names.is_dns1123_subdomain), required=True))
+    found = check_fields(spec, path, must("policyName", named(names.is_dns1123_subdomain)))
     reference = spec.get("paramRef")
     if isinstance(reference, dict):
         found += _validate_param_ref(reference, path.child("paramRef"))
@@ -347,7 +347,7 @@ def _validate_param_ref(reference: JsonObject, path: FieldPath) -> list[FieldErr
         found.append(forbidden(path.child("name"), "name and selector are mutually exclusive"))
     elif not name and selector is None:
         found.append(required(path, "one of name or selector must be specified"))
-    action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True, empty_is_set=True)
+    action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True)
     return found + check_fields(reference, path, action)
 
 

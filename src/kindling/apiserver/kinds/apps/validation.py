@@ -14,6 +14,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     not_negative,
     scaled,
 )
+from kindling.apiserver.kinds.machinery.fields import check_fields, needed
 from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -85,8 +86,7 @@ def validate_replication_controller(obj: JsonObject) -> list[FieldError]:
     spec = get_object(obj, "spec")
     found = not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     selector = spec.get("selector") or {}
-    if not selector:
-        found.append(required(_SPEC.child("selector")))
+    found += check_fields(spec, _SPEC, *needed("selector"))
     found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     template = spec.get("template")
     if not isinstance(template, dict):

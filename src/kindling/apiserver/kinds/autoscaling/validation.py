@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, messages
+from kindling.apiserver.kinds.machinery.checks import amount
+from kindling.apiserver.kinds.machinery.fields import check_fields, must, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -45,10 +46,7 @@ def validate_autoscaler(obj: JsonObject) -> list[FieldError]:
 def _validate_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
     found: list[FieldError] = []
     for field in ("kind", "name"):
-        if not target.get(field):
-            found.append(required(path.child(field)))
-        else:
-            found += messages(path.child(field), target[field], names.is_path_segment_name)
+        found += check_fields(target, path, must(field, named(names.is_path_segment_name)))
     version = target.get("apiVersion", "")
     if not version:
         found.append(invalid(path.child("apiVersion"), version, "apiVersion must specify API group"))

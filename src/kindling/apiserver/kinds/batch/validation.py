@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning
 from kindling.apiserver.kinds.machinery.checks import counts, one_of
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, must
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required, too_many
 from kubecore.objects.selectors import (
@@ -175,11 +176,7 @@ def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> list[FieldErr
 
 def _validate_exit_codes(codes: JsonObject, path: FieldPath, containers: set[str | None]) -> list[FieldError]:
     operator = codes.get("operator", "")
-    found: list[FieldError] = []
-    if not operator:
-        found.append(required(path.child("operator"), 'valid values: "In", "NotIn"'))
-    else:
-        found += one_of(path.child("operator"), operator, ("In", "NotIn"))
+    found = check_fields(codes, path, must("operator", choice("In", "NotIn"), 'valid values: "In", "NotIn"'))
     name = codes.get("containerName")
     if name is not None and name not in containers:
         text = "must be one of the container or initContainer names in the pod template"
@@ -290,11 +287,7 @@ def _validate_cron_spec(spec: JsonObject, before: JsonObject) -> list[FieldError
     found += counts(spec, _SPEC, "startingDeadlineSeconds")
     if "timeZone" in spec and spec.get("timeZone") != before.get("timeZone"):
         found += _validate_time_zone(spec["timeZone"], _SPEC.child("timeZone"))
-    policy = spec.get("concurrencyPolicy", "")
-    if not policy:
-        found.append(required(_SPEC.child("concurrencyPolicy")))
-    else:
-        found += one_of(_SPEC.child("concurrencyPolicy"), policy, ("Allow", "Forbid", "Replace"))
+    found += check_fields(spec, _SPEC, must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")))
     template = get_object(spec, "jobTemplate", "spec")
     job_path = _SPEC.child("jobTemplate", "spec")
     if template.get("selector") is not None:

@@ -6,6 +6,7 @@ import base64
 import binascii
 from typing import Any
 
+from kindling.apiserver.kinds.machinery.fields import check_fields, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import (
     FieldError,
@@ -131,8 +132,7 @@ def validate_conditions(new: JsonObject, old: JsonObject, *, approval: bool) -> 
     for position, condition in enumerate(conditions):
         here = path.index(position)
         kind, status = condition.get("type", ""), condition.get("status", "")
-        if not kind:
-            found.append(required(here.child("type")))
+        found += check_fields(condition, here, *needed("type"))
         if kind in seen:
             found.append(duplicate(here.child("type"), kind))
         seen.add(kind)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import messages, one_of, parse_address, port, remote_address
+from kindling.apiserver.kinds.machinery.checks import messages, parse_address, port, remote_address
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -54,10 +55,8 @@ def _slice_endpoint(endpoint: JsonObject, kind: str, path: FieldPath) -> list[Fi
         found.append(too_many(at, len(addresses), MAX_ADDRESSES))
     for position, value in enumerate(addresses):
         found += _slice_address(value, kind, at, at.index(position))
-    if endpoint.get("nodeName") is not None:
-        found += messages(path.child("nodeName"), endpoint["nodeName"], names.is_dns1123_subdomain)
-    if endpoint.get("hostname") is not None:
-        found += messages(path.child("hostname"), endpoint["hostname"], names.is_dns1123_label)
+    found += check_fields(endpoint, path, given("nodeName", named(names.is_dns1123_subdomain)))
+    found += check_fields(endpoint, path, given("hostname", named(names.is_dns1123_label)))
     zones = get_list(endpoint, "hints", "forZones")
     if len(zones) > MAX_ZONES:
         found.append(too_many(path.child("hints", "forZones"), len(zones), MAX_ZONES))
@@ -105,20 +104,17 @@ def _slice_ports(ports: list[JsonObject]) -> list[FieldError]:
     for position, item in enumerate(ports):
         here = FieldPath("ports").index(position)
         name = item.get("name") or ""
-        if name:
-            found += messages(here.child("name"), name, names.is_dns1123_label)
+        found += check_fields(item, here, may("name", named(names.is_dns1123_label)))
         if name in seen:
             found.append(duplicate(here.child("name"), name))
         seen.add(name)
-        if item.get("port") is not None:
-            found += port(here.child("port"), item["port"])
-        protocol = item.get("protocol")
-        if not protocol:
-            found.append(required(here.child("protocol")))
-        else:
-            found += one_of(here.child("protocol"), protocol, PROTOCOLS)
-        if item.get("appProtocol") is not None:
-            found += messages(here.child("appProtocol"), item["appProtocol"], names.is_qualified_name)
+        found += check_fields(item, here, given("port", port))
+        found += check_fields(
+            item,
+            here,
+            must("protocol", choice(*PROTOCOLS)),
+            given("appProtocol", named(names.is_qualified_name)),
+        )
     return found
 
 

@@ -39,9 +39,24 @@ def check_fields(obj: Mapping[str, Any], path: FieldPath, *fields: Field) -> lis
     return found
 
 
+def must(name: str, check: Check | None = None, detail: str = "") -> Field:
+    """A field that must be set to something, and pass `check`."""
+    return Field(name, check, required=True, detail=detail)
+
+
+def may(name: str, check: Check) -> Field:
+    """A field that is checked unless it is empty."""
+    return Field(name, check)
+
+
+def given(name: str, check: Check) -> Field:
+    """A field that is checked unless it is absent or null: the empty value is judged as well."""
+    return Field(name, check, empty_is_set=True)
+
+
 def needed(*names: str) -> tuple[Field, ...]:
     """Fields that must be set to something."""
-    return tuple(Field(name, required=True) for name in names)
+    return tuple(must(name) for name in names)
 
 
 def named(rule: Callable[[Any], Iterable[str]]) -> Check:

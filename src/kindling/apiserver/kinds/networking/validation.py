@@ -16,6 +16,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     parse_network,
     port,
 )
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -59,11 +60,7 @@ def validate_ingress(obj: JsonObject, *, create: bool) -> list[FieldError]:
         for number, host in enumerate(get_list(tls, "hosts")):
             at = _SPEC.child("tls").index(position).child("hosts").index(number)
             found += _host(host, at)
-    if spec.get("ingressClassName") is not None:
-        found += messages(
-            _SPEC.child("ingressClassName"), spec["ingressClassName"], names.is_dns1123_subdomain
-        )
-    return found
+    return found + check_fields(spec, _SPEC, given("ingressClassName", named(names.is_dns1123_subdomain)))
 
 
 def _host(host: str, path: FieldPath) -> list[FieldError]:
@@ -148,8 +145,7 @@ def validate_load_balancer(balancer: Mapping[str, Any]) -> list[FieldError]:
     found: list[FieldError] = []
     for position, point in enumerate(balancer.get("ingress") or ()):
         at = FieldPath("status", "loadBalancer", "ingress").index(position)
-        if point.get("ip"):
-            found += address(at.child("ip"), point["ip"])
+        found += check_fields(point, at, may("ip", address))
         host = point.get("hostname")
         if host:
             found += messages(at.child("hostname"), host, names.is_dns1123_subdomain)
@@ -194,14 +190,11 @@ def _domain_prefixed_path(value: str, path: FieldPath) -> list[FieldError]:
 
 
 def _validate_parameters(parameters: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    if parameters.get("apiGroup"):
-        found += messages(path.child("apiGroup"), parameters["apiGroup"], names.is_dns1123_subdomain)
+    found = check_fields(parameters, path, may("apiGroup", named(names.is_dns1123_subdomain)))
     for field in ("kind", "name"):
-        if not parameters.get(field):
-            found.append(required(path.child(field), f"{field} is required"))
-        else:
-            found += messages(path.child(field), parameters[field], names.is_path_segment_name)
+        found += check_fields(
+            parameters, path, must(field, named(names.is_path_segment_name), f"{field} is required")
+        )
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope is None:
         return [*found, required(path.child("scope"))]
@@ -238,9 +231,8 @@ def validate_network_policy(obj: JsonObject) -> list[FieldError]:
 
 def _validate_policy_port(item: JsonObject, path: FieldPath) -> list[FieldError]:
     found: list[FieldError] = []
-    protocol, number, end = item.get("protocol"), item.get("port"), item.get("endPort")
-    if protocol is not None:
-        found += one_of(path.child("protocol"), protocol, PROTOCOLS)
+    number, end = item.get("port"), item.get("endPort")
+    found += check_fields(item, path, given("protocol", choice(*PROTOCOLS)))
     if number is None:
         if end is not None:
             found.append(
@@ -361,14 +353,11 @@ def validate_ip_address(obj: JsonObject) -> list[FieldError]:
     parent, at = get_object(obj, "spec").get("parentRef"), _SPEC.child("parentRef")
     if not isinstance(parent, dict):
         return [required(at)]
-    found: list[FieldError] = []
-    if parent.get("group"):
-        found += messages(at.child("group"), parent["group"], names.is_dns1123_subdomain)
-    for field in ("resource", "name"):
-        if not parent.get(field):
-            found.append(required(at.child(field)))
-        else:
-            found += messages(at.child(field), parent[field], names.is_path_segment_name)
-    if parent.get("namespace"):
-        found += messages(at.child("namespace"), parent["namespace"], names.is_path_segment_name)
-    return found
+    return check_fields(
+        parent,
+        at,
+        may("group", named(names.is_dns1123_subdomain)),
+        must("resource", named(names.is_path_segment_name)),
+        must("name", named(names.is_path_segment_name)),
+        may("namespace", named(names.is_path_segment_name)),
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, counts, int_or_percent, one_of
+from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, counts, int_or_percent
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.objects.selectors import validate_label_selector_object
@@ -30,11 +31,9 @@ def validate_budget(budget: JsonObject) -> list[FieldError]:
             found += at_most_100_percent(_SPEC.child(field), value)
     if spec.get("selector") is not None:
         found += validate_label_selector_object(spec["selector"], _SPEC.child("selector"))
-    policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None:
-        allowed = ("AlwaysAllow", "IfHealthyBudget")
-        found += one_of(_SPEC.child("unhealthyPodEvictionPolicy"), policy, allowed)
-    return found
+    return found + check_fields(
+        spec, _SPEC, given("unhealthyPodEvictionPolicy", choice("AlwaysAllow", "IfHealthyBudget"))
+    )
 
 
 def validate_budget_status(budget: JsonObject) -> list[FieldError]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.machinery.fields import check_fields, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.names import is_dns1123_subdomain, is_path_segment_name
@@ -81,8 +82,7 @@ def validate_binding(obj: JsonObject, *, cluster: bool) -> list[FieldError]:
 def _validate_subject(subject: JsonObject, path: FieldPath, *, cluster: bool) -> list[FieldError]:
     found: list[FieldError] = []
     name, group, kind = subject.get("name", ""), subject.get("apiGroup", ""), subject.get("kind", "")
-    if not name:
-        found.append(required(path.child("name")))
+    found += check_fields(subject, path, *needed("name"))
     if kind == "ServiceAccount":
         if name:
             found += [invalid(path.child("name"), name, text) for text in is_dns1123_subdomain(name)]

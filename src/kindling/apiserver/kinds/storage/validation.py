@@ -5,6 +5,7 @@ from __future__ import annotations
 from kindling.apiserver.kinds.core.pods.warnings import old_label
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
 from kindling.apiserver.kinds.machinery.checks import amount, immutable, messages, one_of, required_text
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -61,8 +62,7 @@ def validate_class(obj: JsonObject) -> list[FieldError]:
         for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
             here = path.index(number)
             found += messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
-            if not expression.get("values"):
-                found.append(required(here.child("values")))
+            found += check_fields(expression, here, *needed("values"))
     return found
 
 
@@ -86,10 +86,9 @@ def validate_driver(obj: JsonObject) -> list[FieldError]:
     for field in ("attachRequired", "podInfoOnMount", "storageCapacity"):
         if spec.get(field) is None:
             found.append(required(_SPEC.child(field)))
-    policy = spec.get("fsGroupPolicy")
-    if policy is not None:
-        allowed = ("File", "None", "ReadWriteOnceWithFSType")
-        found += one_of(_SPEC.child("fsGroupPolicy"), policy, allowed)
+    found += check_fields(
+        spec, _SPEC, given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType"))
+    )
     audiences: set[str] = set()
     for position, request in enumerate(get_list(spec, "tokenRequests")):
         at = _SPEC.child("tokenRequests").index(position)

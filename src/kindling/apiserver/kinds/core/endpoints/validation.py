@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kindling.apiserver.kinds.discovery.validation import PROTOCOLS
-from kindling.apiserver.kinds.machinery.checks import address, messages, one_of, port, remote_address
+from kindling.apiserver.kinds.machinery.checks import address, one_of, port, remote_address
+from kindling.apiserver.kinds.machinery.fields import check_fields, may, named
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, required
@@ -22,29 +23,24 @@ def validate_endpoints(endpoints: JsonObject) -> list[FieldError]:
                 found += _endpoint_address(item, here.child(field).index(number))
         ports = get_list(subset, "ports")
         for number, item in enumerate(ports):
-            found += _endpoint_port(item, here.child("ports").index(number), named=len(ports) > 1)
+            found += _endpoint_port(item, here.child("ports").index(number), several=len(ports) > 1)
     return found
 
 
 def _endpoint_address(item: JsonObject, path: FieldPath) -> list[FieldError]:
     value = item.get("ip", "")
     found = address(path.child("ip"), value)
-    if item.get("hostname"):
-        found += messages(path.child("hostname"), item["hostname"], names.is_dns1123_label)
-    if item.get("nodeName"):
-        found += messages(path.child("nodeName"), item["nodeName"], names.is_dns1123_subdomain)
+    found += check_fields(item, path, may("hostname", named(names.is_dns1123_label)))
+    found += check_fields(item, path, may("nodeName", named(names.is_dns1123_subdomain)))
     return found + remote_address(path.child("ip"), value)
 
 
-def _endpoint_port(item: JsonObject, path: FieldPath, *, named: bool) -> list[FieldError]:
+def _endpoint_port(item: JsonObject, path: FieldPath, *, several: bool) -> list[FieldError]:
     found: list[FieldError] = []
     name = item.get("name", "")
-    if named and not name:
+    if several and not name:
         found.append(required(path.child("name")))
-    elif name:
-        found += messages(path.child("name"), name, names.is_dns1123_label)
+    found += check_fields(item, path, may("name", named(names.is_dns1123_label)))
     found += port(path.child("port"), item.get("port", 0))
     found += one_of(path.child("protocol"), item.get("protocol", ""), PROTOCOLS)
-    if item.get("appProtocol"):
-        found += messages(path.child("appProtocol"), item["appProtocol"], names.is_qualified_name)
-    return found
+    return found + check_fields(item, path, may("appProtocol", named(names.is_qualified_name)))

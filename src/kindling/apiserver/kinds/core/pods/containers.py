@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.sources import field_reference, local_path, resource_reference
-from kindling.apiserver.kinds.machinery.checks import messages, one_of, port, required_text
+from kindling.apiserver.kinds.machinery.checks import one_of, port, required_text
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -43,11 +44,8 @@ def validate_container(
 ) -> list[FieldError]:
     """One container; `kind` is ``container``, ``init`` or ``ephemeral``, `pod` the pod's spec."""
     found: list[FieldError] = []
-    name, image = container.get("name", ""), container.get("image", "")
-    if not name:
-        found.append(required(path.child("name")))
-    else:
-        found += messages(path.child("name"), name, names.is_dns1123_label)
+    image = container.get("image", "")
+    found += check_fields(container, path, must("name", named(names.is_dns1123_label)))
     if not image and kind != "template":
         found.append(required(path.child("image")))
     elif image != image.strip():
@@ -59,8 +57,7 @@ def validate_container(
     found += _validate_env(get_list(container, "env"), path.child("env"))
     found += _validate_env_from(get_list(container, "envFrom"), path.child("envFrom"))
     found += _validate_mounts(container, path, pod)
-    if container.get("imagePullPolicy"):
-        found += one_of(path.child("imagePullPolicy"), container["imagePullPolicy"], PULL_POLICIES)
+    found += check_fields(container, path, may("imagePullPolicy", choice(*PULL_POLICIES)))
     found += validate_resources(get_object(container, "resources"), path.child("resources"))
     found += _validate_resize_policy(container, path)
     found += _validate_security(container.get("securityContext"), path.child("securityContext"))
@@ -88,18 +85,8 @@ def _validate_ports(ports: Sequence[JsonObject], path: FieldPath) -> list[FieldE
             if not problems and name in seen:
                 found.append(duplicate(here.child("name"), name))
             seen.add(name)
-        number = item.get("containerPort", 0)
-        if not number:
-            found.append(required(here.child("containerPort")))
-        else:
-            found += port(here.child("containerPort"), number)
-        if item.get("hostPort"):
-            found += port(here.child("hostPort"), item["hostPort"])
-        protocol = item.get("protocol", "")
-        if not protocol:
-            found.append(required(here.child("protocol")))
-        else:
-            found += one_of(here.child("protocol"), protocol, PROTOCOLS)
+        found += check_fields(item, here, must("containerPort", port), may("hostPort", port))
+        found += check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
     return found
 
 
@@ -122,11 +109,7 @@ def _validate_env(variables: Sequence[JsonObject], path: FieldPath) -> list[Fiel
     found: list[FieldError] = []
     for position, variable in enumerate(variables):
         here = path.index(position)
-        name = variable.get("name", "")
-        if not name:
-            found.append(required(here.child("name")))
-        else:
-            found += messages(here.child("name"), name, names.is_relaxed_env_var_name)
+        found += check_fields(variable, here, must("name", named(names.is_relaxed_env_var_name)))
         source = variable.get("valueFrom")
         if isinstance(source, dict):
             found += _validate_env_source(source, here.child("valueFrom"), variable.get("value", ""))
@@ -147,14 +130,9 @@ def _validate_env_source(source: JsonObject, path: FieldPath, value: str) -> lis
             case "resourceFieldRef":
                 found += resource_reference(part, at, volume=False)
             case "configMapKeyRef" | "secretKeyRef":
-                found += required_text(at.child("name"), part.get("name"))
-                if not part.get("key"):
-                    found.append(required(at.child("key")))
-                else:
-                    found += messages(at.child("key"), part["key"], names.is_config_map_key)
+                found += check_fields(part, at, *needed("name"), must("key", named(names.is_config_map_key)))
             case "fileKeyRef":
-                for field in ("volumeName", "path", "key"):
-                    found += required_text(at.child(field), part.get(field))
+                found += check_fields(part, at, *needed("volumeName", "path", "key"))
     if not count:
         kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         found.append(invalid(path, "", f"must specify one of: {kinds}"))
@@ -169,8 +147,7 @@ def _validate_env_from(sources: Sequence[JsonObject], path: FieldPath) -> list[F
     found: list[FieldError] = []
     for position, source in enumerate(sources):
         here = path.index(position)
-        if source.get("prefix"):
-            found += messages(here.child("prefix"), source["prefix"], names.is_relaxed_env_var_name)
+        found += check_fields(source, here, may("prefix", named(names.is_relaxed_env_var_name)))
         kinds = [kind for kind in ("configMapRef", "secretRef") if isinstance(source.get(kind), dict)]
         for kind in kinds:
             found += required_text(here.child(kind, "name"), source[kind].get("name"))
@@ -190,12 +167,10 @@ def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, A
     for position, mount in enumerate(get_list(container, "volumeMounts")):
         here = path.child("volumeMounts").index(position)
         name, target = mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            found.append(required(here.child("name")))
+        found += check_fields(mount, here, *needed("name"))
         if name not in volumes:
             found.append(not_found(here.child("name"), name))
-        if not target:
-            found.append(required(here.child("mountPath")))
+        found += check_fields(mount, here, *needed("mountPath"))
         if target in seen:
             found.append(invalid(here.child("mountPath"), target, "must be unique"))
         seen.add(target)
@@ -212,9 +187,7 @@ def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, A
                     "subPathExpr and subPath are mutually exclusive",
                 )
             )
-        for field in ("subPath", "subPathExpr"):
-            if mount.get(field):
-                found += local_path(here.child(field), mount[field])
+        found += check_fields(mount, here, may("subPath", local_path), may("subPathExpr", local_path))
         found += _validate_propagation(mount, container, here)
     found += _validate_devices(container, path, volumes)
     return found
@@ -255,8 +228,7 @@ def _validate_devices(
     for position, device in enumerate(get_list(container, "volumeDevices")):
         here = path.child("volumeDevices").index(position)
         name, target = device.get("name", ""), device.get("devicePath", "")
-        if not name:
-            found.append(required(here.child("name")))
+        found += check_fields(device, here, *needed("name"))
         if name in seen_names:
             found.append(invalid(here.child("name"), name, "must be unique"))
         volume = volumes.get(name)
@@ -265,8 +237,7 @@ def _validate_devices(
             found.append(invalid(here.child("name"), name, text))
         if volume is None:
             found.append(not_found(here.child("name"), name))
-        if not target:
-            found.append(required(here.child("devicePath")))
+        found += check_fields(device, here, *needed("devicePath"))
         if target in seen_paths:
             found.append(invalid(here.child("devicePath"), target, "must be unique"))
         if ".." in target.split("/"):
@@ -306,9 +277,7 @@ def _validate_security(security: Any, path: FieldPath) -> list[FieldError]:
         value = security.get(field)
         if value is not None and not 0 <= value <= 2**31 - 1:
             found.append(invalid(path.child(field), value, "must be between 0 and 2147483647, inclusive"))
-    mount = security.get("procMount")
-    if mount is not None:
-        found += one_of(path.child("procMount"), mount, ("Default", "Unmasked"))
+    found += check_fields(security, path, given("procMount", choice("Default", "Unmasked")))
     found += validate_seccomp(security.get("seccompProfile"), path.child("seccompProfile"))
     found += validate_apparmor(security.get("appArmorProfile"), path.child("appArmorProfile"))
     if security.get("allowPrivilegeEscalation") is False:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import messages, one_of
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -37,8 +38,7 @@ def _validate_toleration(toleration: JsonObject, path: FieldPath) -> list[FieldE
     found: list[FieldError] = []
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
-    if key:
-        found += messages(path.child("key"), key, names.is_qualified_name)
+    found += check_fields(toleration, path, may("key", named(names.is_qualified_name)))
     if not key and operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         found.append(invalid(path.child("operator"), operator, text))
@@ -54,9 +54,7 @@ def _validate_toleration(toleration: JsonObject, path: FieldPath) -> list[FieldE
             )
     else:
         found.append(not_supported(path.child("operator"), operator, ["Equal", "Exists"]))
-    if effect:
-        found += one_of(path.child("effect"), effect, EFFECTS)
-    return found
+    return found + check_fields(toleration, path, may("effect", choice(*EFFECTS)))
 
 
 def validate_node_selector_requirement(
@@ -197,10 +195,9 @@ def validate_spread_constraints(constraints: Sequence[JsonObject], path: FieldPa
         if skew <= 0:
             found.append(invalid(here.child("maxSkew"), skew, "must be greater than zero"))
         topology = constraint.get("topologyKey", "")
-        if not topology:
-            found.append(required(here.child("topologyKey"), "can not be empty"))
-        else:
-            found += messages(here.child("topologyKey"), topology, names.is_qualified_name)
+        found += check_fields(
+            constraint, here, must("topologyKey", named(names.is_qualified_name), "can not be empty")
+        )
         action = constraint.get("whenUnsatisfiable", "")
         found += one_of(here.child("whenUnsatisfiable"), action, ("DoNotSchedule", "ScheduleAnyway"))
         found += _validate_spread_options(constraint, here)
@@ -224,8 +221,7 @@ def _validate_spread_options(constraint: JsonObject, path: FieldPath) -> list[Fi
             text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
             found.append(invalid(path.child("minDomains"), domains, text))
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        if constraint.get(field) is not None:
-            found += one_of(path.child(field), constraint[field], ("Honor", "Ignore"))
+        found += check_fields(constraint, path, given(field, choice("Honor", "Ignore")))
     keys = get_list(constraint, "matchLabelKeys")
     if keys and constraint.get("labelSelector") is None:
         found.append(
@@ -247,10 +243,7 @@ def validate_taints(taints: Sequence[JsonObject], path: FieldPath) -> list[Field
         found += messages(here.child("key"), taint.get("key", ""), names.is_qualified_name)
         found += messages(here.child("value"), taint.get("value", ""), names.is_label_value)
         effect = taint.get("effect", "")
-        if not effect:
-            found.append(required(here.child("effect")))
-        else:
-            found += one_of(here.child("effect"), effect, EFFECTS)
+        found += check_fields(taint, here, must("effect", choice(*EFFECTS)))
         key = (taint.get("key"), effect)
         if key in seen:
             found.append(duplicate(here, taint_dump(taint), "taints must be unique by key and effect pair"))

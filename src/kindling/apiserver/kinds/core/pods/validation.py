@@ -9,6 +9,7 @@ from typing import Any
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
 from kindling.apiserver.kinds.machinery.checks import address as valid_address
 from kindling.apiserver.kinds.machinery.checks import in_range, messages, one_of
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -254,9 +255,7 @@ def _validate_names(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         ("hostname", names.is_dns1123_label),
         ("subdomain", names.is_dns1123_label),
     ):
-        value = spec.get(field)
-        if value:
-            found += messages(path.child(field), value, check)
+        found += check_fields(spec, path, may(field, named(check)))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None:
         found += in_range(path.child("activeDeadlineSeconds"), deadline, 1, 2**31 - 1)
@@ -264,9 +263,7 @@ def _validate_names(spec: JsonObject, path: FieldPath) -> list[FieldError]:
     if grace is not None and grace < 0:
         at = path.child("terminationGracePeriodSeconds")
         found.append(invalid(at, grace, "must be greater than or equal to 0"))
-    policy = spec.get("preemptionPolicy")
-    if policy is not None:
-        found += one_of(path.child("preemptionPolicy"), policy, ("Never", "PreemptLowerPriority"))
+    found += check_fields(spec, path, given("preemptionPolicy", choice("Never", "PreemptLowerPriority")))
     system = spec.get("os")
     if isinstance(system, dict):
         if not system.get("name"):
@@ -302,12 +299,8 @@ def _validate_pod_security(spec: JsonObject, path: FieldPath) -> list[FieldError
             if spec.get(field):
                 found.append(forbidden(path.child(field), text))
     found += _validate_sysctls(security, at)
-    policy = security.get("fsGroupChangePolicy")
-    if policy is not None:
-        found += one_of(at.child("fsGroupChangePolicy"), policy, ("Always", "OnRootMismatch"))
-    groups = security.get("supplementalGroupsPolicy")
-    if groups is not None:
-        found += one_of(at.child("supplementalGroupsPolicy"), groups, ("Merge", "Strict"))
+    found += check_fields(security, at, given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")))
+    found += check_fields(security, at, given("supplementalGroupsPolicy", choice("Merge", "Strict")))
     found += validate_seccomp(security.get("seccompProfile"), at.child("seccompProfile"))
     return found + validate_apparmor(security.get("appArmorProfile"), at.child("appArmorProfile"))
 

@@ -17,6 +17,7 @@ from kindling.apiserver.kinds.machinery.checks import (
     port_or_name,
     remote_address,
 )
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, must, named
 from kubecore.json import JsonObject, get_int, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -126,13 +127,9 @@ def _validate_ports(ports: list[JsonObject]) -> list[FieldError]:
                 found.append(duplicate(here.child("name"), name))
             seen_names.add(name)
         found += port(here.child("port"), item.get("port", 0))
-        if not protocol:
-            found.append(required(here.child("protocol")))
-        else:
-            found += one_of(here.child("protocol"), protocol, PROTOCOLS)
+        found += check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
         found += port_or_name(here.child("targetPort"), item.get("targetPort", 0))
-        if item.get("appProtocol") is not None:
-            found += messages(here.child("appProtocol"), item["appProtocol"], names.is_qualified_name)
+        found += check_fields(item, here, given("appProtocol", named(names.is_qualified_name)))
         key = (protocol, item.get("port"))
         if key in seen:
             shown = {"protocol": protocol, "port": item.get("port")}
@@ -267,11 +264,9 @@ def _validate_policies(spec: JsonObject, kind: str) -> list[FieldError]:
             found.append(required(_SPEC.child("internalTrafficPolicy")))
     else:
         found += one_of(_SPEC.child("internalTrafficPolicy"), internal, ("Cluster", "Local"))
-    distribution = spec.get("trafficDistribution")
-    if distribution is not None:
-        allowed = ("PreferClose", "PreferSameNode", "PreferSameZone")
-        found += one_of(_SPEC.child("trafficDistribution"), distribution, allowed)
-    return found
+    return found + check_fields(
+        spec, _SPEC, given("trafficDistribution", choice("PreferClose", "PreferSameNode", "PreferSameZone"))
+    )
 
 
 def validate_service_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -305,8 +300,7 @@ def validate_service_status(service: JsonObject) -> list[FieldError]:
         here = at.index(position)
         if point.get("ip"):
             found += address(here.child("ip"), point["ip"])
-            if point.get("ipMode") is not None:
-                found += one_of(here.child("ipMode"), point["ipMode"], ("Proxy", "VIP"))
+            found += check_fields(point, here, given("ipMode", choice("Proxy", "VIP")))
         elif point.get("ipMode") is not None:
             text = "may not be specified when `ip` is not set"
             found.append(forbidden(here.child("ipMode"), text))

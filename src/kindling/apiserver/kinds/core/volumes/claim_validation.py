@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, messages, one_of
+from kindling.apiserver.kinds.machinery.checks import amount, messages
 from kindling.apiserver.kinds.machinery.differences import difference
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named, needed
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -54,12 +55,8 @@ def validate_claim_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         found.append(required(at))
     elif amount(size) <= Quantity.parse("0"):
         found.append(invalid(at, str(size), "must be greater than zero"))
-    if spec.get("storageClassName"):
-        found += messages(
-            path.child("storageClassName"), spec["storageClassName"], names.is_dns1123_subdomain
-        )
-    if spec.get("volumeMode") is not None:
-        found += one_of(path.child("volumeMode"), spec["volumeMode"], VOLUME_MODES)
+    found += check_fields(spec, path, may("storageClassName", named(names.is_dns1123_subdomain)))
+    found += check_fields(spec, path, given("volumeMode", choice(*VOLUME_MODES)))
     for field in ("dataSource", "dataSourceRef"):
         if isinstance(spec.get(field), dict):
             found += _validate_source(spec[field], path.child(field))
@@ -77,16 +74,11 @@ def validate_claim_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def _validate_source(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    for field in ("name", "kind"):
-        if not source.get(field):
-            found.append(required(path.child(field)))
+    found = check_fields(source, path, *needed("name", "kind"))
     if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
         text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
         found.append(invalid(path.child("kind"), source.get("kind", ""), text))
-    elif source.get("apiGroup"):
-        found += messages(path.child("apiGroup"), source["apiGroup"], names.is_dns1123_subdomain)
-    return found
+    return found + check_fields(source, path, may("apiGroup", named(names.is_dns1123_subdomain)))
 
 
 def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:

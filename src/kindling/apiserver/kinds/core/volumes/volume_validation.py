@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_node_selector
-from kindling.apiserver.kinds.machinery.checks import amount, messages, one_of
+from kindling.apiserver.kinds.machinery.checks import amount
 from kindling.apiserver.kinds.machinery.differences import difference
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named, needed
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -52,8 +53,7 @@ def validate_volume(volume: JsonObject) -> list[FieldError]:
     found += validate_access_modes(modes, _SPEC.child("accessModes"))
     found += _validate_capacity(spec.get("capacity") or {})
     policy = spec.get("persistentVolumeReclaimPolicy")
-    if policy:
-        found += one_of(_SPEC.child("persistentVolumeReclaimPolicy"), policy, RECLAIM_POLICIES)
+    found += check_fields(spec, _SPEC, may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)))
     affinity = get_object(spec, "nodeAffinity").get("required")
     if isinstance(affinity, dict):
         found += validate_node_selector(affinity, _SPEC.child("nodeAffinity", "required"))
@@ -72,13 +72,8 @@ def validate_volume(volume: JsonObject) -> list[FieldError]:
     if get_object(spec, "hostPath").get("path") == "/" and policy == "Recycle":
         text = "may not be 'recycle' for a hostPath mount of '/'"
         found.append(forbidden(_SPEC.child("persistentVolumeReclaimPolicy"), text))
-    if spec.get("storageClassName"):
-        found += messages(
-            _SPEC.child("storageClassName"), spec["storageClassName"], names.is_dns1123_subdomain
-        )
-    if spec.get("volumeMode") is not None:
-        found += one_of(_SPEC.child("volumeMode"), spec["volumeMode"], VOLUME_MODES)
-    return found
+    found += check_fields(spec, _SPEC, may("storageClassName", named(names.is_dns1123_subdomain)))
+    return found + check_fields(spec, _SPEC, given("volumeMode", choice(*VOLUME_MODES)))
 
 
 def _validate_capacity(capacity: JsonObject) -> list[FieldError]:
@@ -97,8 +92,7 @@ def _validate_capacity(capacity: JsonObject) -> list[FieldError]:
 
 def _validate_csi(source: JsonObject, path: FieldPath) -> list[FieldError]:
     found = csi_driver_name(path.child("driver"), source.get("driver", ""))
-    if not source.get("volumeHandle"):
-        found.append(required(path.child("volumeHandle")))
+    found += check_fields(source, path, *needed("volumeHandle"))
     for field in (
         "controllerPublishSecretRef",
         "nodeStageSecretRef",
