@@ -246,7 +246,9 @@ class TableColumn:
 class TableConverter(Protocol):
     """Turns objects into rows of a table."""
 
-    columns: Sequence[TableColumn]
+    @property
+    def columns(self) -> Sequence[TableColumn]:
+        """The heads of the columns."""
 
     def cells(self, obj: JsonObject) -> list[Any]:
         """One value per column: strings, numbers, booleans, or None."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, plain
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError
 from kubecore.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
@@ -111,10 +109,6 @@ def default_match_resources(resources: JsonObject) -> None:
             rule.setdefault("scope", "*")
 
 
-def _name(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "name")
-
-
 def _param_kind(obj: JsonObject) -> str:
     kind = get_object(obj, "spec").get("paramKind")
     return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if isinstance(kind, dict) else UNSET
@@ -130,28 +124,22 @@ def _param_ref(obj: JsonObject) -> str:
     return str(reference.get("selector") or UNSET)
 
 
-def _webhook_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), len(get_list(obj, "webhooks")), age(obj)]
-
-
-def _policy_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), len(get_list(obj, "spec", "validations")), _param_kind(obj), age(obj)]
-
-
-def _mutating_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), len(get_list(obj, "spec", "mutations")), _param_kind(obj), age(obj)]
-
-
-def _binding_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), get_str(obj, "spec", "policyName"), _param_ref(obj), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Everything of admissionregistration.k8s.io."""
-    webhooks = Table((NAME, plain("Webhooks", "integer"), AGE), _webhook_cells)
-    bindings = Table((NAME, plain("PolicyName"), plain("ParamRef"), AGE), _binding_cells)
-    policies = Table((NAME, plain("Validations", "integer"), plain("ParamKind"), AGE), _policy_cells)
-    mutating = Table((NAME, plain("Mutations", "integer"), plain("ParamKind"), AGE), _mutating_cells)
+    webhooks = Table(NAME, plain("Webhooks", lambda obj: len(get_list(obj, "webhooks")), kind="integer"), AGE)
+    bindings = Table(NAME, plain("PolicyName", "spec.policyName"), plain("ParamRef", _param_ref), AGE)
+    policies = Table(
+        NAME,
+        plain("Validations", lambda obj: len(get_list(obj, "spec", "validations")), kind="integer"),
+        plain("ParamKind", _param_kind),
+        AGE,
+    )
+    mutating = Table(
+        NAME,
+        plain("Mutations", lambda obj: len(get_list(obj, "spec", "mutations")), kind="integer"),
+        plain("ParamKind", _param_kind),
+        AGE,
+    )
     rows = (
         (MUTATING_POLICIES, PolicyStrategy(mutating=True), mutating),
         (MUTATING_POLICY_BINDINGS, PolicyBindingStrategy(mutating=True), bindings),

@@ -57,6 +57,6 @@ def definitions() -> list[ResourceDefinition]:
             API_SERVICES,
             ApiServiceStrategy(),
             categories=("api-extensions",),
-            table=Table((NAME, plain("Service"), plain("Available"), AGE), _cells),
+            table=Table(NAME, plain("Service"), plain("Available"), AGE, fill=_cells),
         )
     ]

@@ -17,6 +17,7 @@ from kindling.apiserver.kinds.machinery.printing import (
     containers,
     format_labels,
     format_selector,
+    name_of,
     plain,
     template_of,
     wide,
@@ -24,7 +25,7 @@ from kindling.apiserver.kinds.machinery.printing import (
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, ScalePaths, scale_subresource
-from kubecore.json import JsonObject, get_int, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_object
 from kubecore.resources import (
     CONTROLLER_REVISIONS,
     DAEMON_SETS,
@@ -195,16 +196,12 @@ class RevisionStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_revision, immutable=("data",))
 
 
-def _name(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "name")
-
-
 def _replicated_cells(obj: JsonObject) -> list[Any]:
     spec, status = get_object(obj, "spec"), get_object(obj, "status")
     selector = spec.get("selector")
     is_map = isinstance(selector, dict) and not selector.keys() & {"matchLabels", "matchExpressions"}
     return [
-        _name(obj),
+        name_of(obj),
         spec.get("replicas", 0),
         status.get("replicas", 0),
         status.get("readyReplicas", 0),
@@ -217,7 +214,7 @@ def _replicated_cells(obj: JsonObject) -> list[Any]:
 def _deployment_cells(obj: JsonObject) -> list[Any]:
     spec, status = get_object(obj, "spec"), get_object(obj, "status")
     return [
-        _name(obj),
+        name_of(obj),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
@@ -230,13 +227,13 @@ def _deployment_cells(obj: JsonObject) -> list[Any]:
 def _stateful_cells(obj: JsonObject) -> list[Any]:
     spec, status = get_object(obj, "spec"), get_object(obj, "status")
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [_name(obj), ready, age(obj), *containers(template_of(obj))]
+    return [name_of(obj), ready, age(obj), *containers(template_of(obj))]
 
 
 def _daemon_cells(obj: JsonObject) -> list[Any]:
     spec, status = get_object(obj, "spec"), get_object(obj, "status")
     return [
-        _name(obj),
+        name_of(obj),
         status.get("desiredNumberScheduled", 0),
         status.get("currentNumberScheduled", 0),
         status.get("numberReady", 0),
@@ -256,48 +253,42 @@ def _revision_cells(obj: JsonObject) -> list[Any]:
             group = owner.get("apiVersion", "").rpartition("/")[0]
             suffix = f".{group}" if group else ""
             controller = f"{owner.get('kind', '').lower()}{suffix}/{owner.get('name', '')}"
-    return [_name(obj), controller, obj.get("revision", 0), age(obj)]
+    return [name_of(obj), controller, obj.get("revision", 0), age(obj)]
 
 
 _TEMPLATE_COLUMNS = (wide("Containers"), wide("Images"), wide("Selector"))
 _REPLICATED = Table(
-    (
-        NAME,
-        plain("Desired", "integer"),
-        plain("Current", "integer"),
-        plain("Ready", "integer"),
-        AGE,
-        *_TEMPLATE_COLUMNS,
-    ),
-    _replicated_cells,
+    NAME,
+    plain("Desired", kind="integer"),
+    plain("Current", kind="integer"),
+    plain("Ready", kind="integer"),
+    AGE,
+    *_TEMPLATE_COLUMNS,
+    fill=_replicated_cells,
 )
 _DEPLOYMENT = Table(
-    (
-        NAME,
-        plain("Ready"),
-        plain("Up-to-date", "integer"),
-        plain("Available", "integer"),
-        AGE,
-        *_TEMPLATE_COLUMNS,
-    ),
-    _deployment_cells,
+    NAME,
+    plain("Ready"),
+    plain("Up-to-date", kind="integer"),
+    plain("Available", kind="integer"),
+    AGE,
+    *_TEMPLATE_COLUMNS,
+    fill=_deployment_cells,
 )
-_STATEFUL = Table((NAME, plain("Ready"), AGE, wide("Containers"), wide("Images")), _stateful_cells)
+_STATEFUL = Table(NAME, plain("Ready"), AGE, wide("Containers"), wide("Images"), fill=_stateful_cells)
 _DAEMON = Table(
-    (
-        NAME,
-        plain("Desired", "integer"),
-        plain("Current", "integer"),
-        plain("Ready", "integer"),
-        plain("Up-to-date", "integer"),
-        plain("Available", "integer"),
-        plain("Node Selector"),
-        AGE,
-        *_TEMPLATE_COLUMNS,
-    ),
-    _daemon_cells,
+    NAME,
+    plain("Desired", kind="integer"),
+    plain("Current", kind="integer"),
+    plain("Ready", kind="integer"),
+    plain("Up-to-date", kind="integer"),
+    plain("Available", kind="integer"),
+    plain("Node Selector"),
+    AGE,
+    *_TEMPLATE_COLUMNS,
+    fill=_daemon_cells,
 )
-_REVISION = Table((NAME, plain("Controller"), plain("Revision"), AGE), _revision_cells)
+_REVISION = Table(NAME, plain("Controller"), plain("Revision"), AGE, fill=_revision_cells)
 
 
 def definitions() -> list[ResourceDefinition]:

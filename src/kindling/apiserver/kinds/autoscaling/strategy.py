@@ -131,16 +131,14 @@ def _cells(obj: JsonObject) -> list[Any]:
 
 
 _TABLE = Table(
-    (
-        NAME,
-        plain("Reference"),
-        plain("Targets"),
-        plain("MinPods"),
-        plain("MaxPods"),
-        plain("Replicas"),
-        AGE,
-    ),
-    _cells,
+    NAME,
+    plain("Reference"),
+    plain("Targets"),
+    plain("MinPods"),
+    plain("MaxPods"),
+    plain("Replicas"),
+    AGE,
+    fill=_cells,
 )
 
 

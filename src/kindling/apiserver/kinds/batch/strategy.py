@@ -214,20 +214,18 @@ def _cron_cells(obj: JsonObject) -> list[Any]:
 
 _TEMPLATE = (wide("Containers"), wide("Images"), wide("Selector"))
 _JOB_TABLE = Table(
-    (NAME, plain("Status"), plain("Completions"), plain("Duration"), AGE, *_TEMPLATE), _job_cells
+    NAME, plain("Status"), plain("Completions"), plain("Duration"), AGE, *_TEMPLATE, fill=_job_cells
 )
 _CRON_TABLE = Table(
-    (
-        NAME,
-        plain("Schedule"),
-        plain("Timezone"),
-        plain("Suspend", "boolean"),
-        plain("Active", "integer"),
-        plain("Last Schedule"),
-        AGE,
-        *_TEMPLATE,
-    ),
-    _cron_cells,
+    NAME,
+    plain("Schedule"),
+    plain("Timezone"),
+    plain("Suspend", kind="boolean"),
+    plain("Active", kind="integer"),
+    plain("Last Schedule"),
+    AGE,
+    *_TEMPLATE,
+    fill=_cron_cells,
 )
 
 

@@ -152,7 +152,7 @@ def definitions() -> list[ResourceDefinition]:
             CERTIFICATE_REQUESTS,
             strategy,
             short=("csr",),
-            table=Table(columns, _cells),
+            table=Table(*columns, fill=_cells),
             subresources=(approval,),
             fields=("spec.signerName",),
             status=RequestStatusStrategy(strategy),

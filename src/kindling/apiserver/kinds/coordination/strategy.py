@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
 from kubecore.resources import LEASES
 
 from .validation import validate_lease
@@ -24,10 +21,12 @@ class LeaseStrategy(BuiltinStrategy):
     rules = Rules(validate_lease)
 
 
-def _lease_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), get_object(obj, "spec").get("holderIdentity") or "", age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Leases."""
-    return [builtin(LEASES, LeaseStrategy(), table=Table((NAME, plain("Holder"), AGE), _lease_cells))]
+    return [
+        builtin(
+            LEASES,
+            LeaseStrategy(),
+            table=Table(NAME, plain("Holder", "spec.holderIdentity", empty=""), AGE),
+        )
+    ]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, too_long
 from kubecore.objects.names import is_config_map_key
 from kubecore.resources import CONFIG_MAPS
@@ -58,15 +56,11 @@ def frozen_data(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> li
     ]
 
 
-def _config_map_cells(obj: JsonObject) -> list[Any]:
-    return [
-        get_str(obj, "metadata", "name"),
-        len(get_object(obj, "data")) + len(get_object(obj, "binaryData")),
-        age(obj),
-    ]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Config maps."""
-    table = Table((NAME, plain("Data"), AGE), _config_map_cells)
+    table = Table(
+        NAME,
+        plain("Data", lambda obj: len(get_object(obj, "data")) + len(get_object(obj, "binaryData"))),
+        AGE,
+    )
     return [builtin(CONFIG_MAPS, ConfigMapStrategy(), short=("cm",), table=table)]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -122,10 +120,6 @@ class FinalizeStrategy(BuiltinStatusStrategy):
         return validate_finalizers(new)
 
 
-def _cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), get_str(obj, "status", "phase"), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Namespaces."""
     strategy = NamespaceStrategy()
@@ -135,7 +129,7 @@ def definitions() -> list[ResourceDefinition]:
             NAMESPACES,
             strategy,
             short=("ns",),
-            table=Table((NAME, plain("Status", description="The namespace's phase."), AGE), _cells),
+            table=Table(NAME, plain("Status", "status.phase", description="The namespace's phase."), AGE),
             subresources=(finalize,),
             fields=("status.phase",),
             # A namespace is emptied before it goes; there is no deleting of all of them at once.

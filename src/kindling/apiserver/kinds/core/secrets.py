@@ -6,13 +6,12 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin, labels_of
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required, too_long
 from kubecore.objects.names import is_config_map_key
 from kubecore.resources import SECRETS
@@ -110,11 +109,7 @@ def _json_problem(encoded: str) -> str:
     return ""
 
 
-def _secret_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), obj.get("type", ""), len(get_object(obj, "data")), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Secrets."""
-    table = Table((NAME, plain("Type"), plain("Data"), AGE), _secret_cells)
+    table = Table(NAME, plain("Type", "type"), plain("Data", lambda obj: len(get_object(obj, "data"))), AGE)
     return [builtin(SECRETS, SecretStrategy(), table=table, fields=("type",))]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.resources import SERVICE_ACCOUNTS
 
 MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
@@ -33,10 +31,6 @@ class ServiceAccountStrategy(BuiltinStrategy):
         return []
 
 
-def _account_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Service accounts."""
     return [
@@ -44,6 +38,6 @@ def definitions() -> list[ResourceDefinition]:
             SERVICE_ACCOUNTS,
             ServiceAccountStrategy(),
             short=("sa",),
-            table=Table((NAME, AGE), _account_cells),
+            table=Table(NAME, AGE),
         )
     ]

@@ -57,4 +57,4 @@ def _slice_cells(obj: JsonObject) -> list[Any]:
 def definitions() -> list[ResourceDefinition]:
     """Endpoint slices."""
     columns = (NAME, plain("AddressType"), plain("Ports"), plain("Endpoints"), AGE)
-    return [builtin(ENDPOINT_SLICES, SliceStrategy(), table=Table(columns, _slice_cells))]
+    return [builtin(ENDPOINT_SLICES, SliceStrategy(), table=Table(*columns, fill=_slice_cells))]

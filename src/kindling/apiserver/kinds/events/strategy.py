@@ -146,19 +146,17 @@ def _cells(obj: JsonObject) -> list[Any]:
 
 
 _TABLE = Table(
-    (
-        plain("Last Seen"),
-        plain("Type"),
-        plain("Reason"),
-        plain("Object"),
-        wide("Subobject"),
-        wide("Source"),
-        plain("Message"),
-        wide("First Seen"),
-        wide("Count"),
-        wide("Name"),
-    ),
-    _cells,
+    plain("Last Seen"),
+    plain("Type"),
+    plain("Reason"),
+    plain("Object"),
+    wide("Subobject"),
+    wide("Source"),
+    plain("Message"),
+    wide("First Seen"),
+    wide("Count"),
+    wide("Name"),
+    fill=_cells,
 )
 
 

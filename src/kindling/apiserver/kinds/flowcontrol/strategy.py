@@ -68,18 +68,9 @@ class PriorityLevelStrategy(BuiltinStrategy):
         return [NOT_ENFORCED] if old is None else []
 
 
-def _schema_cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
+def _dangling(obj: JsonObject) -> Any:
     conditions = get_list(obj, "status", "conditions")
-    dangling = next((item.get("status") for item in conditions if item.get("type") == "Dangling"), "?")
-    return [
-        get_str(obj, "metadata", "name"),
-        get_str(spec, "priorityLevelConfiguration", "name"),
-        spec.get("matchingPrecedence", 0),
-        get_str(spec, "distinguisherMethod", "type") or NONE,
-        age(obj),
-        dangling,
-    ]
+    return next((item.get("status") for item in conditions if item.get("type") == "Dangling"), "?")
 
 
 def _level_cells(obj: JsonObject) -> list[Any]:
@@ -93,13 +84,13 @@ def _level_cells(obj: JsonObject) -> list[Any]:
 
 def definitions() -> list[ResourceDefinition]:
     """Flow schemas and priority levels."""
-    schema_columns = (
+    schemas = Table(
         NAME,
-        plain("PriorityLevel"),
-        plain("MatchingPrecedence"),
-        plain("DistinguisherMethod"),
+        plain("PriorityLevel", "spec.priorityLevelConfiguration.name"),
+        plain("MatchingPrecedence", "spec.matchingPrecedence", absent=0),
+        plain("DistinguisherMethod", "spec.distinguisherMethod.type", empty=NONE),
         AGE,
-        plain("MissingPL"),
+        plain("MissingPL", _dangling),
     )
     level_columns = (
         NAME,
@@ -111,6 +102,6 @@ def definitions() -> list[ResourceDefinition]:
         AGE,
     )
     return [
-        builtin(FLOW_SCHEMAS, FlowSchemaStrategy(), table=Table(schema_columns, _schema_cells)),
-        builtin(PRIORITY_LEVELS, PriorityLevelStrategy(), table=Table(level_columns, _level_cells)),
+        builtin(FLOW_SCHEMAS, FlowSchemaStrategy(), table=schemas),
+        builtin(PRIORITY_LEVELS, PriorityLevelStrategy(), table=Table(*level_columns, fill=_level_cells)),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,39 +15,79 @@ UNKNOWN = "<unknown>"
 UNSET = "<unset>"
 _SHOWN = 3
 
-NAME = TableColumn("Name", format="name", description="Name must be unique within a namespace.")
-AGE = TableColumn("Age", description="Time since the object was created.")
+Read = Callable[[JsonObject], Any]
+"""The cell of an object."""
 
 
-def wide(name: str, kind: str = "string", description: str = "") -> TableColumn:
-    """A column that only shows with ``-o wide``."""
-    return TableColumn(name, kind, description=description, priority=1)
+@dataclass(frozen=True, slots=True)
+class Column(TableColumn):
+    """A column that reads its own cells; without `read`, its table's `fill` makes whole rows."""
+
+    read: Read | None = None
 
 
-def plain(name: str, kind: str = "string", description: str = "") -> TableColumn:
-    """A column that always shows."""
-    return TableColumn(name, kind, description=description)
+def _read_by(value: str | Read | None, absent: Any, empty: Any) -> Read | None:
+    if not isinstance(value, str):
+        return value
+    *parents, last = value.split(".")
+
+    def read(obj: JsonObject) -> Any:
+        found = get_object(obj, *parents).get(last, absent)
+        return found if found or empty is None else empty
+
+    return read
+
+
+def plain(
+    name: str,
+    value: str | Read | None = None,
+    *,
+    kind: str = "string",
+    absent: Any = "",
+    empty: Any = None,
+    description: str = "",
+) -> Column:
+    """A column that always shows.
+
+    `value` is a function, or a field's dotted path; `absent` shows where the field is not set, and `empty`
+    (unless None) where it is not set or empty.
+    """
+    return Column(name, kind, description=description, read=_read_by(value, absent, empty))
+
+
+def wide(
+    name: str, value: str | Read | None = None, *, kind: str = "string", absent: Any = "", empty: Any = None
+) -> Column:
+    """A column that only shows with ``-o wide``; see ``plain``."""
+    return replace(plain(name, value, kind=kind, absent=absent, empty=empty), priority=1)
 
 
 def _no_conditions(obj: JsonObject) -> list[JsonObject]:
     return []
 
 
-@dataclass(slots=True)
 class Table:
-    """Columns and the function that fills them."""
+    """Columns, and the function that fills a row where cells depend on each other."""
 
-    columns: Sequence[TableColumn]
-    fill: Callable[[JsonObject], list[Any]]
-    condition: Callable[[JsonObject], list[JsonObject]] = _no_conditions
+    def __init__(
+        self,
+        *columns: Column,
+        fill: Callable[[JsonObject], list[Any]] | None = None,
+        condition: Callable[[JsonObject], list[JsonObject]] = _no_conditions,
+    ) -> None:
+        self.columns = columns
+        self._fill = fill
+        self._condition = condition
 
     def cells(self, obj: JsonObject) -> list[Any]:
         """See TableConverter.cells."""
-        return self.fill(obj)
+        if self._fill is not None:
+            return self._fill(obj)
+        return [column.read(obj) for column in self.columns if column.read is not None]
 
     def conditions(self, obj: JsonObject) -> list[JsonObject]:
         """See TableConverter.conditions."""
-        return self.condition(obj)
+        return self._condition(obj)
 
 
 def moment(text: Any) -> datetime | None:
@@ -72,6 +112,22 @@ def since(text: Any, now: datetime | None = None) -> str:
 def age(obj: JsonObject) -> str:
     """The cell of the column Age."""
     return since(get_str(obj, "metadata", "creationTimestamp"))
+
+
+def name_of(obj: JsonObject) -> str:
+    """The cell of the column Name."""
+    return get_str(obj, "metadata", "name")
+
+
+NAME = Column("Name", format="name", description="Name must be unique within a namespace.", read=name_of)
+AGE = Column("Age", description="Time since the object was created.", read=age)
+CREATED_AT = plain("Created At", "metadata.creationTimestamp", kind="date")
+"""Of kinds without printing rules of their own."""
+
+
+def name_as(read: Read) -> Column:
+    """The column Name with something added to the name."""
+    return replace(NAME, read=read)
 
 
 def human_duration(seconds: float) -> str:

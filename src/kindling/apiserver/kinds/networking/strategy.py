@@ -14,12 +14,13 @@ from kindling.apiserver.kinds.machinery.printing import (
     age,
     format_selector,
     load_balancer_addresses,
+    name_of,
     plain,
 )
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 
@@ -107,28 +108,12 @@ class IpAddressStrategy(BuiltinStrategy):
         return validation.address_name_problems(name)
 
 
-def _name(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "name")
-
-
 def _hosts(obj: JsonObject) -> str:
     hosts = [rule["host"] for rule in get_list(obj, "spec", "rules") if rule.get("host")]
     if not hosts:
         return "*"
     more = f" + {len(hosts) - _SHOWN_HOSTS} more..." if len(hosts) > _SHOWN_HOSTS else ""
     return ",".join(hosts[:_SHOWN_HOSTS]) + more
-
-
-def _ingress_cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    return [
-        _name(obj),
-        spec.get("ingressClassName") or NONE,
-        _hosts(obj),
-        ",".join(load_balancer_addresses(obj)),
-        "80, 443" if spec.get("tls") else "80",
-        age(obj),
-    ]
 
 
 def _class_cells(obj: JsonObject) -> list[Any]:
@@ -138,22 +123,14 @@ def _class_cells(obj: JsonObject) -> list[Any]:
     if isinstance(parameters, dict):
         group = f".{parameters['apiGroup']}" if parameters.get("apiGroup") else ""
         text = f"{parameters.get('kind', '')}{group}/{parameters.get('name', '')}"
-    return [_name(obj), spec.get("controller", ""), text, age(obj)]
-
-
-def _policy_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), format_selector(get_object(obj, "spec", "podSelector")), age(obj)]
-
-
-def _cidr_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), ",".join(get_list(obj, "spec", "cidrs")), age(obj)]
+    return [name_of(obj), spec.get("controller", ""), text, age(obj)]
 
 
 def _address_cells(obj: JsonObject) -> list[Any]:
     parent = get_object(obj, "spec", "parentRef")
     parts = [parent.get(part) or "" for part in ("resource", "namespace", "name")]
     reference = "/".join(part for part in parts if part)
-    return [_name(obj), reference or UNSET]
+    return [name_of(obj), reference or UNSET]
 
 
 def definitions() -> list[ResourceDefinition]:
@@ -164,25 +141,38 @@ def definitions() -> list[ResourceDefinition]:
             IngressStrategy(),
             short=("ing",),
             table=Table(
-                (NAME, plain("Class"), plain("Hosts"), plain("Address"), plain("Ports"), AGE), _ingress_cells
+                NAME,
+                plain("Class", "spec.ingressClassName", empty=NONE),
+                plain("Hosts", _hosts),
+                plain("Address", lambda obj: ",".join(load_balancer_addresses(obj))),
+                plain("Ports", lambda obj: "80, 443" if get_object(obj, "spec").get("tls") else "80"),
+                AGE,
             ),
         ),
         builtin(
             INGRESS_CLASSES,
             IngressClassStrategy(),
-            table=Table((NAME, plain("Controller"), plain("Parameters"), AGE), _class_cells),
+            table=Table(NAME, plain("Controller"), plain("Parameters"), AGE, fill=_class_cells),
         ),
         builtin(
             NETWORK_POLICIES,
             NetworkPolicyStrategy(),
             short=("netpol",),
-            table=Table((NAME, plain("Pod-Selector"), AGE), _policy_cells),
+            table=Table(
+                NAME,
+                plain("Pod-Selector", lambda obj: format_selector(get_object(obj, "spec", "podSelector"))),
+                AGE,
+            ),
         ),
-        builtin(SERVICE_CIDRS, ServiceCidrStrategy(), table=Table((NAME, plain("CIDRs"), AGE), _cidr_cells)),
+        builtin(
+            SERVICE_CIDRS,
+            ServiceCidrStrategy(),
+            table=Table(NAME, plain("CIDRs", lambda obj: ",".join(get_list(obj, "spec", "cidrs"))), AGE),
+        ),
         builtin(
             IP_ADDRESSES,
             IpAddressStrategy(),
             short=("ip",),
-            table=Table((NAME, plain("ParentRef")), _address_cells),
+            table=Table(NAME, plain("ParentRef"), fill=_address_cells),
         ),
     ]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_str
 from kubecore.resources import ResourceType
 
 from .validation import validate_class
@@ -25,11 +22,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     rules = Rules(validate_class, update=unjudged, immutable=("handler",))
 
 
-def _runtime_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), obj.get("handler", ""), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Runtime classes."""
-    table = Table((NAME, plain("Handler"), AGE), _runtime_cells)
+    table = Table(NAME, plain("Handler", "handler"), AGE)
     return [builtin(RUNTIME_CLASSES, RuntimeClassStrategy(), table=table)]

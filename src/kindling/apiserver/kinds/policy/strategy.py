@@ -35,7 +35,9 @@ def definitions() -> list[ResourceDefinition]:
         NAME,
         plain("Min Available"),
         plain("Max Unavailable"),
-        plain("Allowed Disruptions", "integer"),
+        plain("Allowed Disruptions", kind="integer"),
         AGE,
     )
-    return [builtin(POD_DISRUPTION_BUDGETS, BudgetStrategy(), short=("pdb",), table=Table(columns, _cells))]
+    return [
+        builtin(POD_DISRUPTION_BUDGETS, BudgetStrategy(), short=("pdb",), table=Table(*columns, fill=_cells))
+    ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain, wide
+from kindling.apiserver.kinds.machinery.printing import AGE, CREATED_AT, NAME, Table, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
-from kindling.apiserver.registry.definition import ResourceDefinition, TableColumn
-from kubecore.json import JsonObject, get_object, get_str
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_str
 from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
 
@@ -52,8 +51,8 @@ class BindingStrategy(_RbacStrategy):
                 subject.setdefault("apiGroup", GROUP)
 
 
-def _role_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), get_str(obj, "metadata", "creationTimestamp")]
+def _role(obj: JsonObject) -> str:
+    return f"{get_str(obj, 'roleRef', 'kind')}/{get_str(obj, 'roleRef', 'name')}"
 
 
 def _subjects(obj: JsonObject, kind: str) -> str:
@@ -65,19 +64,14 @@ def _subjects(obj: JsonObject, kind: str) -> str:
     return ", ".join(names)
 
 
-def _binding_cells(obj: JsonObject) -> list[Any]:
-    role = get_object(obj, "roleRef")
-    return [
-        get_str(obj, "metadata", "name"),
-        f"{role.get('kind', '')}/{role.get('name', '')}",
-        age(obj),
-        *(_subjects(obj, kind) for kind in ("User", "Group", "ServiceAccount")),
-    ]
-
-
-_ROLE_TABLE = Table((NAME, TableColumn("Created At", "date")), _role_cells)
+_ROLE_TABLE = Table(NAME, CREATED_AT)
 _BINDING_TABLE = Table(
-    (NAME, plain("Role"), AGE, wide("Users"), wide("Groups"), wide("ServiceAccounts")), _binding_cells
+    NAME,
+    plain("Role", _role),
+    AGE,
+    wide("Users", lambda obj: _subjects(obj, "User")),
+    wide("Groups", lambda obj: _subjects(obj, "Group")),
+    wide("ServiceAccounts", lambda obj: _subjects(obj, "ServiceAccount")),
 )
 
 

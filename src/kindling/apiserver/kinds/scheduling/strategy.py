@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -40,28 +38,13 @@ class PriorityClassStrategy(BuiltinStrategy):
         return None
 
 
-def _priority_cells(obj: JsonObject) -> list[Any]:
-    policy = obj.get("preemptionPolicy") or ""
-    return [
-        get_str(obj, "metadata", "name"),
-        obj.get("value", 0),
-        bool(obj.get("globalDefault")),
-        age(obj),
-        policy,
-    ]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Priority classes."""
     columns = (
         NAME,
-        plain("Value", "integer"),
-        plain("Global-Default", "boolean"),
+        plain("Value", "value", absent=0, kind="integer"),
+        plain("Global-Default", lambda obj: bool(obj.get("globalDefault")), kind="boolean"),
         AGE,
-        plain("PreemptionPolicy"),
+        plain("PreemptionPolicy", "preemptionPolicy", empty=""),
     )
-    return [
-        builtin(
-            PRIORITY_CLASSES, PriorityClassStrategy(), short=("pc",), table=Table(columns, _priority_cells)
-        )
-    ]
+    return [builtin(PRIORITY_CLASSES, PriorityClassStrategy(), short=("pc",), table=Table(*columns))]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNSET, Table, name_as, name_of, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import CSI_DRIVERS, CSI_NODES, STORAGE_CLASSES, VOLUME_ATTACHMENTS, ResourceType
 
 from . import validation
@@ -101,88 +98,41 @@ class AttachmentStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_attachment, immutable=("spec",))
 
 
-def _name(obj: JsonObject) -> str:
-    return get_str(obj, "metadata", "name")
-
-
 def _default_mark(obj: JsonObject, *annotations: str) -> str:
     found = get_object(obj, "metadata", "annotations")
     return " (default)" if any(found.get(name) == "true" for name in annotations) else ""
 
 
-def _class_cells(obj: JsonObject) -> list[Any]:
-    expansion = obj.get("allowVolumeExpansion")
-    return [
-        _name(obj) + _default_mark(obj, DEFAULT_CLASS, BETA_DEFAULT_CLASS),
-        obj.get("provisioner", ""),
-        obj.get("reclaimPolicy", "Delete"),
-        obj.get("volumeBindingMode", "Immediate"),
-        bool(expansion),
-        age(obj),
-    ]
-
-
-def _driver_cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    requests = ",".join(request.get("audience", "") for request in spec.get("tokenRequests") or ()) or UNSET
-    return [
-        _name(obj),
-        spec.get("attachRequired", True),
-        spec.get("podInfoOnMount", False),
-        spec.get("storageCapacity", False),
-        requests,
-        spec.get("requiresRepublish", False),
-        ",".join(spec.get("volumeLifecycleModes") or ()) or "<none>",
-        age(obj),
-    ]
-
-
-def _csi_node_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), len(get_object(obj, "spec").get("drivers") or ()), age(obj)]
-
-
-def _capacity_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj), obj.get("storageClassName", ""), obj.get("capacity") or UNSET]
-
-
-def _attachment_cells(obj: JsonObject) -> list[Any]:
-    spec: Mapping[str, Any] = get_object(obj, "spec")
-    volume = get_object(obj, "spec", "source").get("persistentVolumeName") or ""
-    attached = get_object(obj, "status").get("attached", False)
-    return [_name(obj), spec.get("attacher", ""), volume, spec.get("nodeName", ""), attached, age(obj)]
-
-
-def _attributes_cells(obj: JsonObject) -> list[Any]:
-    return [_name(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS), obj.get("driverName", ""), age(obj)]
+def _audiences(obj: JsonObject) -> str:
+    requests = get_list(obj, "spec", "tokenRequests")
+    return ",".join(request.get("audience", "") for request in requests) or UNSET
 
 
 _CLASS_TABLE = Table(
-    (
-        NAME,
-        plain("Provisioner"),
-        plain("ReclaimPolicy"),
-        plain("VolumeBindingMode"),
-        plain("AllowVolumeExpansion"),
-        AGE,
-    ),
-    _class_cells,
+    name_as(lambda obj: name_of(obj) + _default_mark(obj, DEFAULT_CLASS, BETA_DEFAULT_CLASS)),
+    plain("Provisioner", "provisioner"),
+    plain("ReclaimPolicy", "reclaimPolicy", absent="Delete"),
+    plain("VolumeBindingMode", "volumeBindingMode", absent="Immediate"),
+    plain("AllowVolumeExpansion", lambda obj: bool(obj.get("allowVolumeExpansion"))),
+    AGE,
 )
 _DRIVER_TABLE = Table(
-    (
-        NAME,
-        plain("AttachRequired", "boolean"),
-        plain("PodInfoOnMount", "boolean"),
-        plain("StorageCapacity", "boolean"),
-        plain("TokenRequests"),
-        plain("RequiresRepublish", "boolean"),
-        plain("Modes"),
-        AGE,
-    ),
-    _driver_cells,
+    NAME,
+    plain("AttachRequired", "spec.attachRequired", absent=True, kind="boolean"),
+    plain("PodInfoOnMount", "spec.podInfoOnMount", absent=False, kind="boolean"),
+    plain("StorageCapacity", "spec.storageCapacity", absent=False, kind="boolean"),
+    plain("TokenRequests", _audiences),
+    plain("RequiresRepublish", "spec.requiresRepublish", absent=False, kind="boolean"),
+    plain("Modes", lambda obj: ",".join(get_list(obj, "spec", "volumeLifecycleModes")) or NONE),
+    AGE,
 )
 _ATTACHMENT_TABLE = Table(
-    (NAME, plain("Attacher"), plain("PV"), plain("Node"), plain("Attached", "boolean"), AGE),
-    _attachment_cells,
+    NAME,
+    plain("Attacher", "spec.attacher"),
+    plain("PV", "spec.source.persistentVolumeName", empty=""),
+    plain("Node", "spec.nodeName"),
+    plain("Attached", "status.attached", absent=False, kind="boolean"),
+    AGE,
 )
 
 
@@ -194,19 +144,35 @@ def definitions() -> list[ResourceDefinition]:
         builtin(
             CSI_NODES,
             CsiNodeStrategy(),
-            table=Table((NAME, plain("Drivers", "integer"), AGE), _csi_node_cells),
+            table=Table(
+                NAME,
+                plain(
+                    "Drivers",
+                    lambda obj: len(get_object(obj, "spec").get("drivers") or ()),
+                    kind="integer",
+                ),
+                AGE,
+            ),
         ),
         builtin(
             CAPACITIES,
             CapacityStrategy(),
             singular="csistoragecapacity",
-            table=Table((NAME, plain("StorageClassName"), plain("Capacity")), _capacity_cells),
+            table=Table(
+                NAME,
+                plain("StorageClassName", "storageClassName"),
+                plain("Capacity", "capacity", empty=UNSET),
+            ),
         ),
         builtin(VOLUME_ATTACHMENTS, AttachmentStrategy(), table=_ATTACHMENT_TABLE),
         builtin(
             ATTRIBUTES_CLASSES,
             AttributesClassStrategy(),
             short=("vac",),
-            table=Table((NAME, plain("DriverName"), AGE), _attributes_cells),
+            table=Table(
+                name_as(lambda obj: name_of(obj) + _default_mark(obj, DEFAULT_ATTRIBUTES_CLASS)),
+                plain("DriverName", "driverName"),
+                AGE,
+            ),
         ),
     ]

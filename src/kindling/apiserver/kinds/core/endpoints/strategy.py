@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, limited, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, limited, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_list
 from kubecore.resources import ENDPOINTS
 
 from .validation import validate_endpoints
@@ -45,10 +43,6 @@ def _endpoints_text(obj: JsonObject) -> str:
     return limited(found)
 
 
-def _endpoints_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), _endpoints_text(obj), age(obj)]
-
-
 def definitions() -> list[ResourceDefinition]:
     """Endpoints."""
     return [
@@ -57,7 +51,7 @@ def definitions() -> list[ResourceDefinition]:
             EndpointsStrategy(),
             short=("ep",),
             singular="endpoints",
-            table=Table((NAME, plain("Endpoints"), AGE), _endpoints_cells),
+            table=Table(NAME, plain("Endpoints", _endpoints_text), AGE),
             deprecation_warning=DEPRECATED,
         )
     ]

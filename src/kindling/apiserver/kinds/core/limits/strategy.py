@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, CREATED_AT, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
-from kindling.apiserver.registry.definition import ResourceDefinition, TableColumn
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kindling.apiserver.registry.definition import ResourceDefinition
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 
 from .validation import validate_limit_range, validate_quota, validate_quota_update
@@ -47,17 +45,6 @@ def _usage(obj: JsonObject, *, limits: bool) -> str:
     return ", ".join(f"{name}: {used.get(name, '0')}/{hard[name]}" for name in names)
 
 
-def _quota_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), _usage(obj, limits=False), _usage(obj, limits=True), age(obj)]
-
-
-def _limit_cells(obj: JsonObject) -> list[Any]:
-    return [get_str(obj, "metadata", "name"), get_str(obj, "metadata", "creationTimestamp")]
-
-
-CREATED_AT = TableColumn("Created At", "date")
-
-
 def definitions() -> list[ResourceDefinition]:
     """Quotas and limit ranges."""
     return [
@@ -65,12 +52,17 @@ def definitions() -> list[ResourceDefinition]:
             RESOURCE_QUOTAS,
             QuotaStrategy(),
             short=("quota",),
-            table=Table((NAME, plain("Request"), plain("Limit"), AGE), _quota_cells),
+            table=Table(
+                NAME,
+                plain("Request", lambda obj: _usage(obj, limits=False)),
+                plain("Limit", lambda obj: _usage(obj, limits=True)),
+                AGE,
+            ),
         ),
         builtin(
             LIMIT_RANGES,
             LimitRangeStrategy(),
             short=("limits",),
-            table=Table((NAME, CREATED_AT), _limit_cells),
+            table=Table(NAME, CREATED_AT),
         ),
     ]

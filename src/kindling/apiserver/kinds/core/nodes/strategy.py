@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNKNOWN, Table, age, plain, wide
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNKNOWN, Table, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
@@ -89,36 +89,17 @@ def _address(obj: JsonObject, kind: str) -> str:
     return NONE
 
 
-def _cells(obj: JsonObject) -> list[Any]:
-    info = get_object(obj, "status", "nodeInfo")
-    return [
-        get_str(obj, "metadata", "name"),
-        _state(obj),
-        _roles(obj),
-        age(obj),
-        info.get("kubeletVersion", ""),
-        _address(obj, "InternalIP"),
-        _address(obj, "ExternalIP"),
-        info.get("osImage") or UNKNOWN,
-        info.get("kernelVersion") or UNKNOWN,
-        info.get("containerRuntimeVersion") or UNKNOWN,
-    ]
-
-
 _TABLE = Table(
-    (
-        NAME,
-        plain("Status"),
-        plain("Roles"),
-        AGE,
-        plain("Version"),
-        wide("Internal-IP"),
-        wide("External-IP"),
-        wide("OS-Image"),
-        wide("Kernel-Version"),
-        wide("Container-Runtime"),
-    ),
-    _cells,
+    NAME,
+    plain("Status", _state),
+    plain("Roles", _roles),
+    AGE,
+    plain("Version", "status.nodeInfo.kubeletVersion"),
+    wide("Internal-IP", lambda obj: _address(obj, "InternalIP")),
+    wide("External-IP", lambda obj: _address(obj, "ExternalIP")),
+    wide("OS-Image", "status.nodeInfo.osImage", empty=UNKNOWN),
+    wide("Kernel-Version", "status.nodeInfo.kernelVersion", empty=UNKNOWN),
+    wide("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", empty=UNKNOWN),
 )
 
 
@@ -129,7 +110,7 @@ def _component_cells(obj: JsonObject) -> list[Any]:
     return [name, state, healthy.get("message", ""), healthy.get("error", "")]
 
 
-_COMPONENT_TABLE = Table((NAME, plain("Status"), plain("Message"), plain("Error")), _component_cells)
+_COMPONENT_TABLE = Table(NAME, plain("Status"), plain("Message"), plain("Error"), fill=_component_cells)
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -227,7 +227,7 @@ def _template_cells(obj: JsonObject) -> list[Any]:
     return [get_str(obj, "metadata", "name"), names, images, format_labels(labels)]
 
 
-_TEMPLATE_TABLE = Table((NAME, plain("Containers"), plain("Images"), plain("Pod Labels")), _template_cells)
+_TEMPLATE_TABLE = Table(NAME, plain("Containers"), plain("Images"), plain("Pod Labels"), fill=_template_cells)
 _CONNECT = ("create", "get")
 _PROXY = ("create", "delete", "get", "patch", "update")
 

@@ -167,17 +167,15 @@ def _conditions(pod: JsonObject) -> list[JsonObject]:
 
 
 POD_TABLE = Table(
-    (
-        NAME,
-        plain("Ready", description="Ready containers of all."),
-        plain("Status", description="What the pod is doing, in one word."),
-        plain("Restarts", description="How often its containers were started again, and when last."),
-        AGE,
-        wide("IP"),
-        wide("Node"),
-        wide("Nominated Node"),
-        wide("Readiness Gates"),
-    ),
-    _cells,
-    _conditions,
+    NAME,
+    plain("Ready", description="Ready containers of all."),
+    plain("Status", description="What the pod is doing, in one word."),
+    plain("Restarts", description="How often its containers were started again, and when last."),
+    AGE,
+    wide("IP"),
+    wide("Node"),
+    wide("Nominated Node"),
+    wide("Readiness Gates"),
+    fill=_cells,
+    condition=_conditions,
 )

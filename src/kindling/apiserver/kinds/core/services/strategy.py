@@ -11,7 +11,6 @@ from kindling.apiserver.kinds.machinery.printing import (
     NAME,
     NONE,
     Table,
-    age,
     format_labels,
     load_balancer_addresses,
     plain,
@@ -20,7 +19,7 @@ from kindling.apiserver.kinds.machinery.printing import (
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError
 from kubecore.objects.names import is_dns1123_label
 from kubecore.resources import SERVICES
@@ -211,23 +210,14 @@ def _ports(spec: Mapping[str, Any]) -> str:
     return ",".join(parts) or NONE
 
 
-def _cells(obj: JsonObject) -> list[Any]:
-    spec = get_object(obj, "spec")
-    addresses = spec.get("clusterIPs") or []
-    return [
-        get_str(obj, "metadata", "name"),
-        spec.get("type", ""),
-        addresses[0] if addresses else NONE,
-        _external(obj),
-        _ports(spec),
-        age(obj),
-        format_labels(spec.get("selector")),
-    ]
-
-
 _TABLE = Table(
-    (NAME, plain("Type"), plain("Cluster-IP"), plain("External-IP"), plain("Port(s)"), AGE, wide("Selector")),
-    _cells,
+    NAME,
+    plain("Type", "spec.type"),
+    plain("Cluster-IP", lambda obj: next(iter(get_list(obj, "spec", "clusterIPs")), NONE)),
+    plain("External-IP", _external),
+    plain("Port(s)", lambda obj: _ports(get_object(obj, "spec"))),
+    AGE,
+    wide("Selector", lambda obj: format_labels(get_object(obj, "spec").get("selector"))),
 )
 
 

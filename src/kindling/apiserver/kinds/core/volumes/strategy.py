@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import (
-    AGE,
-    NAME,
-    UNSET,
-    Table,
-    access_modes,
-    age,
-    plain,
-    wide,
-)
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, access_modes, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 
@@ -129,75 +118,50 @@ def _class(obj: JsonObject) -> str:
     return annotation if annotation else get_str(obj, "spec", "storageClassName")
 
 
-def _claim_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    phase = status.get("phase", "")
+def _phase(obj: JsonObject) -> str:
     if get_str(obj, "metadata", "deletionTimestamp"):
-        phase = "Terminating"
-    bound = bool(spec.get("volumeName"))
-    return [
-        get_str(obj, "metadata", "name"),
-        phase,
-        spec.get("volumeName", ""),
-        get_object(status, "capacity").get("storage", "") if bound else "",
-        access_modes(status.get("accessModes")) if bound else "",
-        _class(obj),
-        spec.get("volumeAttributesClassName") or UNSET,
-        age(obj),
-        spec.get("volumeMode") or UNSET,
-    ]
+        return "Terminating"
+    return get_str(obj, "status", "phase")
 
 
-def _volume_cells(obj: JsonObject) -> list[Any]:
-    spec, status = get_object(obj, "spec"), get_object(obj, "status")
-    claim = get_object(spec, "claimRef")
-    phase = status.get("phase", "")
-    if get_str(obj, "metadata", "deletionTimestamp"):
-        phase = "Terminating"
-    return [
-        get_str(obj, "metadata", "name"),
-        get_object(spec, "capacity").get("storage", ""),
-        access_modes(spec.get("accessModes")),
-        spec.get("persistentVolumeReclaimPolicy", ""),
-        phase,
-        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-        _class(obj),
-        spec.get("volumeAttributesClassName") or UNSET,
-        status.get("reason", ""),
-        age(obj),
-        spec.get("volumeMode") or UNSET,
-    ]
+def _is_bound(obj: JsonObject) -> bool:
+    return bool(get_str(obj, "spec", "volumeName"))
+
+
+def _claim(obj: JsonObject) -> str:
+    claim = get_object(obj, "spec", "claimRef")
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
 
 
 _CLAIM_TABLE = Table(
-    (
-        NAME,
-        plain("Status"),
-        plain("Volume"),
-        plain("Capacity"),
-        plain("Access Modes"),
-        plain("StorageClass"),
-        plain("VolumeAttributesClass"),
-        AGE,
-        wide("VolumeMode"),
+    NAME,
+    plain("Status", _phase),
+    plain("Volume", "spec.volumeName"),
+    plain(
+        "Capacity",
+        lambda obj: get_object(obj, "status", "capacity").get("storage", "") if _is_bound(obj) else "",
     ),
-    _claim_cells,
+    plain(
+        "Access Modes",
+        lambda obj: access_modes(get_list(obj, "status", "accessModes")) if _is_bound(obj) else "",
+    ),
+    plain("StorageClass", _class),
+    plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=UNSET),
+    AGE,
+    wide("VolumeMode", "spec.volumeMode", empty=UNSET),
 )
 _VOLUME_TABLE = Table(
-    (
-        NAME,
-        plain("Capacity"),
-        plain("Access Modes"),
-        plain("Reclaim Policy"),
-        plain("Status"),
-        plain("Claim"),
-        plain("StorageClass"),
-        plain("VolumeAttributesClass"),
-        plain("Reason"),
-        AGE,
-        wide("VolumeMode"),
-    ),
-    _volume_cells,
+    NAME,
+    plain("Capacity", "spec.capacity.storage"),
+    plain("Access Modes", lambda obj: access_modes(get_list(obj, "spec", "accessModes"))),
+    plain("Reclaim Policy", "spec.persistentVolumeReclaimPolicy"),
+    plain("Status", _phase),
+    plain("Claim", _claim),
+    plain("StorageClass", _class),
+    plain("VolumeAttributesClass", "spec.volumeAttributesClassName", empty=UNSET),
+    plain("Reason", "status.reason"),
+    AGE,
+    wide("VolumeMode", "spec.volumeMode", empty=UNSET),
 )
 
 
