@@ -63,7 +63,6 @@ from .storage.sqlite import SqliteJournal
 from .storage.store import Store
 
 _LOG = logging.getLogger(__name__)
-_HTTPS_PORT = 443
 _IDLE_SECONDS = 120.0
 _MAX_HEAD_LINE_BYTES = 32 * 1024
 _DESTINATIONS = Destinations()

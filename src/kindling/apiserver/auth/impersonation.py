@@ -80,19 +80,7 @@ class Impersonator:
         elif wanted.name.startswith("system:node:"):
             mode = "arbitrary-node"
         verb = f"impersonate-on:{mode}:{info.verb}"
-        target = AuthorizationQuery(user, verb, path=info.path)
-        if info.is_resource:
-            target = AuthorizationQuery(
-                user,
-                verb,
-                info.group,
-                info.version,
-                info.resource,
-                info.subresource,
-                info.namespace,
-                info.name,
-            )
-        for query in (target, *_queries(user, wanted, f"impersonate:{mode}")):
+        for query in (info.authorization(user, verb), *_queries(user, wanted, f"impersonate:{mode}")):
             allowed, reason = self._authorize(query)
             if not allowed:
                 return forbidden(query, reason)

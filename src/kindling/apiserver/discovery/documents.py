@@ -14,7 +14,6 @@ from ..registry.definition import ResourceDefinition, Subresource
 
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
 _STAGES = {"": 2, "beta": 1, "alpha": 0}
-_CONNECT_VERBS = ("create", "delete", "get", "patch", "update")
 
 
 def version_priority(version: str) -> tuple[int, int, int, str]:

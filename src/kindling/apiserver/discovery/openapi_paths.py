@@ -43,7 +43,6 @@ _LIST = (
 )  # fmt: skip
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 _DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
-_ACTIONS = {"get": "get", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 

@@ -39,20 +39,7 @@ class Call:
 
     def authorization(self, verb: str) -> AuthorizationQuery:
         """What the user has to be allowed for this request; `verb` is `info.verb` or what follows from it."""
-        info = self.info
-        if not info.is_resource:
-            return AuthorizationQuery(self.user, verb, path=info.path)
-        return AuthorizationQuery(
-            self.user,
-            verb,
-            info.group,
-            info.version,
-            info.resource,
-            info.subresource,
-            info.namespace,
-            info.name,
-            field_selector=self.query.get("fieldSelector", ""),
-        )
+        return self.info.authorization(self.user, verb, self.query.get("fieldSelector", ""))
 
     def flag(self, name: str) -> bool:
         """A boolean query parameter, as Kubernetes reads them: anything but false and 0 is true."""

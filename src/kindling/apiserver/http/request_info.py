@@ -17,6 +17,9 @@ from multidict import MultiMapping
 from kubecore.objects.field_selectors import parse_field_selector
 from kubecore.objects.selectors import SelectorError
 
+from ..registry.admission import AuthorizationQuery
+from ..registry.context import UserInfo
+
 _VERBS = {
     "POST": "create",
     "GET": "get",
@@ -67,6 +70,22 @@ class RequestInfo:
     def is_named(self) -> bool:
         """Whether the path (not just a selector) names an object."""
         return len(self.parts) > 1
+
+    def authorization(self, user: UserInfo, verb: str, field_selector: str = "") -> AuthorizationQuery:
+        """What `user` has to be allowed for this request; `verb` is its own or follows from it."""
+        if not self.is_resource:
+            return AuthorizationQuery(user, verb, path=self.path)
+        return AuthorizationQuery(
+            user,
+            verb,
+            self.group,
+            self.version,
+            self.resource,
+            self.subresource,
+            self.namespace,
+            self.name,
+            field_selector=field_selector,
+        )
 
     @property
     def canonical_path(self) -> str:

@@ -57,9 +57,26 @@ class Forwarder:
         data = request.content if request.body_exists else None
         if data is not None and request.content_length is not None:
             headers["Content-Length"] = str(request.content_length)
+        async with await self._request(request.method, target, headers=headers, data=data) as upstream:
+            return await self._stream(request, upstream, place)
+
+    @asynccontextmanager
+    async def open(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer to a GET made by the server itself, its body to be read. Raises StatusError (503)."""
+        async with await self._request("GET", target) as upstream:
+            yield upstream
+
+    async def _request(
+        self,
+        method: str,
+        target: Target,
+        *,
+        headers: CIMultiDict[str] | None = None,
+        data: aiohttp.StreamReader | None = None,
+    ) -> aiohttp.ClientResponse:
         try:
-            upstream = await self._open().request(
-                request.method,
+            return await self._open().request(
+                method,
                 target.url,
                 headers=headers,
                 data=data,
@@ -69,23 +86,6 @@ class Forwarder:
             )
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise errors.service_unavailable(f"error trying to reach service: {error}") from error
-        async with upstream:
-            return await self._stream(request, upstream, place)
-
-    @asynccontextmanager
-    async def open(self, target: Target) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer to a GET made by the server itself, its body to be read. Raises StatusError (503)."""
-        try:
-            upstream = await self._open().get(
-                target.url,
-                ssl=target.tls if target.tls is not None else True,
-                server_hostname=target.server_name or None if target.tls is not None else None,
-                allow_redirects=False,
-            )
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise errors.service_unavailable(f"error trying to reach service: {error}") from error
-        async with upstream:
-            yield upstream
 
     async def fetch(
         self, target: Target, *, headers: dict[str, str], timeout_seconds: float

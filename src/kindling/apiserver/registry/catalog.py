@@ -16,7 +16,6 @@ class Catalog:
         self._owned: dict[str, list[ResourceDefinition]] = {}
         self._by_path: dict[tuple[str, str, str], ResourceDefinition] = {}
         self._by_resource: dict[tuple[str, str], ResourceDefinition] = {}
-        self._by_bucket: dict[str, list[ResourceDefinition]] = {}
         self._versions: dict[str, list[str]] = {}
         self.generation = 0
 
@@ -29,7 +28,6 @@ class Catalog:
             del self._owned[owner]
         self._by_path = {}
         self._by_resource = {}
-        self._by_bucket = {}
         self._versions = {}
         for definition in self.all():
             resource = definition.resource
@@ -37,7 +35,6 @@ class Catalog:
             self._by_resource.setdefault((resource.group, resource.plural), definition)
             if resource.api_version == definition.storage_version:
                 self._by_resource[resource.group, resource.plural] = definition
-            self._by_bucket.setdefault(definition.storage_prefix, []).append(definition)
             versions = self._versions.setdefault(resource.group, [])
             if resource.version not in versions:
                 versions.append(resource.version)
@@ -57,10 +54,6 @@ class Catalog:
             self._by_resource.get((resource.group, resource.plural))
         )
 
-    def by_group_resource(self, group: str, plural: str) -> ResourceDefinition | None:
-        """The resource in the version it is stored in, or else any."""
-        return self._by_resource.get((group, plural))
-
     def by_kind(self, group: str, version: str, kind: str) -> ResourceDefinition | None:
         """The resource that serves a kind."""
         for definition in self.all():
@@ -68,10 +61,6 @@ class Catalog:
             if (resource.group, resource.version, resource.kind) == (group, version, kind):
                 return definition
         return None
-
-    def in_bucket(self, bucket: str) -> Sequence[ResourceDefinition]:
-        """All definitions whose objects lie in one bucket of the store."""
-        return self._by_bucket.get(bucket, ())
 
     def groups(self) -> Sequence[str]:
         """All groups in the order they came; the core group is the empty string."""

@@ -9,7 +9,6 @@ import orjson
 
 from kubecore.json import JsonObject
 
-from ..storage.store import Item
 from .definition import ResourceDefinition
 
 
@@ -46,8 +45,3 @@ def encode_list(
     if cut:
         return head + b",".join([b"{" + value[cut:] for value in values]) + b"]}"
     return head + b",".join(values) + b"]}"
-
-
-def is_in_version(item: Item, head: bytes) -> bool:
-    """Whether the item is stored in the kind and version of this header."""
-    return item.value.startswith(head)

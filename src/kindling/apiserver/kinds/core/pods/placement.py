@@ -18,7 +18,7 @@ from kubecore.objects.fields import (
     not_supported,
     required,
 )
-from kubecore.objects.selectors import validate_label_selector_object, validate_labels
+from kubecore.objects.selectors import validate_label_selector_object
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TWO = "must be specified when `operator` is 'In' or 'NotIn'"
@@ -259,8 +259,3 @@ def taint_dump(taint: Mapping[str, Any]) -> JsonObject:
         "Effect": taint.get("effect", ""),
         "TimeAdded": taint.get("timeAdded"),
     }
-
-
-def validate_node_selector_map(selector: Mapping[str, Any], path: FieldPath) -> list[FieldError]:
-    """spec.nodeSelector: labels."""
-    return validate_labels(selector, path)
