@@ -37,7 +37,7 @@ class WebhookStrategy(BuiltinStrategy):
         self.mutating = mutating
 
     def complete(self, obj: JsonObject) -> None:
-        """Fail closed, match equivalents, ten seconds."""
+        """Default to failurePolicy Fail, matchPolicy Equivalent and a timeout of ten seconds."""
         for webhook in get_list(obj, "webhooks"):
             webhook.setdefault("failurePolicy", "Fail")
             webhook.setdefault("matchPolicy", "Equivalent")
@@ -67,7 +67,7 @@ class PolicyStrategy(BuiltinStrategy):
         self.has_status = not mutating
 
     def complete(self, obj: JsonObject) -> None:
-        """Fail closed; constraints match equivalents everywhere."""
+        """Default to failurePolicy Fail, and set the defaults of the match constraints."""
         spec = obj["spec"]
         spec.setdefault("failurePolicy", "Fail")
         constraints = spec.get("matchConstraints")
@@ -89,7 +89,7 @@ class PolicyBindingStrategy(BuiltinStrategy):
         self.mutating = mutating
 
     def complete(self, obj: JsonObject) -> None:
-        """Matches are equivalent and everywhere."""
+        """Set the defaults of the matched resources."""
         resources = obj["spec"].get("matchResources")
         if isinstance(resources, dict):
             default_match_resources(resources)

@@ -28,7 +28,7 @@ class ApiServiceStrategy(BuiltinStrategy):
         return is_path_segment_name(name)
 
     def complete(self, obj: JsonObject) -> None:
-        """HTTPS' port."""
+        """Default to port 443."""
         service = obj["spec"].get("service")
         if isinstance(service, dict):
             service.setdefault("port", 443)

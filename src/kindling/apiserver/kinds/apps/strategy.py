@@ -93,12 +93,12 @@ class ReplicaSetStrategy(WorkloadStrategy):
     )
 
     def complete_spec(self, spec: JsonObject) -> None:
-        """One replica."""
+        """Default to one replica."""
         spec.setdefault("replicas", 1)
 
 
 class DeploymentStrategy(WorkloadStrategy):
-    """Replica sets, one after the other."""
+    """Pods that are updated through one ReplicaSet after the other."""
 
     rules = Rules(
         validation.validate_deployment,
@@ -107,7 +107,7 @@ class DeploymentStrategy(WorkloadStrategy):
     )
 
     def complete_spec(self, spec: JsonObject) -> None:
-        """One replica, rolling updates by quarters, ten revisions, ten minutes."""
+        """Default to one replica, rolling updates of 25 %, ten revisions and a deadline of ten minutes."""
         spec.setdefault("replicas", 1)
         strategy = spec.setdefault("strategy", {})
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
@@ -118,14 +118,14 @@ class DeploymentStrategy(WorkloadStrategy):
         spec.setdefault("progressDeadlineSeconds", 600)
 
     def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
-        """Annotations of a deployment are copied to its replica sets: they count."""
+        """Changed annotations count as well: they are copied to the replica sets."""
         if (new["metadata"].get("annotations") or {}) != (old["metadata"].get("annotations") or {}):
             return True
         return super().generation_changed(new, old)
 
 
 class StatefulSetStrategy(WorkloadStrategy):
-    """Pods with names and volumes of their own."""
+    """Pods with stable names and volumes."""
 
     rules = Rules(
         validation.validate_stateful_set,
@@ -134,7 +134,7 @@ class StatefulSetStrategy(WorkloadStrategy):
     )
 
     def complete_spec(self, spec: JsonObject) -> None:
-        """One replica, in order, ten revisions; claims outlive the pods."""
+        """Default to one replica, ordered pods, ten revisions and claims that are retained."""
         spec.setdefault("podManagementPolicy", "OrderedReady")
         strategy = spec.setdefault("updateStrategy", {})
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
@@ -157,7 +157,7 @@ class DaemonSetStrategy(WorkloadStrategy):
     rules = Rules(validation.validate_daemon_set, immutable=("spec.selector",))
 
     def complete_spec(self, spec: JsonObject) -> None:
-        """Rolling updates, one node at a time; ten revisions."""
+        """Default to rolling updates, one node at a time, and ten revisions."""
         strategy = spec.setdefault("updateStrategy", {})
         if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
             rolling = strategy.setdefault("rollingUpdate", {})
@@ -171,7 +171,7 @@ class DaemonSetStrategy(WorkloadStrategy):
         _set_template_generation(obj, 1)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """A changed template is a new generation of it."""
+        """Count up the template's generation when the template changed."""
         super().prepare_for_update(ctx, new, old)
         before = _template_generation(old)
         changed = template_of(new) != template_of(old)
@@ -292,7 +292,7 @@ _REVISION = Table(NAME, plain("Controller"), plain("Revision"), AGE, fill=_revis
 
 
 def definitions() -> list[ResourceDefinition]:
-    """Everything with replicas, and controller revisions."""
+    """All workload kinds, and controller revisions."""
     scale = scale_subresource(ScalePaths(selector="spec.selector", validate=validation.validate_scale))
     return [
         builtin(

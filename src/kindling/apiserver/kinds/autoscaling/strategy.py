@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscalers as objects, in two versions over one storage."""
+"""HorizontalPodAutoscalers. They are stored only: no controller acts on them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def _percent_cpu(utilization: int) -> JsonObject:
 
 
 class AutoscalerStrategy(BuiltinStrategy):
-    """How many pods a workload shall have; nobody here acts on it."""
+    """How many pods a workload shall have."""
 
     tracks_generation = False
     rules = Rules(validate_autoscaler)
 
     def complete(self, obj: JsonObject) -> None:
-        """At least one pod; 80 % of the requested cpu."""
+        """Default to at least one pod and to 80 % of the requested CPU."""
         spec = obj["spec"]
         spec.setdefault("minReplicas", 1)
         if not spec.get("metrics"):
@@ -65,7 +65,7 @@ class V1Strategy(AutoscalerStrategy):
     """Version 1 knows cpu only; the rest is carried in annotations."""
 
     def complete(self, obj: JsonObject) -> None:
-        """At least one pod."""
+        """Default to at least one pod."""
         obj["spec"].setdefault("minReplicas", 1)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
@@ -143,7 +143,7 @@ _TABLE = Table(
 
 
 def definitions() -> list[ResourceDefinition]:
-    """Both versions, the preferred one first."""
+    """Autoscalers in both versions, the preferred one first."""
     converter = AutoscalerConverter()
     found = []
     for resource, strategy in ((V2, AutoscalerStrategy()), (V1, V1Strategy())):

@@ -1,4 +1,4 @@
-"""Cron schedules, checked with the messages that users of Kubernetes know."""
+"""Cron schedules, checked with the messages of Kubernetes."""
 
 from __future__ import annotations
 

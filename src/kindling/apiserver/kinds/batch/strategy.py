@@ -55,7 +55,7 @@ class JobStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_job, update=validation.validate_job_update)
 
     def complete(self, obj: JsonObject) -> None:
-        """One pod, six retries; labels from the template."""
+        """Default to one pod and six retries; labels come from the template."""
         spec = obj["spec"]
         default_job_spec(spec)
         if "completions" not in spec and "parallelism" not in spec:
@@ -119,10 +119,10 @@ def generate_selector(obj: JsonObject) -> None:
 
 
 class CronJobStrategy(BuiltinStrategy):
-    """Jobs by the clock."""
+    """Jobs on a schedule."""
 
     def complete(self, obj: JsonObject) -> None:
-        """Jobs may overlap; three successful and one failed are kept."""
+        """Default to concurrencyPolicy Allow, and keep three successful jobs and a failed one."""
         spec = obj["spec"]
         template = get_object(spec, "jobTemplate", "spec")
         default_job_spec(template)

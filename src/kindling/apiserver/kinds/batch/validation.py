@@ -231,7 +231,7 @@ def _without_placement(template: JsonObject) -> JsonObject:
 
 
 def validate_job_status_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Counts are not negative; finished jobs stay finished."""
+    """Counts are not negative, and finished jobs stay finished."""
     status, path = get_object(new, "status"), FieldPath("status")
     found = counts(status, path, "active", "succeeded", "failed", "ready", "terminating")
     for kind in ("Complete", "Failed"):

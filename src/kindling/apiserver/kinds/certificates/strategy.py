@@ -65,7 +65,7 @@ class RequestStatusStrategy(BuiltinStatusStrategy):
     """``/status``: certificate and conditions but for the decisions."""
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Decisions stay."""
+        """Approval and denial cannot be changed here."""
         super().prepare_for_update(ctx, new, old)
         status = new.setdefault("status", {})
         kept = [item for item in get_list(old, "status", "conditions") if item.get("type") in _DECISIONS]
@@ -80,7 +80,7 @@ class ApprovalStrategy(BuiltinStatusStrategy):
     """``/approval``: the conditions."""
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Nothing but conditions is taken over."""
+        """Take over the conditions only."""
         conditions = get_list(new, "status", "conditions")
         new["spec"] = old["spec"]
         new["status"] = {
@@ -91,7 +91,7 @@ class ApprovalStrategy(BuiltinStatusStrategy):
         _stamp(new, old)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Approved or denied, once."""
+        """A request is either approved or denied, and only once."""
         return validate_conditions(new, old, approval=True)
 
 

@@ -40,7 +40,7 @@ class ConfigMapStrategy(BuiltinStrategy):
         return found
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Frozen data stays."""
+        """The data of an immutable config map cannot change."""
         return frozen_data(new, old, ("data", "binaryData")) + self.validate(ctx, new)
 
 

@@ -49,7 +49,7 @@ class NamespaceStrategy(BuiltinStrategy):
         obj["status"].setdefault("phase", "Active")
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Active, and held by the Kubernetes finalizer."""
+        """Set phase Active and add the finalizer ``kubernetes``."""
         obj["status"] = {"phase": "Active"}
         finalizers = obj["spec"].setdefault("finalizers", [])
         if KUBERNETES not in finalizers:
@@ -74,7 +74,7 @@ class NamespaceStrategy(BuiltinStrategy):
         return []
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Terminating and being deleted go together."""
+        """The phase is Terminating when the namespace is being deleted, and Active otherwise."""
         phase = get_str(new, "status", "phase")
         path = FieldPath("status", "Phase")
         if not get_str(new, "metadata", "deletionTimestamp"):
@@ -93,7 +93,7 @@ class NamespaceStrategy(BuiltinStrategy):
         return labels_of(obj, "status.phase")
 
     def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
-        """Terminating first; gone when no finalizer is left."""
+        """Set phase Terminating; the namespace is removed when spec.finalizers is empty."""
         name = get_str(obj, "metadata", "name")
         if name in ("default", "kube-system", "kube-public"):
             raise errors.forbidden(NAMESPACES, name, "this namespace may not be deleted")

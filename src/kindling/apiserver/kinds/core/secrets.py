@@ -29,7 +29,7 @@ class SecretStrategy(BuiltinStrategy):
     tracks_generation = False
 
     def complete(self, obj: JsonObject) -> None:
-        """Opaque unless said otherwise."""
+        """Default to type Opaque, and merge stringData into data."""
         obj.setdefault("type", "Opaque")
         text = obj.pop("stringData", None)
         if text:

@@ -16,7 +16,7 @@ from .validation import slice_warnings, validate_slice
 
 
 class SliceStrategy(BuiltinStrategy):
-    """A share of the addresses behind a service."""
+    """Some of the endpoints of a service."""
 
     has_status = False
     rules = Rules(validate_slice, immutable=("addressType",))
@@ -28,7 +28,7 @@ class SliceStrategy(BuiltinStrategy):
             port.setdefault("protocol", "TCP")
 
     def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
-        """Labels of a slice are part of what it says."""
+        """Changed labels of a slice count as well."""
         if (new["metadata"].get("labels") or {}) != (old["metadata"].get("labels") or {}):
             return True
         return super().generation_changed(new, old)

@@ -18,13 +18,13 @@ from kubecore.schema.model import Schema
 
 
 def _named(*groups: str) -> frozenset[str]:
-    """A table of fields from texts that name some each."""
+    """The set of all field names in `groups`, which are separated by spaces."""
     return frozenset(name for group in groups for name in group.split())
 
 
 _TIMES = (".Time", ".MicroTime")
 _COUNTED = ("Status", "Condition")
-"""Definitions of these endings hold counts; they are absent until there is something to count."""
+"""Numbers in definitions whose names end so are absent while they are 0."""
 
 _ZERO_IS_NOTHING = _named(
     # Ports and generations start at 1; zero asks the server for a value of its own choice.
@@ -135,7 +135,7 @@ _NULL_WHEN_UNSET = _named(
 """Fields that are null when nobody set them; a zero that somebody set stays."""
 
 _LEFT_OUT = frozenset({"IPAddressSpec.parentRef"})
-"""Required fields that are not written when they are missing: that they are is what validation says."""
+"""Required fields that are not written when they are missing: validation reports them."""
 
 
 TABLES = (

@@ -22,7 +22,7 @@ FROZEN = (
 
 
 def validate_core_event(event: JsonObject) -> list[FieldError]:
-    """Events live beside what they are about; cluster-wide things are talked about in ``default``."""
+    """An event is in the namespace of its object, or in ``default`` where the object has none."""
     namespace = get_str(event, "metadata", "namespace")
     about = get_str(event, "involvedObject", "namespace")
     return _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))

@@ -1,4 +1,4 @@
-"""Flow schemas and priority levels: served as objects, nobody here acts on them."""
+"""Flow schemas and priority levels. They are stored only: this server does not limit requests by them."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ NOT_ENFORCED = "this server does not limit requests by flow schemas and priority
 
 
 class FlowSchemaStrategy(BuiltinStrategy):
-    """Which requests belong together."""
+    """Which requests share a priority level."""
 
     allow_unconditional_update = False
     rules = Rules(validate_flow_schema)
 
     def complete(self, obj: JsonObject) -> None:
-        """In the middle of the precedence."""
+        """Default to precedence 1000."""
         if not obj["spec"].get("matchingPrecedence"):
             obj["spec"]["matchingPrecedence"] = 1000
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """That nothing will happen."""
+        """A new object has no effect on this server."""
         return [NOT_ENFORCED] if old is None else []
 
 
@@ -45,7 +45,7 @@ class PriorityLevelStrategy(BuiltinStrategy):
     rules = Rules(validate_priority_level)
 
     def complete(self, obj: JsonObject) -> None:
-        """Shares and limits of both types."""
+        """Default the shares and limits of both types."""
         spec = obj["spec"]
         limited = spec.get("limited")
         if isinstance(limited, dict):
@@ -64,7 +64,7 @@ class PriorityLevelStrategy(BuiltinStrategy):
             exempt.setdefault("lendablePercent", 0)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """That nothing will happen."""
+        """A new object has no effect on this server."""
         return [NOT_ENFORCED] if old is None else []
 
 

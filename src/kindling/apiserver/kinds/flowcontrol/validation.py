@@ -31,7 +31,7 @@ def validate_flow_schema(obj: JsonObject) -> list[FieldError]:
 
 
 def validate_priority_level(obj: JsonObject) -> list[FieldError]:
-    """One of the two types, with its part."""
+    """The type is known, and only the field of this type is set."""
     spec = get_object(obj, "spec")
     path = FieldPath("spec")
     kind = spec.get("type", "")

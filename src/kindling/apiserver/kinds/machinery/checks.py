@@ -1,4 +1,4 @@
-"""Rules that many kinds share: numbers, ports, percentages, addresses. No errors: all is fine."""
+"""Checks that many kinds share: numbers, ports, percentages, addresses. No errors: the value is valid."""
 
 from __future__ import annotations
 

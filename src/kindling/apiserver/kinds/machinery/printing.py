@@ -1,4 +1,4 @@
-"""Tables: columns, and how kubectl's users are used to seeing ages, selectors and conditions."""
+"""Tables: columns, and the texts of ages, selectors and access modes in their cells."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def name_of(obj: JsonObject) -> str:
 NAME = Column("Name", format="name", description="Name must be unique within a namespace.", read=name_of)
 AGE = Column("Age", description="Time since the object was created.", read=age)
 CREATED_AT = plain("Created At", "metadata.creationTimestamp", kind="date")
-"""Of kinds without printing rules of their own."""
+"""Kinds without a table of their own have it beside the name."""
 
 
 def name_as(read: Read) -> Column:

@@ -43,7 +43,7 @@ class IngressStrategy(BuiltinStrategy):
         return validation.validate_ingress(obj, create=True)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As a new one, but for the annotation and class that may both be there."""
+        """As a new one; the deprecated annotation may stand beside the class field."""
         return validation.validate_ingress(new, create=False)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -62,7 +62,7 @@ class IngressClassStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_ingress_class, immutable=("spec.controller",))
 
     def complete(self, obj: JsonObject) -> None:
-        """Parameters are of the cluster."""
+        """Default the scope of parameters to Cluster."""
         parameters = obj["spec"].get("parameters")
         if isinstance(parameters, dict) and not parameters.get("scope"):
             parameters["scope"] = "Cluster"
@@ -75,7 +75,7 @@ class NetworkPolicyStrategy(BuiltinStrategy):
     rules = Rules(validation.validate_network_policy)
 
     def complete(self, obj: JsonObject) -> None:
-        """TCP; Egress only when there are egress rules."""
+        """Default to protocol TCP, and to policy type Egress only where there are egress rules."""
         spec = obj["spec"]
         for direction in ("ingress", "egress"):
             for rule in spec.get(direction) or ():
@@ -85,19 +85,19 @@ class NetworkPolicyStrategy(BuiltinStrategy):
             spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """Address blocks that are not canonical."""
+        """CIDR blocks with bits set beyond their prefix."""
         return validation.network_policy_warnings(obj)
 
 
 class ServiceCidrStrategy(BuiltinStrategy):
-    """A range of service addresses. Served as an object: addresses come from the server's own range."""
+    """A range of service addresses. Stored only: addresses come from the range of the server's settings."""
 
     tracks_generation = False
     rules = Rules(validation.validate_service_cidr, update=validation.validate_service_cidr_update)
 
 
 class IpAddressStrategy(BuiltinStrategy):
-    """An address in use. Served as an object."""
+    """An address in use. Stored only."""
 
     has_status = False
     tracks_generation = False

@@ -293,7 +293,7 @@ def _validate_block(block: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def network_policy_warnings(obj: JsonObject) -> list[str]:
-    """Blocks with bits set beyond their prefix."""
+    """Warnings about CIDR blocks with bits set beyond their prefix."""
     found = []
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(get_list(obj, "spec", direction)):
@@ -336,7 +336,7 @@ def validate_service_cidr(obj: JsonObject) -> list[FieldError]:
 
 
 def validate_service_cidr_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Ranges stay."""
+    """The ranges cannot be changed."""
     return immutable(_SPEC.child("cidrs"), get_list(new, "spec", "cidrs"), get_list(old, "spec", "cidrs"))
 
 
@@ -349,7 +349,7 @@ def address_name_problems(name: str) -> list[str]:
 
 
 def validate_ip_address(obj: JsonObject) -> list[FieldError]:
-    """Somebody uses the address."""
+    """The address names the object that uses it."""
     parent, at = get_object(obj, "spec").get("parentRef"), _SPEC.child("parentRef")
     if not isinstance(parent, dict):
         return [required(at)]

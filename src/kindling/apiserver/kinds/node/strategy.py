@@ -14,7 +14,7 @@ RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeCl
 
 
 class RuntimeClassStrategy(BuiltinStrategy):
-    """How containers are run; the handler is fixed."""
+    """The runtime handler of containers, which cannot be changed."""
 
     has_status = False
     tracks_generation = False

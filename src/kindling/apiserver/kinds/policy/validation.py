@@ -13,7 +13,7 @@ _FIELDS = ("minAvailable", "maxUnavailable")
 
 
 def validate_budget(budget: JsonObject) -> list[FieldError]:
-    """One of two amounts."""
+    """At most one of minAvailable and maxUnavailable, as a number or a percentage."""
     spec = get_object(budget, "spec")
     found: list[FieldError] = []
     if all(spec.get(field) is not None for field in _FIELDS):

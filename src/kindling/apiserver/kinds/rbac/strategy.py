@@ -1,4 +1,4 @@
-"""Roles and their bindings. Whether somebody may grant what they say is the server's question."""
+"""Roles and their bindings. Privilege escalation is checked in ``auth.escalation``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .validation import GROUP, validate_binding, validate_role, validate_role_ke
 
 
 class _RbacStrategy(BuiltinStrategy):
-    """Names are free as far as URLs allow; PUT creates."""
+    """Names may be any path segment, and a PUT creates the object."""
 
     has_status = False
     tracks_generation = False
@@ -42,7 +42,7 @@ class BindingStrategy(_RbacStrategy):
         self.rules = Rules(check, update=lambda new, old: check(new) + validate_role_kept(new, old))
 
     def complete(self, obj: JsonObject) -> None:
-        """API groups of the role and of users and groups."""
+        """Set the default API group of the role and of users and groups."""
         role = obj["roleRef"]
         if not role.get("apiGroup"):
             role["apiGroup"] = GROUP

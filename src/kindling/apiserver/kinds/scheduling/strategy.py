@@ -15,7 +15,7 @@ from .validation import SYSTEM_CLASSES, validate_class, validate_class_update
 
 
 class PriorityClassStrategy(BuiltinStrategy):
-    """How important pods are; the value is fixed."""
+    """The priority of pods; its value cannot be changed."""
 
     has_status = False
     rules = Rules(validate_class, update=validate_class_update, immutable=("preemptionPolicy",))
@@ -25,11 +25,11 @@ class PriorityClassStrategy(BuiltinStrategy):
         return False
 
     def complete(self, obj: JsonObject) -> None:
-        """Pods preempt lower ones."""
+        """Default to PreemptLowerPriority."""
         obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
     def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
-        """System classes stay."""
+        """System classes cannot be deleted."""
         name = get_str(obj, "metadata", "name")
         if name in SYSTEM_CLASSES:
             raise errors.forbidden(

@@ -12,7 +12,7 @@ SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 
 
 def validate_class(obj: JsonObject) -> list[FieldError]:
-    """High values and the system prefix are Kubernetes' own."""
+    """Names with the system prefix and values above the users' limit are reserved."""
     name, value = get_str(obj, "metadata", "name"), obj.get("value", 0)
     path = FieldPath("metadata", "name")
     found: list[FieldError] = []

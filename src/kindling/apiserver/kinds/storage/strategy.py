@@ -46,14 +46,14 @@ class StorageClassStrategy(_StorageStrategy):
 
 
 class CsiDriverStrategy(_StorageStrategy):
-    """How the cluster treats a CSI driver."""
+    """What a CSI driver needs from Kubernetes."""
 
     allow_unconditional_update = False
     returns_deleted_object = True
     rules = Rules(validation.validate_driver, immutable=("spec.attachRequired", "spec.volumeLifecycleModes"))
 
     def complete(self, obj: JsonObject) -> None:
-        """Attached, without pod information; groups by file system."""
+        """Set Kubernetes' defaults: attach is required, the pod's details are not passed, and so on."""
         spec = obj["spec"]
         spec.setdefault("attachRequired", True)
         spec.setdefault("podInfoOnMount", False)
@@ -64,7 +64,7 @@ class CsiDriverStrategy(_StorageStrategy):
         spec.setdefault("seLinuxMount", False)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Nothing to drop."""
+        """Keep the object as it is: CSIDrivers have neither status nor generation."""
 
 
 class CsiNodeStrategy(_StorageStrategy):
@@ -76,7 +76,7 @@ class CsiNodeStrategy(_StorageStrategy):
 
 
 class CapacityStrategy(_StorageStrategy):
-    """How much a driver has left for a class in a topology."""
+    """The storage that a driver has left for a class in a topology."""
 
     allow_unconditional_update = False
     rules = Rules(validation.validate_capacity, immutable=("nodeTopology", "storageClassName"))

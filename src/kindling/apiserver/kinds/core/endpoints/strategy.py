@@ -15,7 +15,7 @@ DEPRECATED = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 Endp
 
 
 class EndpointsStrategy(BuiltinStrategy):
-    """Addresses behind a service, all in one object."""
+    """All endpoints of a service in one object."""
 
     has_status = False
     tracks_generation = False
@@ -23,7 +23,7 @@ class EndpointsStrategy(BuiltinStrategy):
     rules = Rules(validate_endpoints)
 
     def complete(self, obj: JsonObject) -> None:
-        """TCP unless said otherwise."""
+        """Default to protocol TCP."""
         for subset in get_list(obj, "subsets"):
             for port in get_list(subset, "ports"):
                 port.setdefault("protocol", "TCP")

@@ -21,7 +21,7 @@ _ROLE_LABEL = "kubernetes.io/role"
 
 
 class ComponentStrategy(BuiltinStrategy):
-    """Health of control plane components as it was reported long ago: nobody reports it here."""
+    """The deprecated health of control plane components; the list is always empty."""
 
     has_status = False
     tracks_generation = False
@@ -40,7 +40,7 @@ class NodeStrategy(BuiltinStrategy):
             status["allocatable"] = dict(status["capacity"])
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """A kubelet registers with its status."""
+        """Keep the status: a kubelet registers with it."""
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a change of the node."""

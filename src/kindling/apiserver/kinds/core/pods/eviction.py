@@ -15,7 +15,7 @@ from .binding import SUCCESS
 REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
 SEVERAL = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
 MAX_DISRUPTED_PODS = 2000
-"""Entries of status.disruptedPods past which the budget is taken to be broken."""
+"""With more entries than this in status.disruptedPods, evictions are refused."""
 
 
 async def evict(ctx: RequestContext, eviction: JsonObject) -> JsonObject:

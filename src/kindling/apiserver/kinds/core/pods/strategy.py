@@ -77,7 +77,7 @@ class PodStrategy(BuiltinStrategy):
         _repair_grace_period(new)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Conditions and container states."""
+        """Check conditions and container states."""
         return validate_pod_status_update(new, old)
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
@@ -158,7 +158,7 @@ class EphemeralContainersStrategy(_PodPartStrategy):
     rules = Rules(update=validate_ephemeral_containers_update)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Nothing but spec.ephemeralContainers is taken over."""
+        """Take over spec.ephemeralContainers only."""
         added = get_object(new, "spec").get("ephemeralContainers")
         new["spec"] = dict(old["spec"])
         new["spec"].pop("ephemeralContainers", None)
@@ -173,7 +173,7 @@ class ResizeStrategy(_PodPartStrategy):
     rules = Rules(update=validate_resize)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Nothing but resources and resize policies is taken over."""
+        """Take over resources and resize policies only."""
         wanted = new.get("spec") or {}
         spec = {**old["spec"]}
         for field in ("containers", "initContainers"):
@@ -206,7 +206,7 @@ class BindingStrategy(BuiltinStrategy):
 
 
 class PodTemplateStrategy(BuiltinStrategy):
-    """A stored pod template, for whoever wants one."""
+    """A stored pod template."""
 
     has_status = False
     returns_deleted_object = True

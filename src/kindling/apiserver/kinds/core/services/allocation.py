@@ -23,7 +23,7 @@ def allocate_for_create(ctx: RequestContext, service: JsonObject) -> list[FieldE
 
 
 def allocate_for_update(ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """Take what a change needs more; what it needs less is free once the change is written."""
+    """Allocate what a change adds; what it no longer needs is released once the change is written."""
     spec, before = new["spec"], old["spec"]
     found: list[FieldError] = []
     if spec.get("type") != "ExternalName":
@@ -68,7 +68,7 @@ def _node_ports(spec: Mapping[str, Any]) -> set[int]:
 
 
 def _set_families(spec: JsonObject) -> None:
-    """One family, IPv4; headless services without a selector leave it to whoever writes their endpoints."""
+    """Default to IPv4 alone; headless services without a selector get both families."""
     if spec.get("clusterIP") == "None" and not spec.get("selector"):
         spec.setdefault("ipFamilyPolicy", "RequireDualStack")
         if spec["ipFamilyPolicy"] == "SingleStack":

@@ -34,7 +34,7 @@ FIELDS = ("spec.clusterIP", "spec.type")
 
 
 class ServiceStrategy(BuiltinStrategy):
-    """Services get their addresses while they are validated, and give them back when they go."""
+    """Services get their addresses in validation and release them when they are deleted."""
 
     tracks_generation = False
     returns_deleted_object = True
@@ -45,7 +45,7 @@ class ServiceStrategy(BuiltinStrategy):
         default_service(obj)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """No status yet; one address in both fields."""
+        """Drop the status, and copy the address between clusterIP and clusterIPs."""
         super().prepare_for_create(ctx, obj)
         _sync_cluster_ips(obj["spec"], None)
 
@@ -59,12 +59,12 @@ class ServiceStrategy(BuiltinStrategy):
             new["status"] = {**(new.get("status") or {}), "loadBalancer": {}}
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """First the addresses (as far as the rest makes sense), then everything."""
+        """Check the service, then allocate its addresses and ports."""
         found = validate_service(obj)
         return found or allocate_for_create(ctx, obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As a new one, and the address stays."""
+        """Check the change, then allocate what it needs beyond what the service has."""
         found = validate_service_update(new, old)
         return found or allocate_for_update(ctx, new, old)
 
@@ -81,7 +81,7 @@ class ServiceStrategy(BuiltinStrategy):
         return labels_of(obj, *FIELDS)
 
     def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Addresses and ports are free again."""
+        """Release the service's addresses and ports."""
         release(ctx, obj)
 
 

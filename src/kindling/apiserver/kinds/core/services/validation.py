@@ -40,7 +40,7 @@ _DEFAULT_AFFINITY_SECONDS = 10800
 
 
 def validate_service(service: JsonObject) -> list[FieldError]:
-    """A service, but for the allocation of its addresses."""
+    """All rules of a service except the allocation of its addresses."""
     spec = get_object(service, "spec")
     kind, headless = spec.get("type", ""), spec.get("clusterIP") == "None"
     ports = get_list(spec, "ports")

@@ -31,7 +31,7 @@ class ClaimStrategy(BuiltinStrategy):
         obj["status"].setdefault("phase", "Pending")
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Pending; both forms of the data source say the same."""
+        """Set phase Pending, and make dataSource and dataSourceRef agree."""
         obj["status"] = {"phase": "Pending"}
         spec = obj["spec"]
         # Data sources of a kind that nobody can populate from are dropped from the old field, silently.
@@ -77,7 +77,7 @@ class VolumeStrategy(BuiltinStrategy):
     rules = Rules(validate_volume, update=validate_volume_update)
 
     def complete(self, obj: JsonObject) -> None:
-        """Phase, reclaim policy, mode, and defaults of the sources."""
+        """Default the phase, the reclaim policy, the mode and the sources."""
         obj["status"].setdefault("phase", "Pending")
         spec = obj["spec"]
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
@@ -96,7 +96,7 @@ class VolumeStrategy(BuiltinStrategy):
             reference.setdefault("apiVersion", "v1")
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Pending from now on."""
+        """Set phase Pending with its time."""
         obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now_rfc3339()}
 
 
