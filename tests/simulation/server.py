@@ -7,7 +7,7 @@ from typing import Any
 
 from kubecore import errors, resources
 from kubecore.client import Request
-from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import ResourceType
@@ -98,19 +98,17 @@ class SimulatedApi(MemoryApi):
     def _delete(self, target: Any, options: JsonObject, query: Mapping[str, str]) -> JsonObject:
         if target.name and target.resource == resources.PODS:
             pod = self._existing(target)
+            self._check_preconditions(target, pod, options)
             grace = options.get("gracePeriodSeconds")
             if grace is None:
                 grace = get_int(pod, "spec", "terminationGracePeriodSeconds", default=30)
             is_ended = get_str(pod, "status", "phase") in ("Succeeded", "Failed")
             if grace > 0 and get_str(pod, "spec", "nodeName") and not is_ended:
-                return self._delete_gracefully(target, pod, options, grace)
+                return self._delete_gracefully(target, pod, grace)
             pod["metadata"]["deletionGracePeriodSeconds"] = 0
         return super()._delete(target, options, query)
 
-    def _delete_gracefully(self, target: Any, pod: JsonObject, options: JsonObject, grace: int) -> JsonObject:
-        for name, wanted in get_object(options, "preconditions").items():
-            if get_str(pod, "metadata", name) != wanted:
-                self._precondition_failed(target, name, wanted, get_str(pod, "metadata", name))
+    def _delete_gracefully(self, target: Any, pod: JsonObject, grace: int) -> JsonObject:
         pod = deep_copy(pod)
         present = pod["metadata"].get("deletionGracePeriodSeconds")
         if present is not None and present <= grace:

@@ -8,7 +8,7 @@ import string
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import orjson
 
@@ -307,9 +307,7 @@ class MemoryApi:
                 self._delete(_Target(target.resource, namespace, name, ""), options, {})
             return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
         obj = self._existing(target)
-        for name, wanted in get_object(options, "preconditions").items():
-            if get_str(obj, "metadata", name) != wanted:
-                self._precondition_failed(target, name, wanted, get_str(obj, "metadata", name))
+        self._check_preconditions(target, obj, options)
         policy = get_str(options, "propagationPolicy")
         finalizers = list(get_list(obj, "metadata", "finalizers"))
         for wanted_policy, finalizer in (("Foreground", "foregroundDeletion"), ("Orphan", "orphan")):
@@ -325,13 +323,17 @@ class MemoryApi:
         self.remove(target.resource, target.name, target.namespace)
         return {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
-    def _precondition_failed(self, target: _Target, name: str, wanted: str, actual: str) -> NoReturn:
-        label = {"uid": "UID", "resourceVersion": "ResourceVersion"}.get(name, name)
-        raise errors.conflict(
-            target.resource.group_resource,
-            target.name,
-            f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {actual}",
-        )
+    def _check_preconditions(self, target: _Target, obj: JsonObject, options: JsonObject) -> None:
+        for name, wanted in get_object(options, "preconditions").items():
+            actual = get_str(obj, "metadata", name)
+            if actual != wanted:
+                label = {"uid": "UID", "resourceVersion": "ResourceVersion"}.get(name, name)
+                raise errors.conflict(
+                    target.resource.group_resource,
+                    target.name,
+                    f"Precondition failed: {label} in precondition: {wanted}, "
+                    f"{label} in object meta: {actual}",
+                )
 
     def _store(self, resource: ResourceType, obj: JsonObject) -> JsonObject:
         obj.setdefault("apiVersion", resource.api_version)
