@@ -5,7 +5,8 @@ from __future__ import annotations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
+from kubecore.runtime.informer import EventType
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster
@@ -57,10 +58,10 @@ class EvacuationController:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.controller = Controller("virt-controller-evacuation", self._reconcile)
-        self.controller.watch(cluster.nodes)
+        self.controller.watch(cluster.nodes, predicate=_changes_taints)
         self.controller.watch(cluster.vmis, _node_keys)
         self.controller.watch(cluster.migrations, self._migration_keys)
-        self.controller.depend(cluster.kubevirts)
+        self.controller.watch(cluster.kubevirts, lambda _: map(key_of, cluster.nodes.list()))
         self._expected = Expectations(self.controller, cluster.migrations, _evacuated_node)
 
     def _migration_keys(self, migration: JsonObject) -> list[Key]:
@@ -102,6 +103,13 @@ class EvacuationController:
 
     def _is_migrating(self, vmi: JsonObject) -> bool:
         return any(not phases.is_finished(item) for item in self._migrations(vmi))
+
+
+def _changes_taints(event: EventType, old: JsonObject | None, new: JsonObject) -> bool:
+    """Whether guests may have to leave the node now, or no longer; heartbeats change nothing."""
+    if old is None or event == "DELETED":
+        return True
+    return get_list(old, "spec", "taints") != get_list(new, "spec", "taints")
 
 
 def _evacuated_node(migration: JsonObject) -> list[Key]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -115,6 +116,30 @@ async def test_an_owner_that_comes_while_an_instance_is_adopted_stays() -> None:
     assert pending == []
 
 
+def _guest_on(server: MemoryApi, node: str, **status: Any) -> None:
+    """A guest that can be moved, and its pod."""
+    status |= {
+        "phase": "Running",
+        "nodeName": node,
+        "activePods": {"p": node},
+        "conditions": [{"type": "LiveMigratable", "status": "True"}],
+    }
+    spec = {"domain": {}, "evictionStrategy": "LiveMigrate"}
+    vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec, "status": status}
+    pod = {
+        "metadata": {
+            "name": "p",
+            "namespace": "ns",
+            "labels": {"kubevirt.io": ""},
+            "ownerReferences": [meta.new_controller_ref(vmi, _VMIS)],
+        },
+        "spec": {"nodeName": node, "containers": []},
+        "status": {"phase": "Running"},
+    }
+    server.put(resources.PODS, pod)
+    server.put(_VMIS, vmi)
+
+
 async def test_an_evacuation_that_is_refused_is_tried_again() -> None:
     server = _server()
     refusals = 8
@@ -128,31 +153,32 @@ async def test_an_evacuation_that_is_refused_is_tried_again() -> None:
 
     server.reactions.append(refuse)
     server.put(resources.NODES, {"metadata": {"name": "n"}})
-    status = {
-        "phase": "Running",
-        "nodeName": "n",
-        "evacuationNodeName": "n",
-        "activePods": {"p": "n"},
-        "conditions": [{"type": "LiveMigratable", "status": "True"}],
-    }
-    spec = {"domain": {}, "evictionStrategy": "LiveMigrate"}
     async with _running(server):
-        vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec, "status": status}
-        pod = {
-            "metadata": {
-                "name": "p",
-                "namespace": "ns",
-                "labels": {"kubevirt.io": ""},
-                "ownerReferences": [meta.new_controller_ref(vmi, _VMIS)],
-            },
-            "spec": {"nodeName": "n", "containers": []},
-            "status": {"phase": "Running"},
-        }
-        server.put(resources.PODS, pod)
-        server.put(_VMIS, vmi)
+        _guest_on(server, "n", evacuationNodeName="n")
         await until(lambda: server.list(_MIGRATIONS, "ns"))
     assert refusals == 0
     assert len(server.list(_MIGRATIONS, "ns")) == 1
+
+
+@pytest.mark.looptime
+async def test_another_key_to_drain_nodes_by_counts_at_once() -> None:
+    """No heartbeat of the node has to come first, which wakes nobody here."""
+    server = _server()
+    metadata = {"name": "kubevirt", "namespace": "kubevirt"}
+    kubevirt: JsonObject = {"metadata": metadata, "spec": {}, "status": {"phase": "Deployed"}}
+    server.put(kinds.KUBEVIRTS, kubevirt)
+    taint = {"key": "maintenance", "effect": "NoSchedule"}
+    server.put(resources.NODES, {"metadata": {"name": "n"}, "spec": {"taints": [taint]}})
+    async with _running(server):
+        _guest_on(server, "n")
+        await asyncio.sleep(20.0)
+        beat = {"annotations": {"kubevirt.io/heartbeat": "2026-01-01T00:00:00Z"}}
+        server.put(resources.NODES, {"metadata": {"name": "n", **beat}, "spec": {"taints": [taint]}})
+        await asyncio.sleep(20.0)
+        assert server.list(_MIGRATIONS, "ns") == []
+        migrations = {"nodeDrainTaintKey": "maintenance"}
+        server.put(kinds.KUBEVIRTS, {**kubevirt, "spec": {"configuration": {"migrations": migrations}}})
+        await until(lambda: server.list(_MIGRATIONS, "ns"))
 
 
 @pytest.mark.parametrize(
