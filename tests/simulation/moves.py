@@ -72,7 +72,7 @@ class Mover:
         elif not state.get("startTimestamp"):
             await self._write(vmi, startTimestamp=now_rfc3339())
             return RequeueAfter(self._chance.uniform(0.5, 10.0))
-        elif self._chance.random() < 0.1:
+        elif self._world.has_trouble and self._chance.random() < 0.1:
             await self._give_up(vmi, state)
         else:
             self._world.move(source, target)

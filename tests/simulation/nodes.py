@@ -113,7 +113,8 @@ class _Life:
             wait = self._wait(f"job {found.uid}", self._chance.uniform(1.0, 20.0))
             if wait > 0:
                 return RequeueAfter(wait)
-            self._world.end(found, 0 if self._chance.random() < 0.8 else 1)
+            is_good = not self._world.has_trouble or self._chance.random() < 0.8
+            self._world.end(found, 0 if is_good else 1)
         return DONE
 
     def _wait(self, what: str, seconds: float) -> float:

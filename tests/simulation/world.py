@@ -57,6 +57,8 @@ class World:
         self.pods: dict[str, Containers] = {}
         self.node_listeners: dict[str, Callable[[tuple[str, str]], None]] = {}
         """What each node agent wants to hear: the keys of pods whose containers changed."""
+        self.has_trouble = True
+        """Whether jobs and migrations may fail."""
         self.failed_moves: set[str] = set()
         """The migrations that have failed, by uid."""
         self._note = note
