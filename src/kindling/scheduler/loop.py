@@ -31,8 +31,6 @@ from kubecore.runtime.informer import EventType
 logger = logging.getLogger(__name__)
 
 NAME = "default-scheduler"
-FLUSH_SECONDS = 60.0
-"""Blocked pods are tried again after so long even if nothing seems to have changed."""
 VOLUME_SECONDS = 600.0
 """How long a pod's claims may take to be bound."""
 
@@ -79,20 +77,16 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled."""
         loop = asyncio.get_running_loop()
-        flushed = loop.time()
         async with asyncio.TaskGroup() as bindings:
             while True:
                 waiting = self._queue.next(loop.time())
                 if waiting is not None:
                     await self._schedule(waiting, bindings)
                     continue
-                if loop.time() - flushed >= FLUSH_SECONDS:
-                    flushed = loop.time()
-                    self._queue.wake()
                 self._changed.clear()
                 pause = self._queue.seconds_to_next(loop.time())
                 try:
-                    async with asyncio.timeout(FLUSH_SECONDS if pause is None else pause):
+                    async with asyncio.timeout(pause):
                         await self._changed.wait()
                 except TimeoutError:
                     continue
@@ -105,9 +99,12 @@ class Scheduler:
             return
         result = decide(pod, self._snapshot(), random.choice)
         if isinstance(result, Unschedulable):
-            self._queue.failed(key, asyncio.get_running_loop().time())
+            now = asyncio.get_running_loop().time()
+            self._queue.failed(key, now)
             if result.preemption is not None:
                 await self._make_room(pod, result.preemption)
+            if waiting.is_news(result.message, now):
+                self._recorder.event(pod, "Warning", "FailedScheduling", result.message)
             await self._report_failure(pod, result.message)
             return
         self._queue.take(key)
@@ -229,7 +226,6 @@ class Scheduler:
                 logger.warning("cannot preempt %s/%s: %s", namespace, name, error)
 
     async def _report_failure(self, pod: JsonObject, message: str) -> None:
-        self._recorder.event(pod, "Warning", "FailedScheduling", message)
         current = meta.get_condition(pod, "PodScheduled")
         if current is not None and (current.get("reason"), current.get("message")) == (
             "Unschedulable",

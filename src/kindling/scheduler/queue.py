@@ -8,18 +8,40 @@ from kubecore.runtime import Key
 
 FIRST_PAUSE_SECONDS = 1.0
 LAST_PAUSE_SECONDS = 10.0
+BLOCKED_SECONDS = 300.0
+"""Blocked pods are tried again after so long even if nothing changed (as kube-scheduler does it)."""
+REPEAT_SECONDS = 1800.0
+"""An event that says the same is repeated once, and from then on as seldom (as client-go's series are)."""
 
 
 @dataclass(slots=True)
 class Waiting:
-    """One pod. `blocked` until something changes that could help it."""
+    """One pod. After a failure it is blocked until something changes that could help it, but not for ever."""
 
     key: Key
     priority: int
     since: float
     attempts: int = 0
     not_before: float = 0.0
-    blocked: bool = False
+    blocked_until: float = 0.0
+    _told: str = ""
+    _times: int = 0
+    _told_at: float = 0.0
+
+    @property
+    def due(self) -> float:
+        """When the pod is worth another try."""
+        return max(self.not_before, self.blocked_until)
+
+    def is_news(self, message: str, now: float) -> bool:
+        """Whether users are to be told (again) why the pod found no node; it counts as told then."""
+        if message != self._told:
+            self._told, self._times = message, 0
+        elif self._times > 1 and now - self._told_at < REPEAT_SECONDS:
+            return False
+        self._times += 1
+        self._told_at = now
+        return True
 
 
 class SchedulingQueue:
@@ -38,7 +60,7 @@ class SchedulingQueue:
         if waiting is None:
             self._pods[key] = Waiting(key, priority, now)
         else:
-            waiting.blocked = False
+            waiting.blocked_until = 0.0
             waiting.priority = priority
 
     def remove(self, key: Key) -> None:
@@ -49,24 +71,18 @@ class SchedulingQueue:
     def wake(self) -> None:
         """Something changed that may help any pod."""
         for waiting in self._pods.values():
-            waiting.blocked = False
+            waiting.blocked_until = 0.0
 
     def next(self, now: float) -> Waiting | None:
         """The pod of highest priority that is not backing off; the longest waiting of several."""
         ready = [
-            waiting
-            for waiting in self._pods.values()
-            if not waiting.blocked and waiting.not_before <= now and waiting.key not in self._busy
+            waiting for waiting in self._pods.values() if waiting.due <= now and waiting.key not in self._busy
         ]
         return min(ready, key=lambda waiting: (-waiting.priority, waiting.since), default=None)
 
     def seconds_to_next(self, now: float) -> float | None:
-        """Seconds until the next back-off ends; None when no pod backs off."""
-        pauses = [
-            waiting.not_before - now
-            for waiting in self._pods.values()
-            if not waiting.blocked and waiting.key not in self._busy
-        ]
+        """When the next pod is worth a try; None where none waits."""
+        pauses = [waiting.due - now for waiting in self._pods.values() if waiting.key not in self._busy]
         return max(0.0, min(pauses)) if pauses else None
 
     def failed(self, key: Key, now: float) -> None:
@@ -77,14 +93,14 @@ class SchedulingQueue:
             pause = min(FIRST_PAUSE_SECONDS * 2**waiting.attempts, LAST_PAUSE_SECONDS)
             waiting.attempts = min(waiting.attempts + 1, 10)
             waiting.not_before = now + pause
-            waiting.blocked = True
+            waiting.blocked_until = now + BLOCKED_SECONDS
 
     def retry(self, key: Key, now: float) -> None:
         """The pod's binding failed: it backs off and is tried again without waiting for a change."""
         self.failed(key, now)
         waiting = self._pods.get(key)
         if waiting is not None:
-            waiting.blocked = False
+            waiting.blocked_until = 0.0
 
     def take(self, key: Key) -> None:
         """The pod is being bound; it is not offered again meanwhile."""

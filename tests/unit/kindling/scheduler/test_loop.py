@@ -183,3 +183,37 @@ def test_pauses_grow_and_end_with_a_change() -> None:
     assert pauses == [1, 2, 4, 8, 10, 10]
     queue.remove(key)
     assert len(queue) == 0
+
+
+def test_a_blocked_pod_is_tried_again_after_five_minutes_without_a_change() -> None:
+    queue = SchedulingQueue()
+    queue.add(("lab", "p"), 0, 0.0)
+    queue.failed(("lab", "p"), 0.0)
+    assert queue.next(299.0) is None
+    assert queue.seconds_to_next(100.0) == 200.0
+    assert queue.next(300.0) is not None
+
+
+async def test_a_pod_that_never_fits_is_told_of_twice_and_then_every_half_hour() -> None:
+    api = MemoryApi()
+    api.put(NODES, node(cpu="1"))
+    async with scheduling(api):
+        api.put(PODS, pod("big", cpu="2"))
+        await asyncio.sleep(900.0)
+        assert [event.get("count") for event in api.list(EVENTS)] == [2]
+        told = len(api.requests)
+        await asyncio.sleep(2 * 3600.0)
+        writes = [request.method for request in api.requests[told:] if request.method != "GET"]
+        assert writes == ["PATCH"] * 4
+
+
+async def test_another_reason_why_a_pod_does_not_fit_is_told_at_once() -> None:
+    api = MemoryApi()
+    api.put(NODES, node(cpu="1"))
+    async with scheduling(api):
+        api.put(PODS, pod("big", cpu="2"))
+        await asyncio.sleep(900.0)
+        api.put(NODES, node("n2", cpu="1"))
+        await asyncio.sleep(15.0)
+        messages = [event["message"] for event in api.list(EVENTS)]
+        assert [message[:3] for message in messages] == ["0/1", "0/2"]
