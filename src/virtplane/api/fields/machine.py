@@ -53,7 +53,7 @@ POOL: Table = {
     "scaleInStrategy.opportunistic": warns(),
     "scaleInStrategy.proactive.selectionPolicy.selectors": warns(),
     "scaleInStrategy.proactive.selectionPolicy.sortPolicy": acts("which machines go first"),
-    "scaleInStrategy.proactive.statePreservation": warns(),
+    "scaleInStrategy.proactive.statePreservation": acts("disks of machines that go stay"),
     "scaleInStrategy.unmanaged": acts("the pool deletes no machine"),
     "selector": copied("which machines belong to the pool"),
     "updateStrategy.opportunistic": acts("machines take the template over at their next restart"),

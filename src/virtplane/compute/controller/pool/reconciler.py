@@ -12,7 +12,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.compute.controller.pool import decisions
+from virtplane.compute.controller.pool import decisions, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
 
 _KIND = kinds.VIRTUAL_MACHINE_POOLS
@@ -139,6 +139,8 @@ class PoolController:
 
     async def _delete(self, key: Key, pool: JsonObject, vm: JsonObject) -> tuple[str, str] | None:
         try:
+            if preservation.keeps_disks(pool):
+                await preservation.keep_disks(self._cluster, vm)
             with self._expected.deleting(key, meta.uid(vm)):
                 await self._cluster.client.delete(
                     kinds.VIRTUAL_MACHINES, meta.name(vm), meta.namespace(vm), uid=meta.uid(vm)

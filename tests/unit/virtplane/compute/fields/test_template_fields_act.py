@@ -19,6 +19,7 @@ from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstan
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.controller.pool import decisions as pooling
+from virtplane.compute.controller.pool import preservation
 from virtplane.instancetypes.apply import apply
 from virtplane.instancetypes.requirements import unmet_requirement
 from virtplane.storage.clone import decisions as cloning
@@ -220,7 +221,9 @@ def test_every_field_of_a_preference_that_acts_changes_the_machine() -> None:
 _POOL: JsonObject = {
     "nameGeneration": {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True},
     "replicas": 3,
-    "scaleInStrategy": {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}},
+    "scaleInStrategy": {
+        "proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}
+    },
     "virtualMachineTemplate": {
         "metadata": {"labels": {"app": "a"}},
         "spec": {
@@ -258,8 +261,11 @@ def test_every_field_of_a_pool_that_acts_changes_what_the_pool_does(monkeypatch:
         present = [pooling.new_machine(old, number) for number in (0, 1)]
         return pooling.next_step(pool(spec), present, {"p-1": {"data": old["spec"]}})
 
+    def keeps_disks(spec: JsonObject) -> bool:
+        return preservation.keeps_disks(pool(spec))
+
     own: Table = {path: field for path, field in POOL.items() if "Template.spec" not in path}
-    left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step])
+    left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step, keeps_disks])
     assert set(left) == set(READ_BY["VirtualMachinePool"])
 
 
