@@ -9,7 +9,7 @@ from kubecore.objects import meta
 from kubecore.patch.guarded import guarded_patch
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.cluster import Cluster
+from virtplane.cluster.caches import Cluster
 
 
 def keeps_disks(pool: JsonObject) -> bool:

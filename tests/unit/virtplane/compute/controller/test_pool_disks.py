@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from tests.support.controllers import running_controllers, until
-from virtplane.compute.controller.launcherpod.inputs import Images
 
 from kubecore import resources
 from kubecore.client import Request
@@ -14,6 +13,7 @@ from kubecore.objects import meta
 from kubecore.resources import ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.compute.launcherpod.inputs import Images
 
 pytestmark = pytest.mark.looptime
 
