@@ -12,7 +12,7 @@ from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
-from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
@@ -26,12 +26,14 @@ from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.cloudinit import CloudInitError
 from virtplane.compute.handler.storage.images import BadImage
-from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeNotReady
+from virtplane.compute.handler.storage.volumes import UnsupportedVolume, VolumeBlocked, VolumeNotReady
+from virtplane.compute.handler.threads import StepBlocked
 
 logger = logging.getLogger(__name__)
 
-_WORKERS = 64
-"""Many, for each waits most of its time, and one for long where a launcher does not answer."""
+_WORKERS = 512
+"""More than the guests of a node (large ones have 500 pods): none waits for a worker that another guest's
+launcher, libvirt or storage holds up. An idle worker costs 1.2 KiB."""
 
 _RETRY_SECONDS = 1.0
 _BEHIND_SECONDS = 0.1
@@ -52,6 +54,7 @@ _RECOVERABLE = (
     MissingSource,
     LauncherBroken,
     LauncherGone,
+    StepBlocked,
     OSError,
     ValueError,
 )
@@ -131,7 +134,7 @@ class InstanceController:
     async def _unmount_images(self, key: Key, machine: Machine) -> None:
         try:
             await machine.unmount_images()
-        except OSError as error:
+        except (OSError, StepBlocked) as error:
             logger.warning(
                 "Container disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
                 " Restart virt-handler on this node to try again",
@@ -177,6 +180,9 @@ class InstanceController:
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
+        except VolumeBlocked as error:
+            self._warn_once(vmi, "VolumeNotReady", str(error))
+            return "VolumeNotReady", str(error)
         except VolumeNotReady as error:
             return "VolumeNotReady", str(error)
         except _CRITICAL as error:
@@ -190,6 +196,13 @@ class InstanceController:
             self._event(vmi, "Warning", "SyncFailed", str(error))
             return _FAILED, str(error)
         return None
+
+    def _warn_once(self, vmi: JsonObject, reason: str, message: str) -> None:
+        """An event and a log line for what the condition Synchronized does not say yet."""
+        known = meta.get_condition(vmi, "Synchronized") or {}
+        if (known.get("reason"), known.get("message")) != (reason, message):
+            logger.warning("Guest cannot start yet", extra={"vmi": "/".join(key_of(vmi)), "err": message})
+            self._event(vmi, "Warning", "SyncFailed", message)
 
     async def _start(self, machine: Machine, vmi: JsonObject) -> None:
         smbios = {key: str(value) for key, value in get_object(self._config.raw, "smbios").items() if value}

@@ -24,7 +24,7 @@ from virtplane.compute.handler.decisions import Observation
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherBroken, LauncherGone, LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
-from virtplane.compute.handler.netns import run_in_network_namespace
+from virtplane.compute.handler.netns import enter_and_run
 from virtplane.compute.handler.network import lease, setup
 from virtplane.compute.handler.network import plan as network_plan
 from virtplane.compute.handler.node import capabilities
@@ -33,14 +33,17 @@ from virtplane.compute.handler.settings import HandlerSettings, PodPaths, pod_pa
 from virtplane.compute.handler.status import GuestFacts
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.storage.rooted import Root
-from virtplane.compute.handler.storage.volumes import VolumePreparer
-from virtplane.compute.handler.threads import in_thread
+from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumePreparer
+from virtplane.compute.handler.threads import StepBlocked, Steps
 
 logger = logging.getLogger(__name__)
 
 _First = TypeVar("_First")
 _Second = TypeVar("_Second")
 _Result = TypeVar("_Result")
+
+_VOLUMES = "volumes"
+"""The step that hangs where storage does."""
 
 _CAPABILITIES = "cache/libvirt"
 _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
@@ -66,6 +69,9 @@ class Machine:
         """Why this guest can never run in its pod, or the empty string."""
         self.pod_addresses: tuple[str, ...] = ()
         self.lines = Connections(self.name, self.paths, on_change)
+        self._steps = Steps(self.name, on_change)
+        self._volume = ""
+        """The volume that is being prepared."""
         self._asking: asyncio.Task[None] | None = None
         self._settings = settings
         self._on_change = on_change
@@ -109,17 +115,19 @@ class Machine:
 
         Every step may be repeated: an interrupted start is simply done again. Raises what the steps raise.
         """
+        if self._steps.is_blocked(_VOLUMES):
+            raise VolumeBlocked(self._volume)
         link = self._link()
         process = link.process
         watch = Stopwatch()
-        await in_thread("devices", self._hand_over_devices, process)
-        await in_thread("capabilities", self._share_capabilities)
+        await self._steps.run("devices", self._hand_over_devices, process)
+        await self._steps.run("capabilities", self._share_capabilities)
         await link.request("start")
         self.lines.has_daemon = True
         watch.lap("launcher")
         links, sources = await both(
             self._prepare_network(vmi, link),
-            in_thread("volumes", self._prepare_volumes, vmi, process),
+            self._prepare_volumes(vmi, process),
         )
         watch.lap("network and volumes")
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
@@ -197,13 +205,14 @@ class Machine:
 
     async def unmount_images(self) -> None:
         """After the launcher has ended: let go of its container disks, so that its pod can be removed."""
-        await in_thread("unmount", heldimages.unmount_all, self.paths.container_disks)
+        await self._steps.run("unmount", heldimages.unmount_all, self.paths.container_disks)
 
     async def close(self) -> None:
         """Hang up everywhere; nothing that runs is touched."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
+        await self._steps.close()
         await self.lines.close()
 
     def _link(self) -> LauncherLink:
@@ -216,9 +225,18 @@ class Machine:
             raise HypervisorError("connect", f"libvirt of {self.name} is not connected")
         return self.hypervisor
 
-    def _prepare_volumes(self, vmi: JsonObject, launcher: Process) -> dict[str, DiskSource]:
-        with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
-            return VolumePreparer(vmi, root, scratch, self.paths).prepare()
+    async def _prepare_volumes(self, vmi: JsonObject, launcher: Process) -> dict[str, DiskSource]:
+        def note(volume: str) -> None:
+            self._volume = volume
+
+        def prepare() -> dict[str, DiskSource]:
+            with launcher.root() as root, Root(self.paths.ephemeral) as scratch:
+                return VolumePreparer(vmi, root, scratch, self.paths, note).prepare()
+
+        try:
+            return await self._steps.run(_VOLUMES, prepare)
+        except StepBlocked as error:
+            raise VolumeBlocked(self._volume) from error
 
     def _hand_over_devices(self, launcher: Process) -> None:
         """The container's device nodes belong to root; QEMU's user must be able to open them."""
@@ -241,20 +259,32 @@ class Machine:
     async def _prepare_network(self, vmi: JsonObject, link: LauncherLink) -> dict[str, InterfaceLink]:
         if network_plan.primary_interface(vmi) is None:
             return {}
-        pod = await _in_network(link.process, setup.read_pod_interface)
+        pod = await self._in_network(link.process, setup.read_pod_interface)
         if pod is None:
             raise setup.NetworkSetupError("the pod has no network interface")
         plan = network_plan.plan_network(vmi, pod)
         if plan is None:
             return {}
-        await _in_network(link.process, lambda: setup.apply(plan))
-        resolver = lease.parse_resolver(await in_thread("resolver", _resolver, link.process))
+        await self._in_network(link.process, lambda: setup.apply(plan))
+        resolver = lease.parse_resolver(await self._steps.run("resolver", _resolver, link.process))
         offer = lease.lease(plan, vmi, resolver)
         if offer is not None:
             await link.request("dhcp", interface=network_plan.PRIMARY_BRIDGE, lease=offer)
         self.macs = {plan.interface: plan.mac}
         self.pod_addresses = tuple(str(address.ip) for address in pod.addresses)
         return {plan.interface: InterfaceLink(network_plan.PRIMARY_TAP, plan.mac, pod.mtu)}
+
+    async def _in_network(self, launcher: Process, function: Callable[[], _Result]) -> _Result:
+        """Run `function` in the pod's network namespace. Raises what it raises, StepBlocked and OSError."""
+
+        def run() -> _Result:
+            namespace = launcher.network()
+            try:
+                return enter_and_run(namespace, function)
+            finally:
+                os.close(namespace)
+
+        return await self._steps.run("network", run)
 
     async def _agent_answers(self, hypervisor: Hypervisor) -> bool:
         try:
@@ -267,15 +297,6 @@ class Machine:
 def _resolver(launcher: Process) -> str:
     with launcher.root() as root:
         return root.read("etc/resolv.conf").decode()
-
-
-async def _in_network(launcher: Process, function: Callable[[], _Result]) -> _Result:
-    """Run `function` in the pod's network namespace. Raises what it raises, and OSError."""
-    namespace = launcher.network()
-    try:
-        return await run_in_network_namespace(namespace, function)
-    finally:
-        os.close(namespace)
 
 
 async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_First, _Second]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +36,13 @@ class VolumeNotReady(Exception):
         self.volume = volume
 
 
+class VolumeBlocked(VolumeNotReady):
+    """The volume's storage hangs; whoever prepares the volume waits for it."""
+
+    def __init__(self, volume: str) -> None:
+        super().__init__(volume, "its storage does not answer; the guest starts when it does")
+
+
 class UnsupportedVolume(Exception):
     """The instance has a volume of a kind that this node cannot prepare."""
 
@@ -48,13 +56,14 @@ class VolumePreparer:
     """Prepares the volumes of one pod.
 
     `root` is the launcher's file system, `scratch` the folder for what is lost with the pod, `pod` the pod's
-    folders on the node.
+    folders on the node. `on_volume` is told the name of each volume before it is prepared.
     """
 
     vmi: JsonObject
     root: Root
     scratch: Root
     pod: PodPaths
+    on_volume: Callable[[str], None] = lambda _: None
 
     def prepare(self) -> dict[str, DiskSource]:
         """Disk sources by volume name; hotplugged volumes are not the launcher's, and have none.
@@ -65,6 +74,7 @@ class VolumePreparer:
         hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, self.vmi))
         for index, volume in enumerate(get_list(self.vmi, "spec", "volumes")):
             name = get_str(volume, "name")
+            self.on_volume(name)
             source = self._prepare(index, name, volume) if name not in hotplugged else None
             if source is not None:
                 sources[name] = source

@@ -14,6 +14,7 @@ import pytest
 
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
+from kubecore.resources import EVENTS
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
@@ -25,7 +26,7 @@ from virtplane.compute.handler.libvirtcalls import DomainState, HypervisorError
 from virtplane.compute.handler.network.setup import NetworkSetupError
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.status import GuestFacts
-from virtplane.compute.handler.storage.volumes import VolumeNotReady
+from virtplane.compute.handler.storage.volumes import VolumeBlocked, VolumeNotReady
 
 pytestmark = pytest.mark.looptime
 
@@ -101,25 +102,26 @@ class Node:
     """The API, the controller, and the machine that it makes."""
 
     def __init__(self) -> None:
-        self.api = MemoryApi([VIRTUAL_MACHINE_INSTANCES], whole=[VIRTUAL_MACHINE_INSTANCES])
+        self.api = MemoryApi([VIRTUAL_MACHINE_INSTANCES, EVENTS], whole=[VIRTUAL_MACHINE_INSTANCES])
         self.machines: list[Machine] = []
         self.prepared = Machine("")
         self.controller: InstanceController | None = None
 
-    def make(self, _settings: object, _vmi: object, pod_uid: str, on_change: Any) -> Machine:
+    def make(self, _settings: object, vmi: Any, pod_uid: str, on_change: Any) -> Machine:
         made = copy.copy(self.prepared)
+        made.name = f"ns_{vmi['metadata']['name']}"
         made.pod_uid, made.changed, made.asked = pod_uid, on_change, []
         self.machines.append(made)
         return made
 
-    def put(self, **status: Any) -> None:
+    def put(self, name: str = "vm", **status: Any) -> None:
         vmi = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
             "metadata": {
-                "name": "vm",
+                "name": name,
                 "namespace": "ns",
-                "uid": "u",
+                "uid": "u" if name == "vm" else name,
                 "labels": {"kubevirt.io/nodeName": NODE},
             },
             "spec": {"domain": {"devices": {}}},
@@ -294,3 +296,36 @@ async def test_storage_that_was_put_back_to_an_earlier_time_is_followed(node: No
         assert node.condition("Paused") is None
         await asyncio.sleep(30)
         assert node.condition("Paused") is not None
+
+
+async def test_guests_whose_start_hangs_hold_up_no_other(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the pods of a large node, each with a launcher, libvirt or storage that does not answer."""
+
+    async def hang(_machine: Machine, _vmi: object, **_options: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Machine, "start", hang)
+    for number in range(500):
+        node.put(f"hangs-{number}")
+    async with node.working():
+        node.prepared.see(domain=RUNNING)
+        node.put(phase="Scheduled")
+        await asyncio.sleep(1)
+        assert node.status["phase"] == "Running"
+
+
+async def test_hanging_storage_is_a_condition_and_one_event_until_it_answers(node: Node) -> None:
+    node.put()
+    node.prepared.failure = VolumeBlocked("data")
+    async with node.working() as machine:
+        await asyncio.sleep(60)
+        text = "volume data: its storage does not answer; the guest starts when it does"
+        found = node.condition("Synchronized")
+        assert found is not None and (found["reason"], found["message"]) == ("VolumeNotReady", text)
+        assert node.status["phase"] == "Scheduled"
+        assert machine.asked.count("start") > 10
+        assert [event["count"] for event in node.api.list(EVENTS) if event["message"] == text] == [1]
+        machine.failure = None
+        await asyncio.sleep(2)
+        assert node.condition("Synchronized") is None
+        assert node.status["phase"] == "Running"

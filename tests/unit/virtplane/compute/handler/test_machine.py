@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from tests.support.launchers import pod_paths
 
+from virtplane.compute.domain.context import DiskSource
+from virtplane.compute.handler import machine as module
+from virtplane.compute.handler import threads
 from virtplane.compute.handler.hypervisor import Hypervisor
+from virtplane.compute.handler.launcher import LauncherLink
 from virtplane.compute.handler.libvirtcalls import DaemonSilent, HypervisorError
 from virtplane.compute.handler.machine import Machine, both
 from virtplane.compute.handler.settings import HandlerSettings
+from virtplane.compute.handler.storage.rooted import Root
+from virtplane.compute.handler.storage.volumes import VolumeBlocked
 
 
 @pytest.mark.looptime
@@ -67,3 +75,62 @@ async def test_only_a_silent_daemon_is_told_at_once(
     assert (seen.domain_known, machine.lines.hypervisor.is_open) == (False, False)
     assert len(caplog.records) == told
     await machine.close()
+
+
+class Link:
+    """The line to a launcher that does what it is told; its file system is the folder `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self.process = self
+        self.requests: list[str] = []
+        self._root = root
+
+    def root(self) -> Root:
+        return Root(self._root)
+
+    async def request(self, command: str, **_arguments: object) -> dict[str, object]:
+        self.requests.append(command)
+        return {}
+
+    async def close(self) -> None:
+        """There is nothing to hang up."""
+
+
+async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying again meanwhile takes no other thread, and asks nothing of anybody."""
+    answers = threading.Event()
+    asked: list[str] = []
+
+    class Preparer:
+        def __init__(self, *_: object) -> None:
+            self._on_volume: Any = _[-1]
+
+        def prepare(self) -> dict[str, DiskSource]:
+            self._on_volume("data")
+            asked.append("data")
+            answers.wait()
+            raise HypervisorError("test", "the storage has answered")
+
+    monkeypatch.setattr(module, "VolumePreparer", Preparer)
+    monkeypatch.setattr(threads, "STEP_SECONDS", 0.01)
+    changed = asyncio.Event()
+    vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": {}}
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), vmi, "pod", changed.set)
+    pod_paths(tmp_path)
+    link = Link(tmp_path)
+    machine.lines.link = cast(LauncherLink, link)
+    try:
+        for _ in range(3):
+            with pytest.raises(VolumeBlocked, match="volume data: its storage does not answer"):
+                await machine.start(vmi, emulation=True, options={})
+        assert (asked, link.requests) == (["data"], ["start"])
+        answers.set()
+        await changed.wait()
+        monkeypatch.setattr(threads, "STEP_SECONDS", 60.0)
+        with pytest.raises(HypervisorError, match="has answered"):
+            await machine.start(vmi, emulation=True, options={})
+    finally:
+        answers.set()
+        await machine.close()

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 import pytest
 from pyroute2 import IPRoute
 
-from virtplane.compute.handler.netns import run_in_network_namespace
+from virtplane.compute.handler.netns import enter_and_run
 from virtplane.compute.handler.network import bridge, links, setup
 from virtplane.compute.handler.network.lease import Resolver, lease
 from virtplane.compute.handler.network.plan import BridgePlan, PodInterface, Route, plan_network
+from virtplane.compute.handler.threads import in_thread
 from virtplane.compute.launcher import dhcp
 
 pytestmark = pytest.mark.host
@@ -64,7 +65,7 @@ class Namespace:
     async def inside(self, function: Callable[[], _Result]) -> _Result:
         namespace = os.open(f"/proc/{self.pid}/ns/net", os.O_RDONLY)
         try:
-            return await run_in_network_namespace(namespace, function)
+            return await in_thread("test", enter_and_run, namespace, function)
         finally:
             os.close(namespace)
 
