@@ -26,6 +26,7 @@ from virtplane.compute.handler.node.labeller import NodeLabeller, Offers
 from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
+from virtplane.compute.handler.thaws import Thaws
 from virtplane.compute.handler.threads import in_thread
 
 logger = logging.getLogger(__name__)
@@ -95,13 +96,17 @@ class VirtHandler:
             manager.add(controller.controller)
             manager.add_runnable("heartbeat", heartbeat.run)
             manager.add_runnable("node-labeller", labeller.run)
-            consoles = partial(_serve, client, context, settings, controller, serving)
+            thaws = Thaws(settings.thaw_directory, controller)
+            console_server = ConsoleServer(controller, thaws)
+            consoles = partial(_serve, client, context, settings, console_server, serving)
             manager.add_runnable("console-server", consoles)
             for plugin in plugins:
                 manager.add_runnable(f"device-plugin-{plugin.device.name}", plugin.run)
+            thaws.resume()
             try:
                 await manager.run()
             finally:
+                await thaws.close()
                 await controller.close()
 
 
@@ -122,12 +127,11 @@ async def _serve(
     client: Client,
     context: Context,
     settings: HandlerSettings,
-    controller: InstanceController,
+    console_server: ConsoleServer,
     serving: asyncio.Event,
 ) -> None:
     """Serve the console server, restarted when the certificates were renewed. `serving`: it listens."""
-    application = ConsoleServer(controller).application()
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(console_server.application(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
         while True:

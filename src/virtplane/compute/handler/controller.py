@@ -95,6 +95,13 @@ class InstanceController:
         """The instance as the cache has it."""
         return self._informer.get(namespace, name)
 
+    def has_ended(self, uid: str) -> bool:
+        """Whether no guest of that instance runs here any more; False while that is not known."""
+        if not self._informer.has_synced:
+            return False
+        vmi = next((each for each in self._informer.list() if meta.uid(each) == uid), None)
+        return vmi is None or decisions.is_final(vmi)
+
     async def close(self) -> None:
         """Hang up everywhere; guests go on."""
         await asyncio.gather(*(machine.close() for machine in self.machines.values()))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import ssl
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from kubecore.json import JsonObject
-from kubecore.objects import meta
 from virtplane.api.durations import parse_duration
 from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler import guestagent, streams
@@ -22,13 +19,10 @@ from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.machine import Machine
 from virtplane.compute.handler.sessions import Sessions
 from virtplane.compute.handler.settings import HandlerSettings
-
-logger = logging.getLogger(__name__)
+from virtplane.compute.handler.thaws import Thaws
 
 CLIENT_NAME = "kubevirt.io:system:client:virt-handler"
 _PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
-
-THAW_RETRY_SECONDS = 5.0
 
 _PICTURES = ("image/png", "image/x-portable-pixmap")
 _UNKNOWN = "application/octet-stream"
@@ -49,9 +43,9 @@ def server_tls(settings: HandlerSettings, authorities: str) -> ssl.SSLContext:
 class ConsoleServer:
     """Routes of virt-handler (see the table in ``application``)."""
 
-    def __init__(self, controller: InstanceController) -> None:
+    def __init__(self, controller: InstanceController, thaws: Thaws) -> None:
         self._controller = controller
-        self._unfreezers: dict[str, asyncio.Task[None]] = {}
+        self._thaws = thaws
         self._sessions = Sessions()
 
     def application(self) -> web.Application:
@@ -140,14 +134,18 @@ class ConsoleServer:
         await hypervisor.reboot(machine.name, by_agent=hypervisor.agent_connected)
         return web.Response(status=202)
 
-    async def _freeze(self, machine: Machine, vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+    async def _freeze(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
         seconds = _unfreeze_seconds(await request.read())
         hypervisor = _hypervisor(machine)
-        self._cancel_unfreeze(machine)
-        if seconds > 0:
-            # Begun before the freeze: one whose answer is lost has to end, too.
-            thaw = self._thaw_later(machine, vmi, seconds)
-            self._unfreezers[machine.uid] = asyncio.create_task(thaw, name=f"unfreeze-{machine.name}")
+        if seconds == 0:
+            self._thaws.forget(machine.uid)
+        else:
+            # Planned before the freeze: one whose answer is lost has to end, too.
+            try:
+                self._thaws.plan(machine.uid, seconds)
+            except OSError as error:
+                text = f"the end of the freeze cannot be planned on this node: {error.strerror}"
+                raise web.HTTPInternalServerError(text=text) from error
         await hypervisor.freeze(machine.name)
         return web.Response(status=202)
 
@@ -155,29 +153,8 @@ class ConsoleServer:
         self, machine: Machine, _vmi: JsonObject, _request: web.Request
     ) -> web.StreamResponse:
         await _hypervisor(machine).thaw(machine.name)
-        self._cancel_unfreeze(machine)
+        self._thaws.forget(machine.uid)
         return web.Response(status=202)
-
-    def _cancel_unfreeze(self, machine: Machine) -> None:
-        task = self._unfreezers.pop(machine.uid, None)
-        if task is not None:
-            task.cancel()
-
-    async def _thaw_later(self, machine: Machine, vmi: JsonObject, seconds: float) -> None:
-        """End a freeze that nobody has ended, with as many tries as it takes while the guest is here."""
-        await asyncio.sleep(seconds)
-        is_told = False
-        while self._controller.machine_of(meta.namespace(vmi), meta.name(vmi)) is machine:
-            try:
-                await _hypervisor(machine).thaw(machine.name)
-                break
-            except (HypervisorError, web.HTTPServiceUnavailable) as error:
-                if not is_told:
-                    extra = {"domain": machine.name, "err": str(error)}
-                    logger.warning("A guest could not be unfrozen in time; trying again", extra=extra)
-                is_told = True
-            await asyncio.sleep(THAW_RETRY_SECONDS)
-        self._unfreezers.pop(machine.uid, None)
 
     async def _guest_info(
         self, machine: Machine, _vmi: JsonObject, _request: web.Request

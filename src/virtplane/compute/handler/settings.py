@@ -19,6 +19,8 @@ class HandlerSettings:
     certificate_directory: Path = Path(paths.HANDLER_CERTIFICATES)
     capabilities_cache: Path = Path(paths.SHARE_DIR, "libvirt-cache")
     """The node's warm copy of libvirt's QEMU capabilities, shared with every launcher."""
+    thaw_directory: Path = Path(paths.SHARE_DIR, "thaws")
+    """When freezes of guests end by themselves (see ``thaws``)."""
     console_port: int = ports.HANDLER
     health_port: int = ports.HANDLER_HEALTH
     resync_seconds: float = 300.0

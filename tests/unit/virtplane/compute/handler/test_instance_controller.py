@@ -15,7 +15,7 @@ import pytest
 from kubecore.client import ConnectionFailed
 from kubecore.errors import StatusError
 from kubecore.resources import EVENTS
-from kubecore.runtime import EventRecorder, Manager
+from kubecore.runtime import EventRecorder, Informer, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
@@ -329,3 +329,23 @@ async def test_hanging_storage_is_a_condition_and_one_event_until_it_answers(nod
         await asyncio.sleep(2)
         assert node.condition("Synchronized") is None
         assert node.status["phase"] == "Running"
+
+
+async def test_an_instance_has_ended_once_the_api_says_so(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working():
+        assert node.controller is not None
+        assert not node.controller.has_ended("u")
+        assert node.controller.has_ended("another")
+        node.put(phase="Succeeded")
+        await asyncio.sleep(1)
+        assert node.controller.has_ended("u")
+
+
+async def test_no_instance_has_ended_before_the_cache_is_complete(node: Node) -> None:
+    client = node.api.client()
+    informer, recorder = Informer(client, VIRTUAL_MACHINE_INSTANCES), EventRecorder(client, "virt-handler")
+    settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
+    made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
+    assert not made.has_ended("u")

@@ -16,6 +16,7 @@ from kubecore.runtime import Context
 from kubecore.testing import MemoryApi
 from virtplane.compute.handler import component, kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.kvm import KvmVerdict
+from virtplane.compute.handler.server import ConsoleServer
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 
@@ -84,7 +85,9 @@ async def test_consoles_are_served_only_once_the_port_listens(
     context = Context(lambda _: api.client(), "kubevirt", node_name="n")
     with socket.create_server(("0.0.0.0", settings.console_port)) as somebody:
         task = asyncio.create_task(
-            component._serve(context.client("virt-handler"), context, settings, Mock(), serving)
+            component._serve(
+                context.client("virt-handler"), context, settings, ConsoleServer(Mock(), Mock()), serving
+            )
         )
         refused = asyncio.Event()
         monkeypatch.setattr(component.logger, "error", lambda *_, **__: refused.set())

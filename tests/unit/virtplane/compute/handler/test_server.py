@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from virtplane.compute.handler import server
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.server import ConsoleServer
+from virtplane.compute.handler.thaws import Thaws
 
 BASE = "/v1/namespaces/ns/virtualmachineinstances/vm"
 PICTURE = b"\x89PNG\r\n\x1a\n..."
@@ -31,7 +31,6 @@ class Hypervisor:
         self.asked: list[tuple[str, str]] = []
         self.failures: list[str] = []
         """Calls that fail, each once."""
-        self.thawed = asyncio.Event()
 
     async def screenshot(self, name: str) -> tuple[str, bytes]:
         self.asked.append(("screenshot", name))
@@ -51,7 +50,6 @@ class Hypervisor:
     async def thaw(self, name: str) -> None:
         self.asked.append(("thaw", name))
         self._fail("thaw")
-        self.thawed.set()
 
     def _fail(self, operation: str) -> None:
         if operation in self.failures:
@@ -78,6 +76,7 @@ class Controller:
 
     def __init__(self, private: Path) -> None:
         self.machine = Machine(private)
+        self.machines = {"u": self.machine}
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         return self.machine if (namespace, name) == ("ns", "vm") else None
@@ -103,9 +102,10 @@ class Served:
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
-    """A console server, without the check of certificates."""
+    """A console server, without the check of certificates; what it plans is in the folder ``thaws``."""
     controller: Any = Controller(tmp_path)
-    app = ConsoleServer(controller).application()
+    thaws = Thaws(tmp_path / "thaws", controller)
+    app = ConsoleServer(controller, thaws).application()
     app.middlewares.clear()
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
@@ -114,6 +114,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield Served(url, session, controller.machine.hypervisor)
     await runner.cleanup()
+    await thaws.close()
 
 
 async def test_a_screenshot_is_the_picture_that_the_hypervisor_takes(served: Served) -> None:
@@ -135,21 +136,28 @@ async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length:
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
 
 
-async def test_a_freeze_ends_in_time_though_answers_are_lost(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "THAW_RETRY_SECONDS", 0.01)
+async def test_the_end_of_a_freeze_is_planned_until_it_has_ended(served: Served, tmp_path: Path) -> None:
+    planned = tmp_path / "thaws/u"
     served.hypervisor.failures = ["freeze", "thaw"]
-    status, _, _ = await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"1ms"}')
-    assert status == 500
-    await asyncio.wait_for(served.hypervisor.thawed.wait(), 5)
-
-
-async def test_a_freeze_ends_in_time_though_it_was_not_ended_before(served: Served) -> None:
-    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"50ms"}')
-    served.hypervisor.failures = ["thaw"]
+    assert (await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}'))[0] == 500
+    assert planned.exists(), "an answer that was lost says nothing about the freeze"
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 500
-    await asyncio.wait_for(served.hypervisor.thawed.wait(), 5)
+    assert planned.exists()
+    assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
+    assert not planned.exists()
+
+
+async def test_a_freeze_without_an_end_forgets_that_of_an_earlier_one(served: Served, tmp_path: Path) -> None:
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"0s"}')
+    assert not (tmp_path / "thaws/u").exists()
+
+
+async def test_a_freeze_whose_end_cannot_be_planned_does_not_begin(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "thaws").write_text("no folder")
+    status, _, text = await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    assert (status, served.hypervisor.asked) == (500, [])
+    assert text.startswith(b"the end of the freeze cannot be planned on this node")
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}'])
