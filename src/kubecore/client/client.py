@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,7 +17,7 @@ import orjson
 
 from kubecore.client import parameters
 from kubecore.client.config import ClientConfig
-from kubecore.client.failures import status_error
+from kubecore.client.failures import retry_after_seconds, status_error, streamed_error
 from kubecore.client.transport import (
     ConnectionFailed,
     Query,
@@ -48,6 +48,9 @@ MAX_RETRIES = 10
 """How often a request is repeated because the server said ``Retry-After`` (client-go's number)."""
 
 PAGE_SIZE = 500
+
+WATCH_GRACE_SECONDS = 30.0
+"""How much longer than its ``timeoutSeconds`` a watch is believed to go on."""
 
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
@@ -230,6 +233,9 @@ class Client:
 
         Raises StatusError: code 410 means that the version is too old and the caller must list again.
         With `bookmarks`, BOOKMARK events are yielded too, so that the caller can go on from there.
+
+        The server is asked to end the watch after `timeout_seconds`. Raises ConnectionFailed for one that
+        does not: it has lost the watch, or somebody between has.
         """
         query = {
             "watch": "true",
@@ -241,7 +247,9 @@ class Client:
         if timeout_seconds is not None:
             query["timeoutSeconds"] = str(timeout_seconds)
         headers = {"Accept": _PARTIAL} if metadata_only else None
-        async for line in self.stream(resource.path(namespace), query=query, headers=headers):
+        deadline = None if timeout_seconds is None else timeout_seconds + WATCH_GRACE_SECONDS
+        path = resource.path(namespace)
+        async for line in self.stream(path, query=query, headers=headers, deadline_seconds=deadline):
             event = orjson.loads(line)
             if event["type"] == "ERROR":
                 raise StatusError.from_status(event["object"])
@@ -259,24 +267,33 @@ class Client:
     ) -> Response:
         """Any request. `body` is sent as it is when bytes, as JSON otherwise.
 
-        Raises StatusError for answers of 400 and more.
+        Raises StatusError for answers of 400 and more, ConnectionFailed for none within `REQUEST_SECONDS`.
         """
         request = self._build(method, path, query, body, headers)
         for attempt in range(MAX_RETRIES + 1):
             response = await self._connection().request(request)
             if response.status < 400:
                 return response
-            delay = _retry_after_seconds(response)
+            delay = retry_after_seconds(response)
             if delay is None or attempt == MAX_RETRIES:
                 break
             await asyncio.sleep(delay)
         raise status_error(request, response)
 
     async def stream(
-        self, path: str, *, query: Query | None = None, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        deadline_seconds: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """The lines of a long answer (a watch, followed logs) without their ends, as they come."""
-        async with self.open(path, query=query, headers=headers) as response:
+        """The lines of a long answer (a watch, followed logs) without their ends, as they come.
+
+        Raises StatusError, and ConnectionFailed where it breaks or goes on for more than `deadline_seconds`.
+        """
+        opened = self.open(path, query=query, headers=headers, deadline_seconds=deadline_seconds)
+        async with opened as response:
             async for line in split_lines(response.chunks()):
                 yield line
 
@@ -289,13 +306,14 @@ class Client:
         query: Query | None = None,
         body: object = None,
         headers: Mapping[str, str] | None = None,
+        deadline_seconds: float | None = None,
     ) -> AsyncIterator[StreamedResponse]:
         """An answer whose body is read piecewise. Raises StatusError for answers of 400 and more."""
         request = self._build(method, path, query, body, headers)
+        request = replace(request, deadline_seconds=deadline_seconds)
         async with self._connection().stream(request) as response:
             if response.status >= 400:
-                content = b"".join([chunk async for chunk in response.chunks()])
-                raise status_error(request, Response(response.status, response.headers, content))
+                raise await streamed_error(request, response)
             yield response
 
     async def websocket(
@@ -374,11 +392,3 @@ class Client:
 
             self._transport = HttpTransport(self.config)
         return self._transport
-
-
-def _retry_after_seconds(response: Response) -> float | None:
-    """How long the server asks to wait before asking again; None where repeating is not invited."""
-    if response.status != 429 and response.status < 500:
-        return None
-    value = response.headers.get("retry-after", "")
-    return float(value) if value.isdigit() else None

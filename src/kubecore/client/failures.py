@@ -1,10 +1,18 @@
-"""Turning refusals of the server into StatusError."""
+"""Refusals of the server: as StatusError, and whether to ask again."""
 
 from __future__ import annotations
 
+import asyncio
+
 import orjson
 
-from kubecore.client.transport import Request, Response
+from kubecore.client.transport import (
+    REQUEST_SECONDS,
+    ConnectionFailed,
+    Request,
+    Response,
+    StreamedResponse,
+)
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
 
@@ -45,6 +53,25 @@ def status_error(request: Request, response: Response) -> StatusError:
     error = StatusError.from_status(document)
     error.headers.update(response.headers)
     return error
+
+
+async def streamed_error(request: Request, response: StreamedResponse) -> StatusError:
+    """The error in a streamed answer of 400 or more. Raises ConnectionFailed where it does not end."""
+    try:
+        async with asyncio.timeout(REQUEST_SECONDS):
+            content = b"".join([chunk async for chunk in response.chunks()])
+    except TimeoutError as error:
+        text = f"the server refused {request.method} {request.path} ({response.status}) without an end"
+        raise ConnectionFailed(text) from error
+    return status_error(request, Response(response.status, response.headers, content))
+
+
+def retry_after_seconds(response: Response) -> float | None:
+    """How long the server asks to wait before asking again; None where repeating is not invited."""
+    if response.status != 429 and response.status < 500:
+        return None
+    value = response.headers.get("retry-after", "")
+    return float(value) if value.isdigit() else None
 
 
 def _status_document(body: bytes) -> JsonObject | None:

@@ -7,6 +7,7 @@ imports it when the first request is sent, so that ``--help`` never pays.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,9 +24,18 @@ from multidict import CIMultiDict
 from kubecore.client.config import ClientConfig, ConfigError
 from kubecore.client.credentials import Credentials, CredentialSource
 from kubecore.client.failures import status_error
-from kubecore.client.transport import ConnectionFailed, Request, Response, StreamedResponse
+from kubecore.client.transport import (
+    REQUEST_SECONDS,
+    ConnectionFailed,
+    Request,
+    Response,
+    StreamedResponse,
+)
 
 CONNECT_TIMEOUT_SECONDS = 30.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A peer that has vanished is noticed after 45 s of silence, as client-go notices it, also by a watch."""
+
 _WEBSOCKET_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 _READ_CHUNK_BYTES = 256 * 1024
 
@@ -54,7 +64,7 @@ class HttpTransport:
     async def stream(self, request: Request) -> AsyncIterator[StreamedResponse]:
         """Send and give the answer as soon as its headers are there."""
         session, headers = await self._prepare(request)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS)
+        timeout = _timeout(request.deadline_seconds)
         try:
             response = await session.request(
                 request.method, self._url(request), headers=headers, data=request.body, timeout=timeout
@@ -69,18 +79,22 @@ class HttpTransport:
             response.close()
 
     async def websocket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:
-        """Upgrade to a websocket. Raises StatusError with the server's message when it refuses."""
+        """Upgrade to a websocket. Raises StatusError with the server's message when it refuses.
+
+        Only the upgrade has a deadline.
+        """
         session, headers = await self._prepare(request)
         refusals: list[Response] = []
         token = _refused_upgrade.set(refusals)
         try:
-            return await session.ws_connect(
-                self._url(request),
-                protocols=protocols,
-                headers=headers,
-                max_msg_size=_WEBSOCKET_MAX_MESSAGE_BYTES,
-                autoping=True,
-            )
+            async with asyncio.timeout(REQUEST_SECONDS):
+                return await session.ws_connect(
+                    self._url(request),
+                    protocols=protocols,
+                    headers=headers,
+                    max_msg_size=_WEBSOCKET_MAX_MESSAGE_BYTES,
+                    autoping=True,
+                )
         except aiohttp.WSServerHandshakeError as error:
             refusal = refusals[0] if refusals else Response(error.status, {}, b"")
             raise status_error(request, refusal) from error
@@ -101,9 +115,10 @@ class HttpTransport:
 
     async def _request(self, request: Request) -> Response:
         session, headers = await self._prepare(request)
+        timeout = _timeout(request.deadline_seconds or REQUEST_SECONDS)
         try:
             async with session.request(
-                request.method, self._url(request), headers=headers, data=request.body
+                request.method, self._url(request), headers=headers, data=request.body, timeout=timeout
             ) as response:
                 return await _read(response)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
@@ -136,8 +151,10 @@ class HttpTransport:
         trace = aiohttp.TraceConfig()
         trace.on_request_end.append(_keep_refusal)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=tls, limit=0, ttl_dns_cache=60),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_SECONDS),
+            connector=aiohttp.TCPConnector(
+                ssl=tls, limit=0, ttl_dns_cache=60, socket_factory=_keepalive_socket
+            ),
+            timeout=_timeout(None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=True,
             trace_configs=[trace],
@@ -161,6 +178,21 @@ class _HttpStream:
                 yield chunk
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _connection_failed(str(self._response.url.origin()), error) from error
+
+
+def _timeout(seconds: float | None) -> aiohttp.ClientTimeout:
+    """A bound for the whole answer; None: for the connection alone."""
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+
+
+def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every system that the command line runs on
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
 
 
 async def _keep_refusal(
@@ -193,7 +225,8 @@ def _connection_failed(server: str, error: BaseException) -> ConnectionFailed:
             f"The connection to the server {host} was refused - "
             f"did you specify the right host or port? ({text})"
         )
-    return ConnectionFailed(f"The connection to the server {host} failed: {error or type(error).__name__}")
+    text = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    return ConnectionFailed(f"The connection to the server {host} failed: {text}")
 
 
 def tls_context(config: ClientConfig, credentials: Credentials) -> ssl.SSLContext:

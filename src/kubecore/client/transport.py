@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
 
+REQUEST_SECONDS = 120.0
+"""How long a request may take, its whole answer included; servers themselves end most after 60 s."""
+
 
 class ConnectionFailed(Exception):
     """The server could not be reached, or the connection broke. The original error is the cause."""
@@ -21,13 +24,18 @@ class ConnectionFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. `path` starts with a slash, `query` is not encoded; names in it may repeat."""
+    """One HTTP request. `path` starts with a slash, `query` is not encoded; names in it may repeat.
+
+    The whole answer must be there within `deadline_seconds`. None stands for `REQUEST_SECONDS`, and for no
+    bound where the answer is streamed.
+    """
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
+    deadline_seconds: float | None = None
 
     def header(self, name: str) -> str:
         """The first value of a header, or nothing."""
@@ -59,7 +67,7 @@ class StreamedResponse(Protocol):
 
 
 class Transport(Protocol):
-    """Carries requests to one server. Raises ConnectionFailed for anything but an HTTP answer."""
+    """Carries requests to one server. Raises ConnectionFailed for anything but an HTTP answer in time."""
 
     async def request(self, request: Request) -> Response:
         """Send and read the whole answer, whatever its status."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 import subprocess
 import sys
@@ -9,11 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 import trustme
 from aiohttp import web
 
-from kubecore.client import Client, ClientConfig, ConnectionFailed
+from kubecore.client import Client, ClientConfig, ConnectionFailed, client, failures, http
 from kubecore.errors import StatusError
 from kubecore.resources import NODES
 
@@ -144,3 +147,83 @@ async def test_a_query_is_encoded_once() -> None:
     async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as client:
         listing = await client.list(NODES, label_selector="a in (b,c),d=e+f")
     assert "d%3De%2Bf" in listing["url"] or "d=e%2Bf" in listing["url"]
+
+
+@asynccontextmanager
+async def dripping(status: int = 200, body: bytes = b" ") -> AsyncIterator[Client]:
+    """A client of a server that answers every request at once, and goes on with `body` again and again."""
+
+    async def drip(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        while True:
+            await response.write(body)
+            await asyncio.sleep(0.01)
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", drip)
+    async with served(app) as port, Client(ClientConfig(server=f"http://127.0.0.1:{port}")) as made:
+        yield made
+
+
+async def test_a_request_whose_answer_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.1)
+    async with dripping() as slow:
+        with pytest.raises(ConnectionFailed, match="failed: no answer in time"):
+            await slow.list(NODES)
+
+
+async def test_a_refused_websocket_that_does_not_say_why_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.1)
+    async with dripping(403) as slow:
+        with pytest.raises(ConnectionFailed, match="failed: no answer in time"):
+            await slow.websocket("/exec")
+
+
+async def test_a_watch_that_outlasts_the_time_it_asked_for_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whether it says nothing that makes sense or nothing at all."""
+    monkeypatch.setattr(client, "WATCH_GRACE_SECONDS", -0.9)
+    for body in (b" ", b""):
+        async with dripping(body=body) as slow:
+            with pytest.raises(ConnectionFailed, match="failed: no answer in time"):
+                async for _ in slow.watch(NODES, timeout_seconds=1):
+                    pass
+
+
+async def test_a_followed_log_may_take_any_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "REQUEST_SECONDS", 0.05)
+    read = 0
+    async with dripping(body=b"line\n") as slow:
+        async for line in slow.stream("/log"):
+            assert line == b"line"
+            read += 1
+            if read == 20:
+                break
+
+
+async def test_a_refused_stream_that_does_not_say_why_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "REQUEST_SECONDS", 0.1)
+    async with dripping(403) as slow:
+        with pytest.raises(ConnectionFailed, match=r"refused GET /log \(403\)"):
+            async for _ in slow.stream("/log"):
+                pass
+
+
+async def test_a_peer_that_has_vanished_is_noticed_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch on which nothing happens sends nothing, and would never know."""
+    made: list[socket.socket] = []
+    make = http._keepalive_socket
+
+    def note(address: aiohttp.AddrInfoType) -> socket.socket:
+        made.append(make(address))
+        return made[-1]
+
+    monkeypatch.setattr(http, "_keepalive_socket", note)
+    async with dripping() as slow, slow.open("/watch"):
+        (used,) = made
+        assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle, interval, count = (used.getsockopt(socket.IPPROTO_TCP, option) for option in options)
+        assert idle + interval * count == 45
