@@ -142,7 +142,7 @@ def _running(vmi: JsonObject, report: Report, status: JsonObject) -> None:
     status["memory"] = get_object(status, "memory") or memory
     status["interfaces"] = interfaces(vmi, report)
     status["guestOSInfo"] = report.facts.os_info
-    _volumes(vmi, status)
+    _name_targets(vmi, get_list(status, "volumeStatus"))
 
 
 def _quantity(domain: JsonObject) -> str:
@@ -150,18 +150,12 @@ def _quantity(domain: JsonObject) -> str:
     return str(given) if given is not None else str(memory_bytes(decode(DomainSpec, domain)))
 
 
-def _volumes(vmi: JsonObject, status: JsonObject) -> None:
-    known = {get_str(entry, "name"): entry for entry in get_list(status, "volumeStatus")}
-    reported = {name: get_str(entry, "target") for name, entry in known.items() if get_str(entry, "target")}
+def _name_targets(vmi: JsonObject, entries: list[JsonObject]) -> None:
+    """Say which device each volume is. What has an entry, and until when, virt-controller decides."""
+    reported = {get_str(entry, "name"): get_str(entry, "target") for entry in entries if entry.get("target")}
     targets = target_names(permanent_disks(decode(VirtualMachineInstance, vmi)), reported)
-    entries = []
-    for volume in get_list(vmi, "spec", "volumes"):
-        name = get_str(volume, "name")
-        entry = dict(known.get(name, {"name": name}))
-        entry["target"] = targets.get(name, "")
-        entries.append(entry)
-    if entries:
-        status["volumeStatus"] = sorted(entries, key=lambda entry: str(entry["name"]))
+    for entry in entries:
+        entry["target"] = targets.get(get_str(entry, "name"), "")
 
 
 def interfaces(vmi: JsonObject, report: Report) -> list[JsonObject]:

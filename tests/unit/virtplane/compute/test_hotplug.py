@@ -12,8 +12,12 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.controller.vmi.hotplug import with_attachment
+from virtplane.compute.controller.vmi.volumes import volume_status
 from virtplane.compute.domain.context import DomainContext
 from virtplane.compute.domain.document import render
+from virtplane.compute.handler import status
+from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumePreparer
@@ -84,3 +88,48 @@ def test_a_volume_stays_out_when_the_status_says_that_it_was_plugged(tmp_path: P
     vmi = _instance({"persistentVolumeClaim": {"claimName": "c"}})
     vmi["status"] = {"volumeStatus": [{"name": "later", "hotplugVolume": {}, "target": ""}]}
     assert _files(_started(vmi, tmp_path)) == [f"/{_DISKS}/root/disk.img"]
+
+
+def _looked_at(vmi: JsonObject, attachments: list[JsonObject]) -> list[JsonObject]:
+    """The entries of volumes after virt-controller and virt-handler have written in turn."""
+    report = status.Report(
+        phase="Running",
+        domain=DomainState("Running"),
+        domain_known=True,
+        facts=status.GuestFacts(),
+        emulation=True,
+        macs={},
+        pod_addresses=(),
+        machine="q35",
+        sync_error=None,
+        credentials=None,
+        now="2026-11-21T00:00:00Z",
+    )
+    for _ in range(2):
+        entries = with_attachment(volume_status(vmi, {}, None), vmi, attachments, {})
+        vmi["status"]["volumeStatus"] = entries
+        vmi["status"] = status.render(vmi, report)
+        found: list[JsonObject] = vmi["status"]["volumeStatus"]
+        assert found == [
+            {**entry, "target": new["target"]} for entry, new in zip(entries, found, strict=True)
+        ]
+    return found
+
+
+def test_a_detached_volume_has_an_entry_until_its_attachment_pod_has_gone() -> None:
+    vmi = _instance(_LATER[0])
+    vmi["status"] = {"phase": "Running"}
+    pod: JsonObject = {
+        "metadata": {"name": "hp-volume-1", "uid": "p", "creationTimestamp": "2026-11-21T00:00:00Z"},
+        "spec": {"volumes": [{"name": "later", "persistentVolumeClaim": {"claimName": "c"}}]},
+    }
+    attached = _looked_at(vmi, [pod])
+    assert [(entry["name"], entry.get("phase"), entry["target"]) for entry in attached] == [
+        ("later", "AttachedToNode", ""),
+        ("root", None, "vda"),
+    ]
+    vmi["spec"]["volumes"] = vmi["spec"]["volumes"][1:]
+    (detaching, _) = _looked_at(vmi, [pod])
+    assert (detaching["name"], detaching["phase"]) == ("later", "Detaching")
+    assert detaching["message"] == "Deleted hotplug attachment pod hp-volume-1, for volume later"
+    assert [entry["name"] for entry in _looked_at(vmi, [])] == ["root"]

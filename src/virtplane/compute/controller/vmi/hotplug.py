@@ -166,14 +166,11 @@ def _waiting(claim: str, claims: Mapping[str, JsonObject]) -> JsonObject:
 
 
 def _detaching(entry: JsonObject, attachments: list[JsonObject]) -> JsonObject | None:
-    """An entry whose volume left the spec: kept while a pod still brings it or the node still holds it."""
+    """An entry whose volume left the spec: kept while an attachment pod still brings it."""
     name = get_str(entry, "name")
+    if not any(_carries_one(pod, name) for pod in attachments):
+        return None
     pod_name = get_str(entry, "hotplugVolume", "attachPodName")
-    is_carried = any(_carries_one(pod, name) for pod in attachments)
-    if not is_carried and entry.get("phase") not in ("Ready", "MountedToPod", "Detaching"):
-        return None
-    if not is_carried and entry.get("phase") == "UnMountedFromPod":
-        return None
     text = f"Deleted hotplug attachment pod {pod_name}, for volume {name}"
     return {**entry, "phase": "Detaching", "reason": "SuccessfulDelete", "message": text}
 

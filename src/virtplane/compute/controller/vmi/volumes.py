@@ -46,7 +46,7 @@ def claim_info(claim: JsonObject, overhead: str) -> JsonObject:
 def volume_status(
     vmi: JsonObject, claims: Mapping[str, JsonObject], cdi_config: JsonObject | None
 ) -> list[JsonObject]:
-    """Entries for all volumes of the spec; what the node agent wrote into them is kept."""
+    """Entries for all volumes of the spec and those that outlive it; the node agent only adds to entries."""
     before = {get_str(item, "name"): item for item in get_list(vmi, "status", "volumeStatus")}
     hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
     result: list[JsonObject] = []
@@ -66,7 +66,7 @@ def volume_status(
 
 
 def _outlives_spec(entry: JsonObject, present: set[str]) -> bool:
-    """Hotplugged volumes stay listed until the node has let go of them; the state claim has no volume."""
+    """Hotplugged volumes may outlive it (see ``hotplug.with_attachment``); the state claim has no volume."""
     if entry.get("name") in present:
         return False
     return entry.get("hotplugVolume") is not None or entry.get("name") == "persistent-state-for-this-vm"

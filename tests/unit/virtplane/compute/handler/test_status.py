@@ -31,6 +31,7 @@ VMI: dict[str, Any] = {
         "conditions": [{"type": "Ready", "status": "False"}],
         "activePods": {"p": "n"},
         "phaseTransitionTimestamps": [],
+        "volumeStatus": [{"name": "root", "target": ""}],
     },
 }
 
@@ -82,8 +83,23 @@ def test_a_disk_that_the_guest_lacks_has_no_device() -> None:
     vmi = deep_copy(VMI)
     vmi["spec"]["volumes"].insert(0, {"name": "later", "persistentVolumeClaim": claim})
     vmi["spec"]["domain"]["devices"]["disks"].insert(0, {"name": "later", "disk": {}})
+    vmi["status"]["volumeStatus"].append({"name": "later", "target": ""})
     entries = status.render(vmi, report())["volumeStatus"]
     assert {entry["name"]: entry["target"] for entry in entries} == {"later": "", "root": "vda"}
+
+
+def test_entries_of_volumes_are_virt_controllers_whatever_the_specification_says() -> None:
+    entries = [
+        {
+            "name": "detached",
+            "target": "",
+            "phase": "Detaching",
+            "hotplugVolume": {"attachPodName": "hp-volume-1"},
+        },
+        {"name": "persistent-state-for-this-vm", "target": ""},
+    ]
+    vmi = VMI | {"status": VMI["status"] | {"volumeStatus": entries}}
+    assert status.render(vmi, report())["volumeStatus"] == entries
 
 
 def test_conditions_of_others_are_kept() -> None:
