@@ -24,7 +24,7 @@ _EXIT_CODE = (_VALUE << 1) | 1
 PROBE_SECONDS = 10.0
 """KVM that has not executed a few instructions by then never will."""
 
-_PROCESSOR_SECONDS = 1.5
+PROCESSOR_SECONDS = 1.5
 """Nor will one that spent so much of a processor on them: QEMU starts in a tenth of it."""
 
 _LOOK_SECONDS = 0.1
@@ -73,7 +73,7 @@ async def _complaint(process: asyncio.subprocess.Process) -> bytes | None:
     ending = asyncio.create_task(process.communicate(), name="kvm-probe")
     try:
         while not (await asyncio.wait((ending,), timeout=_LOOK_SECONDS))[0]:
-            if processor_seconds(process.pid) > _PROCESSOR_SECONDS:
+            if processor_seconds(process.pid) > PROCESSOR_SECONDS:
                 return None
         return ending.result()[1]
     finally:

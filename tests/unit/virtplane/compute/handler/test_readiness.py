@@ -43,8 +43,7 @@ async def test_virt_handler_is_not_ready_while_it_probes_the_node(
     api = MemoryApi()
     context = Context(lambda _: api.client(), "kubevirt", node_name="n")
     task = asyncio.create_task(component.VirtHandler().run(context))
-    async with asyncio.timeout(30):
-        await probing.wait()
+    await probing.wait()
     is_ready, told = context.health.ready()
     assert not is_ready
     assert "consoles failed: not serving yet" in told
@@ -91,12 +90,10 @@ async def test_consoles_are_served_only_once_the_port_listens(
         )
         refused = asyncio.Event()
         monkeypatch.setattr(component.logger, "error", lambda *_, **__: refused.set())
-        async with asyncio.timeout(30):
-            await refused.wait()
+        await refused.wait()
         assert not serving.is_set()
         somebody.close()
-    async with asyncio.timeout(30):
-        await serving.wait()
+    await serving.wait()
     _, writer = await asyncio.open_connection("127.0.0.1", settings.console_port)
     writer.close()
     task.cancel()
