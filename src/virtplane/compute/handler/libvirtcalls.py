@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,8 @@ _Result = TypeVar("_Result")
 CALL_SECONDS = 15.0
 LONG_CALL_SECONDS = 90.0
 """For calls that start or end a process: QEMU under emulation on a busy node takes its time."""
+
+_EVENTS_RETRY_SECONDS = 1.0
 
 _QUOTED = 300
 """Characters of libvirt's own words that are repeated to others."""
@@ -98,7 +101,13 @@ def _deliver_events() -> None:
         try:
             libvirt.virEventRunDefaultImpl()
         except libvirt.libvirtError as error:
-            logger.error("libvirt's events could not be read", extra={"err": str(error)})
+            why = error.get_error_message() or str(error)
+            logger.error(
+                "libvirt's events cannot be read, so guests' changes are noticed late; restart virt-handler"
+                " if this lasts",
+                extra={"err": why[:_QUOTED]},
+            )
+            time.sleep(_EVENTS_RETRY_SECONDS)
 
 
 def domain_state(status: int, reason: int) -> DomainState:

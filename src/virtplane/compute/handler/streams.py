@@ -15,6 +15,8 @@ from virtplane.compute.handler.sockets import reachable
 logger = logging.getLogger(__name__)
 
 _CHUNK = 65536
+_FLUSH_SECONDS = 1.0
+"""How long QEMU has, at the end, to take what a client sent before; one that is stopped takes nothing."""
 
 
 async def carry(request: web.Request, folder: Path, name: str, ending: asyncio.Event) -> web.StreamResponse:
@@ -34,12 +36,21 @@ async def carry(request: web.Request, folder: Path, name: str, ending: asyncio.E
         await socket.prepare(request)
         await _both_ways(request, socket, reader, writer, ending)
     finally:
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
+        await _close(writer)
         if request.transport is not None:
             request.transport.close()
     return socket
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    try:
+        async with asyncio.timeout(_FLUSH_SECONDS):
+            await writer.wait_closed()
+    except TimeoutError:
+        writer.transport.abort()
+    except ConnectionError as error:
+        logger.debug("Stream ended", extra={"err": str(error)})
 
 
 async def _both_ways(
@@ -59,7 +70,8 @@ async def _both_ways(
 
     async def hang_up() -> None:
         await ending.wait()
-        # Whoever took over does not wait until a client that reads nothing has read everything.
+        # Whoever took over waits neither for a client that reads nothing nor for a QEMU that does not.
+        writer.transport.abort()
         if request.transport is not None:
             request.transport.abort()
 

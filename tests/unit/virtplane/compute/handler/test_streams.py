@@ -29,12 +29,38 @@ class Guest:
         writer.close()
 
 
+class StoppedGuest(Guest):
+    """A socket as that of a QEMU that is stopped after it has read one byte."""
+
+    def __init__(self) -> None:
+        self.has_read = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        await reader.readexactly(1)
+        self.has_read.set()
+
+
+@pytest.fixture
+async def stopped() -> AsyncIterator[StoppedGuest]:
+    made = StoppedGuest()
+    yield made
+    made.writer.transport.abort()
+    await asyncio.sleep(0)
+
+
 @asynccontextmanager
-async def _connected(path: Path, ending: asyncio.Event) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-    """A websocket to the guest behind `path`."""
+async def _connected(
+    path: Path, ending: asyncio.Event, guest: Guest | None = None, ended: asyncio.Event | None = None
+) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    """A websocket to the guest behind `path`; `ended` is set when nothing is carried any more."""
 
     async def carry(request: web.Request) -> web.StreamResponse:
-        return await streams.carry(request, path.parent, path.name, ending)
+        try:
+            return await streams.carry(request, path.parent, path.name, ending)
+        finally:
+            if ended is not None:
+                ended.set()
 
     app = web.Application()
     app.router.add_get("/", carry)
@@ -42,7 +68,7 @@ async def _connected(path: Path, ending: asyncio.Event) -> AsyncIterator[aiohttp
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port = runner.addresses[0][1]
-    guest = await asyncio.start_unix_server(Guest().serve, path)
+    server = await asyncio.start_unix_server((guest or Guest()).serve, path)
     try:
         async with (
             aiohttp.ClientSession() as session,
@@ -50,7 +76,7 @@ async def _connected(path: Path, ending: asyncio.Event) -> AsyncIterator[aiohttp
         ):
             yield socket
     finally:
-        guest.close()
+        server.close()
         await runner.cleanup()
 
 
@@ -77,6 +103,28 @@ async def test_a_stream_ends_without_a_closing_handshake_when_somebody_takes_ove
         assert await socket.receive_bytes(timeout=5) == b"<ls>"
         ending.set()
         assert (await socket.receive(5)).type in (WSMsgType.CLOSED, WSMsgType.ERROR)
+
+
+async def test_whoever_takes_over_does_not_wait_for_a_stopped_guest(
+    tmp_path: Path, stopped: StoppedGuest
+) -> None:
+    ending, ended = asyncio.Event(), asyncio.Event()
+    async with _connected(tmp_path / "serial", ending, stopped, ended) as socket:
+        await socket.send_bytes(bytes(MAX_MESSAGE_BYTES // 2))
+        await stopped.has_read.wait()
+        ending.set()
+        await ended.wait()
+
+
+async def test_what_a_stopped_guest_has_not_read_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: StoppedGuest
+) -> None:
+    monkeypatch.setattr(streams, "_FLUSH_SECONDS", 0.01)
+    async with await asyncio.start_unix_server(stopped.serve, tmp_path / "serial"):
+        _, writer = await asyncio.open_unix_connection(tmp_path / "serial")
+        writer.write(bytes(MAX_MESSAGE_BYTES))
+        await stopped.has_read.wait()
+        await streams._close(writer)
 
 
 async def test_a_message_that_is_too_long_ends_the_stream_and_reaches_no_guest(tmp_path: Path) -> None:
