@@ -27,7 +27,7 @@ from virtplane.compute.handler.server import ConsoleServer, server_tls
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage import heldimages
 from virtplane.compute.handler.thaws import Thaws
-from virtplane.compute.handler.threads import in_thread
+from virtplane.compute.handler.threads import StepBlocked, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -54,9 +54,7 @@ class VirtHandler:
         own_pod, mountinfo = os.environ.get("POD_UID", ""), Path("/proc/self/mountinfo").read_text()
         kubeletroot.require(settings.pods_directory, own_pod, context.node_name, mountinfo)
         libvirtcalls.start_events()
-        orphans = await in_thread("orphans", heldimages.unmount_orphans, settings.pods_directory)
-        if orphans:
-            logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
+        await _unmount_orphans(settings)
         verdict = await kvm.probe()
         logger.info("KVM was probed", extra={"usable": verdict.usable, "why": verdict.why})
         await capabilities.warm(settings.capabilities_cache, kvm=verdict.usable)
@@ -108,6 +106,22 @@ class VirtHandler:
             finally:
                 await thaws.close()
                 await controller.close()
+
+
+async def _unmount_orphans(settings: HandlerSettings) -> None:
+    """Unmount the container disks of pods that ended while virt-handler was away; failing holds up nobody."""
+    steps = Steps(settings.node_name, lambda: None)
+    try:
+        orphans = await steps.run("orphans", heldimages.unmount_orphans, settings.pods_directory)
+    except (OSError, StepBlocked) as error:
+        logger.warning(
+            "Mounts of ended pods cannot be read: the kubelet may be unable to remove those pods."
+            " Restart virt-handler on this node to try again",
+            extra={"err": str(error)},
+        )
+        return
+    if orphans:
+        logger.info("Unmounted container disks of ended pods", extra={"pods": orphans})
 
 
 def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:

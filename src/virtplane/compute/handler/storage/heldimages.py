@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import stat
 import threading
@@ -23,6 +24,8 @@ from virtplane.api.launcherpods import image_holder
 from virtplane.compute.handler.process import pods_of
 from virtplane.compute.handler.storage.images import BadImage, only_disk
 from virtplane.compute.handler.storage.rooted import Root
+
+logger = logging.getLogger(__name__)
 
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 """The numbers of these system calls are the same on every architecture."""
@@ -90,15 +93,27 @@ def unmount_all(folder: Path) -> None:
 def unmount_orphans(pods: Path, proc: Path = Path("/proc")) -> list[str]:
     """Unmount the disks of pods that have no process left; their uids. `pods` is the kubelet's pods folder.
 
-    For the start of virt-handler: a pod that ended before could not be cleaned up after.
+    For the start of virt-handler: a pod that ended before could not be cleaned up after. One whose disks
+    cannot be unmounted is logged and left out. Raises OSError where mounts or processes cannot be read.
     """
     mounted = {
         point.relative_to(pods).parts[0] for point in mount_points_below(pods) if _FOLDER in point.parts
     }
     orphans = sorted(mounted - _pods_with_processes(proc)) if mounted else []
-    for uid in orphans:
+    return [uid for uid in orphans if _is_unmounted(uid, pods)]
+
+
+def _is_unmounted(uid: str, pods: Path) -> bool:
+    try:
         unmount_all(pods / uid / "volumes" / "kubernetes.io~empty-dir" / _FOLDER)
-    return orphans
+    except OSError as error:
+        logger.warning(
+            "Container disks of an ended pod could not be unmounted: the kubelet cannot remove the pod."
+            " Restart virt-handler on this node to try again",
+            extra={"pod": uid, "err": str(error)},
+        )
+        return False
+    return True
 
 
 def _pods_with_processes(proc: Path) -> set[str]:

@@ -120,6 +120,26 @@ def test_disks_of_pods_without_processes_are_unmounted_at_start(
         heldimages.unmount_all(folder)
 
 
+def test_a_pod_whose_disks_stay_mounted_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    below = "volumes/kubernetes.io~empty-dir/container-disks"
+    unmounted: list[Path] = []
+
+    def unmount(folder: Path) -> None:
+        if folder == tmp_path / _POD / below:
+            raise OSError("device or resource busy")
+        unmounted.append(folder)
+
+    disks = [tmp_path / uid / below / "disk_0.img" for uid in (_POD, _OTHER_POD)]
+    monkeypatch.setattr(heldimages, "mount_points_below", lambda _: disks)
+    monkeypatch.setattr(heldimages, "unmount_all", unmount)
+    (tmp_path / "proc").mkdir()
+    assert heldimages.unmount_orphans(tmp_path, tmp_path / "proc") == [_OTHER_POD]
+    assert unmounted == [tmp_path / _OTHER_POD / below]
+    assert [record.__dict__["pod"] for record in caplog.records] == [_POD]
+
+
 @pytest.mark.host
 @pytest.mark.parametrize("held", [HeldImage(_OTHER_POD, "root"), HeldImage(_POD, "other")])
 def test_an_image_of_another_pod_or_volume_is_never_taken(node: _Node, held: HeldImage) -> None:

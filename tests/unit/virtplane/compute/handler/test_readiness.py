@@ -99,3 +99,15 @@ async def test_consoles_are_served_only_once_the_port_listens(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await context.close()
+
+
+async def test_mounts_that_cannot_be_looked_at_do_not_keep_virt_handler_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Path) -> list[str]:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(component.heldimages, "unmount_orphans", fail)
+    await component._unmount_orphans(HandlerSettings("n"))
+    (told,) = caplog.records
+    assert told.__dict__["err"] == "input/output error"
