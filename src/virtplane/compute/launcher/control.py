@@ -1,12 +1,12 @@
-"""The control socket: virt-handler's line to one launcher.
+"""The control socket: virt-handler's connection to one launcher.
 
 Newline-separated JSON objects. Requests carry an ``id``, ``command`` and whatever that needs, and are
 answered with ``{"id": id, "done": command}`` or ``{"id": id, "error": …}``; events carry ``event``. Losing
 the connection says nothing about the guest: virt-handler may come back at any time. That the launcher is
 gone shows at once as end of file.
 
-Whoever speaks to the launcher may be confused or stopped: lines, connections and what waits to be read are
-bounded, and nothing here waits for anybody.
+A client may be faulty or stopped: the length of lines, the number of connections and the answers that wait to
+be read are bounded, and nothing here blocks on a client.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ UNREAD_BYTES = 1 << 18
 CONNECTIONS = 8
 _QUOTED = 500
 _FAILURES = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
-"""What comes of a request that makes no sense."""
+"""What a malformed request raises."""
 
 _CHUNK = 65536
 
 
 class _Connection:
-    """One connection: what came of an incomplete line, and what could not be sent yet."""
+    """One connection, with what was received of an incomplete line and what could not be sent yet."""
 
     def __init__(self, peer: socket.socket) -> None:
         self.socket = peer
@@ -49,7 +49,7 @@ class _Connection:
 class ControlServer:
     """Accepts connections and hands each request to `handle`, which returns the answer.
 
-    `left_alone` is called when the last connection has ended.
+    `on_disconnect` is called when the last connection has ended.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class ControlServer:
         settings: Settings,
         selector: selectors.BaseSelector,
         handle: Callable[[dict[str, Any]], dict[str, Any]],
-        left_alone: Callable[[], None],
+        on_disconnect: Callable[[], None],
     ) -> None:
         self._selector = selector
         self._handle = handle
-        self._left_alone = left_alone
+        self._on_disconnect = on_disconnect
         self._connections: list[_Connection] = []
         self._settings = settings
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
 
     @property
     def connected(self) -> bool:
-        """True while somebody listens to events."""
+        """True while a client is connected."""
         return bool(self._connections)
 
     def open(self) -> None:
@@ -84,7 +84,7 @@ class ControlServer:
         os.rename(first, final)
 
     def send(self, event: dict[str, Any]) -> None:
-        """Tell everybody who is connected."""
+        """Send an event to all clients."""
         for connection in list(self._connections):
             self._write(connection, event)
 
@@ -92,7 +92,7 @@ class ControlServer:
         try:
             peer, _ = self._listener.accept()
         except OSError:
-            return  # whoever it was has gone again
+            return  # the client has disconnected already
         if len(self._connections) >= CONNECTIONS:
             # The oldest goes: virt-handler, which always comes last after its restart, must get through.
             self._drop(self._connections[0])
@@ -154,4 +154,4 @@ class ControlServer:
             self._selector.unregister(connection.socket)
             connection.socket.close()
             if not self._connections:
-                self._left_alone()
+                self._on_disconnect()

@@ -42,7 +42,7 @@ def open_socket(interface: str) -> socket.socket:
 
 
 def answer(request: bytes, lease: dict[str, Any]) -> bytes | None:
-    """The reply to one datagram, or None when it deserves none.
+    """The reply to one datagram, or None where there is none to send.
 
     `lease` has ``mac``, ``address``, ``prefix``, ``server`` and optionally ``routers``, ``routes``
     (destination and gateway), ``dns``, ``search``, ``mtu``, ``hostname``, ``ntp``, ``tftp``, ``bootfile`` and

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _RESTART_SECONDS = 1.0
 _SHUTDOWN_REPEAT_SECONDS = 5.0
-"""A guest that still boots does not hear the power button."""
+"""A guest that is still booting ignores the power button."""
 
-_LAST_WORD_SECONDS = 5.0
+_REPORT_SECONDS = 5.0
 """How long virt-handler has, after the guest ended during a termination, to read why."""
 
 
@@ -36,17 +36,17 @@ class Launcher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._selector = selectors.DefaultSelector()
-        self._control = ControlServer(settings, self._selector, self._handle, self._left_alone)
+        self._control = ControlServer(settings, self._selector, self._handle, self._on_disconnect)
         self._libvirt = LibvirtDaemon(settings)
         self._leases: dict[str, tuple[socket.socket, dict[str, Any]]] = {}
         self._exit_code: int | None = None
         self._restart_at: float | None = None
         self._kill_at: float | None = None
-        self._press_at: float | None = None
-        self._pressing: int | None = None
-        """The process that presses the power button while virt-handler is not there to do it."""
-        self._guest: int | None = None
-        """The guest's QEMU. Learnt before it ends, for then libvirt removes its pid file."""
+        self._shutdown_at: float | None = None
+        self._shutdown_pid: int | None = None
+        """The ``virsh shutdown`` that runs while virt-handler is not connected."""
+        self._guest_pid: int | None = None
+        """The guest's QEMU. Read before it ends, when libvirt removes its pid file."""
 
     def run(self) -> int:
         """Serve until told to exit, or until the guest is gone after a termination signal."""
@@ -100,7 +100,7 @@ class Launcher:
         self._selector.register(server, selectors.EVENT_READ, lambda: self._on_lease_request(interface))
 
     def _on_lease_request(self, interface: str) -> None:
-        """Answers one datagram. Nothing that a guest sends, and no failure to answer, ends the launcher."""
+        """Answer one datagram. Neither what a guest sends nor a failure to answer may end the launcher."""
         server, lease = self._leases[interface]
         try:
             reply = dhcp.answer(server.recv(dhcp.MAX_DATAGRAM), lease)
@@ -108,7 +108,10 @@ class Launcher:
                 server.sendto(reply, ("255.255.255.255", dhcp.CLIENT_PORT))
         except OSError as error:
             # The guest asks again: a link that is down or a full queue pass.
-            sys.stderr.write(f"virt-launcher: DHCP on {interface}: {error.strerror}\n")
+            sys.stderr.write(
+                f"virt-launcher: a DHCP request on {interface} could not be answered: {error.strerror};"
+                " the guest will repeat it\n"
+            )
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
@@ -128,18 +131,18 @@ class Launcher:
         else:
             self._press_power_button()
 
-    def _left_alone(self) -> None:
+    def _on_disconnect(self) -> None:
         if self._kill_at is not None:
             self._press_power_button()
 
     def _press_power_button(self) -> None:
-        self._press_at = None
+        self._shutdown_at = None
         self._find_guest()
-        if self._pressing is None:
-            self._pressing = self._libvirt.shut_domain_down()
+        if self._shutdown_pid is None:
+            self._shutdown_pid = self._libvirt.shut_domain_down()
 
     def _find_guest(self) -> None:
-        self._guest = self._libvirt.guest_pid() or self._guest
+        self._guest_pid = self._libvirt.guest_pid() or self._guest_pid
 
     def _reap(self) -> None:
         while True:
@@ -153,19 +156,19 @@ class Launcher:
                 self._libvirt.reaped()
                 self._restart_at = time.monotonic() + _RESTART_SECONDS
                 self._control.send({"event": "libvirt-ended", "status": status})
-            elif pid == self._pressing:
-                self._pressing = None
-                self._press_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
-            elif pid != self._guest or self._kill_at is None:
+            elif pid == self._shutdown_pid:
+                self._shutdown_pid = None
+                self._shutdown_at = time.monotonic() + _SHUTDOWN_REPEAT_SECONDS
+            elif pid != self._guest_pid or self._kill_at is None:
                 continue  # an orphan of something that ran beside the guest: virt-freezer, kubectl exec
             elif self._control.connected:
-                self._kill_at = min(self._kill_at, time.monotonic() + _LAST_WORD_SECONDS)
+                self._kill_at = min(self._kill_at, time.monotonic() + _REPORT_SECONDS)
             else:
-                # Nobody is there to say that the launcher may end.
+                # virt-handler is not connected, so it cannot send the exit command.
                 self._exit_code = 0
 
     def _next_timeout(self) -> float | None:
-        planned = (self._restart_at, self._kill_at, self._press_at)
+        planned = (self._restart_at, self._kill_at, self._shutdown_at)
         moments = [moment for moment in planned if moment is not None]
         return max(0.0, min(moments) - time.monotonic()) if moments else None
 
@@ -174,8 +177,8 @@ class Launcher:
         if self._restart_at is not None and now >= self._restart_at:
             self._restart_at = None
             self._libvirt.start()
-        if self._press_at is not None and now >= self._press_at:
-            self._press_at = None
+        if self._shutdown_at is not None and now >= self._shutdown_at:
+            self._shutdown_at = None
             if not self._control.connected:
                 self._press_power_button()
         if self._kill_at is not None and now >= self._kill_at:

@@ -51,7 +51,8 @@ class SerialLog:
         except OSError as error:
             if not self._is_failing:
                 sys.stderr.write(
-                    f"virt-launcher: the console is not logged: {self._path}: {error.strerror}\n"
+                    "virt-launcher: the guest's serial console is not logged until writing works again:"
+                    f" {self._path}: {error.strerror}\n"
                 )
             self._is_failing = True
             self._close()

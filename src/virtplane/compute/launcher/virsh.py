@@ -86,7 +86,7 @@ class Guest:
         return self._deadline - time.monotonic()
 
     def run(self, *words: str) -> str:
-        """What virsh prints; its complaints go to standard error. Raises GuestError."""
+        """What virsh prints; its errors go to standard error. Raises GuestError."""
         environment = {**os.environ, "LC_ALL": "C.UTF-8"}
         with subprocess.Popen(
             [*self._command, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE

@@ -26,7 +26,7 @@ class Served:
         self.settings = parse(options)
         self.selector = selectors.DefaultSelector()
         self.asked: list[Any] = []
-        self.left_alone = 0
+        self.disconnects = 0
         self.server = ControlServer(self.settings, self.selector, self._handle, self._left)
         self.server.open()
 
@@ -35,7 +35,7 @@ class Served:
         return {"done": request["command"]}
 
     def _left(self) -> None:
-        self.left_alone += 1
+        self.disconnects += 1
 
     def turn(self) -> None:
         """Serve whatever is to be served now."""
@@ -103,7 +103,7 @@ def test_line_without_end_ends_the_connection(served: Served) -> None:
             peer.sendall(b"x" * 65536)
             served.turn()
         assert is_closed(peer)
-    assert served.left_alone == 1
+    assert served.disconnects == 1
 
 
 def test_peer_that_reads_nothing_holds_up_nobody(served: Served) -> None:
@@ -115,7 +115,7 @@ def test_peer_that_reads_nothing_holds_up_nobody(served: Served) -> None:
                 served.turn()
         assert ask(served, good, b'{"id": 2, "command": "ping"}') == {"id": 2, "done": "ping"}
         assert len(served.selector.get_map()) == 2  # the listener and the good one
-    assert served.left_alone == 0
+    assert served.disconnects == 0
 
 
 def test_what_could_not_be_sent_at_once_arrives_later(served: Served) -> None:
@@ -137,7 +137,7 @@ def test_newcomer_gets_through_when_all_places_are_taken(served: Served) -> None
         assert is_closed(peers[0])
         assert ask(served, peers[1], b'{"id": 1, "command": "ping"}')["done"] == "ping"
     served.turn()
-    assert served.left_alone == 1
+    assert served.disconnects == 1
 
 
 @settings(max_examples=200, deadline=None)

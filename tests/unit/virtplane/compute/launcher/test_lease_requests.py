@@ -74,7 +74,7 @@ def test_a_reply_that_cannot_be_sent_leaves_the_launcher_alone(
 ) -> None:
     """This socket may not broadcast, as one whose link is down cannot."""
     wire.send(_DISCOVER)
-    assert "DHCP on eth0: Permission denied" in capsys.readouterr().err
+    assert "a DHCP request on eth0 could not be answered: Permission denied" in capsys.readouterr().err
     assert wire.launcher._exit_code is None
 
 

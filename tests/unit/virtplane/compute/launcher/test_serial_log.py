@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_written_stops_neither_guest_nor_launcher(
     (tmp_path / "virt-serial0.log").mkdir()
     say(b"lost")
     say(b"lost")
-    assert capsys.readouterr().err.count("the console is not logged") == 1
+    assert capsys.readouterr().err.count("the guest's serial console is not logged") == 1
     (tmp_path / "virt-serial0.log").rmdir()
     say(b"kept")
     assert _files(tmp_path) == {"virt-serial0.log": b"kept"}

@@ -85,11 +85,11 @@ def test_a_guest_whose_daemon_has_just_ended_has_its_grace_period(launcher: main
 
 def test_the_launcher_shuts_the_guest_down_when_virt_handler_leaves_first(launcher: main.Launcher) -> None:
     control: Any = launcher._control
-    launcher._left_alone()
+    launcher._on_disconnect()
     assert _pressed(launcher) == 0
     launcher._on_termination()
     control.connected = False
-    launcher._left_alone()
+    launcher._on_disconnect()
     assert _pressed(launcher) == 1
 
 
@@ -150,7 +150,7 @@ def test_a_guest_that_started_after_the_signal_is_known_when_virt_handler_leaves
     launcher._on_termination()
     daemon.guest = 23
     control.connected = False
-    launcher._left_alone()
+    launcher._on_disconnect()
     _end(23, launcher, monkeypatch)
     assert launcher._exit_code == 0
 
