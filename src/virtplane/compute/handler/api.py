@@ -1,4 +1,4 @@
-"""Requests to the API that outlast its trouble: virt-handler's guests run on, and so does virt-handler."""
+"""Requests to the API server with a deadline, or repeated until it answers: it may be away for long."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 REQUEST_SECONDS = 30.0
-"""A connection whose other end has vanished without a word would be waited on for ever."""
+"""Less than the client's own bound: reports of a guest must not be held up for two minutes."""
 
 RETRY_SECONDS = 1.0
 
@@ -42,5 +42,5 @@ async def until_answered(purpose: str, ask: Callable[[], Awaitable[_Result]]) ->
             if str(error) != said:
                 said = str(error)
                 extra = {"purpose": purpose, "err": said}
-                logger.warning("The API does not answer; trying again", extra=extra)
+                logger.warning("The API server does not answer; trying again", extra=extra)
         await asyncio.sleep(RETRY_SECONDS)

@@ -132,7 +132,8 @@ def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:
         try:
             interfaces = hyperv.interfaces()
         except OSError as error:
-            logger.warning("KVM does not tell its Hyper-V interfaces", extra={"err": str(error)})
+            text = "KVM does not report its Hyper-V features: the node gets no hyperv labels"
+            logger.warning(text, extra={"err": str(error)})
     machines = tuple(capabilities.machine_types(cache))
     return Offers(machines, capabilities.read_processor(cache, kvm=kvm), interfaces)
 
@@ -153,7 +154,7 @@ async def _serve(
             try:
                 tls = server_tls(settings, authorities)
             except OSError as error:
-                logger.info("Certificates are not there yet", extra={"err": str(error)})
+                logger.info("Consoles wait for their certificates", extra={"err": str(error)})
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             site = web.TCPSite(runner, None, settings.console_port, ssl_context=tls)
@@ -161,7 +162,7 @@ async def _serve(
                 await site.start()
             except OSError as error:
                 logger.error(
-                    "Consoles cannot be served; trying again. Look for whoever uses the port on this node.",
+                    "Consoles cannot be served; trying again. See which process uses the port on this node",
                     extra={"port": settings.console_port, "err": str(error)},
                 )
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -1,7 +1,6 @@
-"""The lines to one launcher and to its libvirt, opened in the background and again when they break.
+"""The connections to one launcher and to its libvirt: opened in the background, and again when they break.
 
-Whoever asks for the state of a guest never waits for its launcher: one that does not answer costs nobody but
-its own guest.
+Asking for the state of a guest never waits for its launcher: one that does not answer affects no other guest.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.01
 _LOOKS = 500
-"""Looking for a socket costs microseconds; one that takes longer is looked for with every reconcile."""
+"""How often the socket is looked for at that pace; later, each reconcile looks once."""
 
 _LASTING_SECONDS = 10.0
-"""Trouble that is over by then (a daemon that is started again) is nobody's business."""
+"""Shorter failures (the daemon is being restarted) are logged, but not reported on the instance."""
 
 _ADVICE = "if this lasts, look at the pod's log; deleting the pod ends the guest"
 
 
 class Connections:
-    """`on_change` is called whenever one of the lines opens, breaks or brings an event."""
+    """`on_change` is called whenever a connection opens or breaks, or brings an event."""
 
     def __init__(self, name: str, paths: PodPaths, on_change: Callable[[], None]) -> None:
         self.link: LauncherLink | None = None
@@ -57,7 +56,7 @@ class Connections:
 
     @property
     def is_ready(self) -> bool:
-        """True while the launcher can be spoken to."""
+        """True while the launcher is connected."""
         return not self.gone and self.link is not None and self.link.alive
 
     @property
@@ -86,7 +85,7 @@ class Connections:
             return self.hypervisor
 
     async def close(self) -> None:
-        """Hang up everywhere; nothing that runs is touched."""
+        """Close the connections; launcher and guest go on."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -97,8 +96,8 @@ class Connections:
             link, self.link = self.link, None
             await link.close()
 
-    def complain(self, trouble: str) -> None:
-        """Remember why something cannot be reached (the empty string: it can), and log what is new."""
+    def set_trouble(self, trouble: str) -> None:
+        """Note why something cannot be reached (the empty string: it can), and log what is new."""
         if trouble == self._trouble:
             return
         if trouble:
@@ -124,14 +123,14 @@ class Connections:
                 self.has_daemon = _has_daemon(answer)
                 if self.has_daemon:
                     await self.open_hypervisor()
-            self.complain("")
+            self.set_trouble("")
         except LauncherNotReady:
-            # The folder disappears with the pod; then nobody will ever be ready here.
+            # The folder disappears with the pod: no launcher will ever listen there.
             self.gone = not self._paths.root.exists()
         except LauncherGone:
             self.gone = True
         except (LauncherBroken, HypervisorError, OSError, ValueError) as error:
-            self.complain(str(error))
+            self.set_trouble(str(error))
         self._on_change()
 
     async def _until_launcher_listens(self) -> None:
@@ -161,7 +160,7 @@ class Connections:
         if process_ended:
             self.gone = True
         elif self.link is not None:
-            self.complain(f"launcher {self.link.process.pid}: {self.link.broken}")
+            self.set_trouble(f"launcher {self.link.process.pid}: {self.link.broken}")
         self._on_change()
 
 

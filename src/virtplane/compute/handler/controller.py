@@ -44,6 +44,8 @@ _AGENT_SECONDS = 10.0
 _FAILED = "Synchronizing with the Domain failed."
 """KubeVirt's reason for a guest that is not as its instance says."""
 
+_NOT_READY = "VolumeNotReady"
+
 _CRITICAL = (NetworkSetupError, UnsupportedVolume)
 """A guest that these happen to can never run in its pod."""
 
@@ -103,11 +105,11 @@ class InstanceController:
         return vmi is None or decisions.is_final(vmi)
 
     async def close(self) -> None:
-        """Hang up everywhere; guests go on."""
+        """Close all connections; guests go on."""
         await asyncio.gather(*(machine.close() for machine in self.machines.values()))
 
     async def reconcile(self, key: Key) -> Result:
-        """One look at one instance."""
+        """Bring one guest a step closer to its instance, and report what it is."""
         vmi = self._informer.get(*key)
         await self._forget_others(key, vmi)
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
@@ -149,7 +151,7 @@ class InstanceController:
             )
 
     async def _report_lost(self, key: Key, vmi: JsonObject) -> Result:
-        """The pod ended while nobody was here to see why (a restart of the node): the guest went with it."""
+        """The pod ended while virt-handler was away (as when the node restarts): its guest has failed."""
         if decisions.is_final(vmi):
             return DONE
         lost = Machine(self._settings, vmi, "", lambda: self.controller.enqueue(key))
@@ -188,28 +190,27 @@ class InstanceController:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
         except VolumeBlocked as error:
-            self._warn_once(vmi, "VolumeNotReady", str(error))
-            return "VolumeNotReady", str(error)
+            if not _is_reported(vmi, _NOT_READY, str(error)):
+                text = "The guest cannot start yet; look at the storage of the volume"
+                logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
+                self._event(vmi, "Warning", "SyncFailed", str(error))
+            return _NOT_READY, str(error)
         except VolumeNotReady as error:
-            return "VolumeNotReady", str(error)
+            return _NOT_READY, str(error)
         except _CRITICAL as error:
-            logger.warning("Guest cannot run", extra={"vmi": machine.name, "err": str(error)})
+            text = "The guest cannot run in its pod; its instance fails. Correct it and start it again"
+            logger.warning(text, extra={"vmi": _text(vmi), "err": str(error)})
             self._event(vmi, "Warning", "SyncFailed", str(error))
             if action is Action.START:
                 machine.fatal = str(error)
             return _FAILED, str(error)
         except _RECOVERABLE as error:
-            logger.warning("Guest could not be synchronised", extra={"vmi": machine.name, "err": str(error)})
+            level = logging.DEBUG if _is_reported(vmi, _FAILED, str(error)) else logging.WARNING
+            extra = {"vmi": _text(vmi), "step": action.value, "err": str(error)}
+            logger.log(level, "The guest could not be synchronized; trying again", extra=extra)
             self._event(vmi, "Warning", "SyncFailed", str(error))
             return _FAILED, str(error)
         return None
-
-    def _warn_once(self, vmi: JsonObject, reason: str, message: str) -> None:
-        """An event and a log line for what the condition Synchronized does not say yet."""
-        known = meta.get_condition(vmi, "Synchronized") or {}
-        if (known.get("reason"), known.get("message")) != (reason, message):
-            logger.warning("Guest cannot start yet", extra={"vmi": "/".join(key_of(vmi)), "err": message})
-            self._event(vmi, "Warning", "SyncFailed", message)
 
     async def _start(self, machine: Machine, vmi: JsonObject) -> None:
         smbios = {key: str(value) for key, value in get_object(self._config.raw, "smbios").items() if value}
@@ -294,6 +295,16 @@ class InstanceController:
 
     def _event(self, vmi: JsonObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         self._recorder.event(vmi, kind, reason, message)
+
+
+def _is_reported(vmi: JsonObject, reason: str, message: str) -> bool:
+    """Whether the condition Synchronized says so already; a step is repeated each second."""
+    known = meta.get_condition(vmi, "Synchronized") or {}
+    return (known.get("reason"), known.get("message")) == (reason, message)
+
+
+def _text(vmi: JsonObject) -> str:
+    return "/".join(key_of(vmi))
 
 
 def _version(vmi: JsonObject) -> int:

@@ -1,7 +1,7 @@
 """Access credentials that the agent of a running guest sets: SSH keys and passwords of its users.
 
 The pod has the secrets mounted, so what the cluster changes in them reaches the guest without a restart. What
-cloud-init hands over instead is no business of this module (``storage.cloudinit``).
+cloud-init sets is handled elsewhere (``storage.cloudinit``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class CredentialKeeper:
         self._set_at = 0.0
 
     def agent_is_offline(self, vmi: JsonObject) -> None:
-        """There is nobody who could set them now; they are set when there is."""
+        """The agent is not connected: the credentials are set once it is."""
         self._set = None
         self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
 

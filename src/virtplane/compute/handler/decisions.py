@@ -28,7 +28,7 @@ NO_LIVE_MIGRATION = "cannot migrate VMI: this version has no live migration"
 """The verdict on instances that nothing of their own hinders, until nodes can move guests."""
 
 _DEFINED = DomainState("Shutoff", "Unknown")
-"""A domain that was not started yet: virt-handler ended, or lost libvirt, between definition and start."""
+"""A domain that was defined but not started: virt-handler ended, or lost libvirt, in between."""
 
 
 class Action(Enum):

@@ -1,7 +1,7 @@
 """The guest agent's answers, in the form of the API.
 
-Agent and daemon may say anything: kinds of values are checked, and lengths and numbers are bounded. What is
-not as it should be is left out.
+Neither agent nor daemon is trusted: types of values are checked, lengths and numbers are bounded. What is
+malformed is left out.
 """
 
 from __future__ import annotations

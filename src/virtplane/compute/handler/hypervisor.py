@@ -1,8 +1,8 @@
-"""The libvirt connection of one launcher. Blocking calls run in threads; changes are told on the loop.
+"""The libvirt connection of one launcher. Blocking calls run in threads; events arrive in the event loop.
 
-Every call has a deadline. A daemon that misses one is of no use any more: the connection is cut, which ends
-all its calls. Calls that the guest agent has to answer queue by themselves: a guest whose agent does not
-answer holds up neither other guests nor what is done to itself. What daemon and agent answer is bounded.
+Every call has a deadline. When the daemon misses one, the connection is cut, which ends all its calls. Calls
+that the guest agent has to answer have a queue of their own: an agent that does not answer holds up neither
+other guests nor other calls for its own. What daemon and agent answer is bounded.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KEEPALIVE = (10, 3)
 """After so many seconds of silence the daemon is asked whether it is there; after so many tries it is not."""
 
 _EVENTS = (1000, 10.0)
-"""So many events in so many seconds are borne."""
+"""A daemon that sends more events than this, in so many seconds, is given up."""
 
 _STREAM_BYTES = 65536
 SCREENSHOT_BYTES = 64 << 20
@@ -295,7 +295,7 @@ class Hypervisor:
                 raise
 
     def give_up(self) -> None:
-        """Nothing more is expected of this connection; the calls that wait on it fail."""
+        """Cut the connection: the calls that wait on it fail."""
         self._relay.cut()
         self._has_ended()
 
@@ -321,6 +321,6 @@ class Hypervisor:
             self._on_change()
 
     def _in_loop(self, callback: Callable[[], None]) -> None:
-        # A loop that is closed has nobody who could want to know.
+        # The loop may be closed already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)

@@ -68,8 +68,8 @@ async def probe(device: Path = Path("/dev/kvm"), accelerator: str = "kvm") -> Kv
         return await _run(image, accelerator)
 
 
-async def _complaint(process: asyncio.subprocess.Process) -> bytes | None:
-    """What QEMU has printed when it ends; None when it goes on working without an end."""
+async def _stderr(process: asyncio.subprocess.Process) -> bytes | None:
+    """What QEMU has printed when it ends; None when it uses up its processor time instead."""
     ending = asyncio.create_task(process.communicate(), name="kvm-probe")
     try:
         while not (await asyncio.wait((ending,), timeout=_LOOK_SECONDS))[0]:
@@ -101,19 +101,19 @@ async def _run(image: Path, accelerator: str) -> KvmVerdict:
         return KvmVerdict(False, f"QEMU cannot be started: {error.strerror}")
     try:
         async with asyncio.timeout(PROBE_SECONDS):
-            complaint = await _complaint(process)
+            output = await _stderr(process)
     except TimeoutError:
-        complaint = None
+        output = None
     finally:
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-    if complaint is None:
+    if output is None:
         return KvmVerdict(False, "KVM exists but does not execute a guest's code")
     if process.returncode == _EXIT_CODE:
         return KvmVerdict(True)
-    lines = complaint.decode(errors="replace").strip().splitlines()
+    lines = output.decode(errors="replace").strip().splitlines()
     return KvmVerdict(
         False, f"KVM exists but cannot run a guest: {lines[0] if lines else process.returncode}"
     )

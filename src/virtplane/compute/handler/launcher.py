@@ -1,4 +1,4 @@
-"""virt-handler's end of a launcher's control socket. The launcher may be anybody: all it says is bounded."""
+"""virt-handler's end of a launcher's control socket. The launcher is not trusted: all it sends is bounded."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ANSWER_SECONDS = 10.0
 LINE_BYTES = 65536
 """The longest message; launchers' own are shorter than 200 bytes."""
 
-UNASKED = (100, 10.0)
-"""So many messages that answer nothing, in so many seconds, are borne."""
+UNSOLICITED = (100, 10.0)
+"""A launcher that sends more messages than this without a request, in so many seconds, is disconnected."""
 
 _ENDING_SECONDS = 2.0
 """A process that ends closes its sockets a moment before it counts as ended."""
@@ -43,10 +43,10 @@ class LauncherBroken(Exception):
 
 
 class LauncherLink:
-    """One open line to a launcher.
+    """One connection to a launcher.
 
-    `on_event` gets its events, `on_end` is called once when the line is of no use any more: with True when
-    the launcher's process has ended, with False when it lives on.
+    `on_event` gets its events. `on_end` is called once, when the connection has broken: with True when the
+    launcher's process has ended, with False when it lives on.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class LauncherLink:
         self.process = process
         """The launcher: the door to its mounts and network."""
         self.broken = ""
-        """Why the line is of no use though the launcher lives, or the empty string."""
+        """Why the connection has broken though the launcher lives, or the empty string."""
         self._on_event = on_event
         self._on_end = on_end
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[JsonObject]] = {}
-        self._unasked = RateLimit(*UNASKED)
+        self._unsolicited = RateLimit(*UNSOLICITED)
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
 
     @property
     def alive(self) -> bool:
-        """True until the line breaks or the launcher ends."""
+        """True until the connection breaks or the launcher ends."""
         return not self.broken and self._reading is not None and not self._reading.done()
 
     @property
     def is_ending(self) -> bool:
-        """True while the line is of no use and it is not yet known whether the launcher has ended."""
+        """True after the connection has broken, until it is known whether the launcher has ended."""
         return bool(self.broken) and self._reading is not None and not self._reading.done()
 
     async def request(self, command: str, **arguments: Any) -> JsonObject:
@@ -101,17 +101,17 @@ class LauncherLink:
         finally:
             self._waiting.pop(number, None)
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # Where sending failed first, nobody else asks what became of the answer.
+                answer.exception()  # Where sending failed first, nothing else retrieves it.
         if "error" in message:
             raise ValueError(f"the launcher refused {command!r}: {str(message['error'])[:_QUOTED]}")
         return message
 
     async def close(self) -> None:
-        """Hang up; the launcher goes on."""
+        """Close the connection; the launcher goes on."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
-        self._let_go()
+        self._release()
         self.process.close()
 
     def start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,7 +121,7 @@ class LauncherLink:
         self._reading = asyncio.create_task(self._listen(reader), name=f"launcher-{self.process.pid}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Until the process has ended or the line is of no use."""
+        """Until the process has ended or the connection has broken."""
         reading = asyncio.create_task(self._read(reader), name=f"launcher-{self.process.pid}-lines")
         ending = asyncio.create_task(self._ended.wait(), name=f"launcher-{self.process.pid}-end")
         try:
@@ -133,10 +133,10 @@ class LauncherLink:
             for task in (reading, ending):
                 task.cancel()
             await asyncio.gather(reading, ending, return_exceptions=True)
-            self._let_go()
+            self._release()
         self._on_end(self._ended.is_set())
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         asyncio.get_running_loop().remove_reader(self.process.ended)
         if self._writer is not None:
             self._writer.close()
@@ -165,8 +165,8 @@ class LauncherLink:
         if answer is not None and not answer.done():
             answer.set_result(message)
             return
-        if self._unasked.exceeded():
-            raise ValueError(f"more than {UNASKED[0]} messages in {UNASKED[1]:g} s that nobody asked for")
+        if self._unsolicited.exceeded():
+            raise ValueError(f"more than {UNSOLICITED[0]} messages in {UNSOLICITED[1]:g} s without a request")
         if get_str(message, "event"):
             self._on_event(message)
 
@@ -182,7 +182,7 @@ class LauncherLink:
             self._writer.transport.abort()
 
     async def _failure(self, command: str) -> LauncherGone | LauncherBroken:
-        """Why the line is of no use, once that is known."""
+        """Why the connection has broken, once that is known."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
         if self.process.is_alive:
@@ -197,7 +197,7 @@ async def connect(
     *,
     pod_uid: str = "",
 ) -> LauncherLink:
-    """Open the line to the launcher behind `path`, a process of the pod `pod_uid` (see ``peer_process``).
+    """Connect to the launcher behind `path`, a process of the pod `pod_uid` (see ``peer_process``).
 
     Raises LauncherNotReady while there is no socket, LauncherGone when nobody listens on it any more, and
     LauncherBroken when somebody else does, or when it takes no more connections.

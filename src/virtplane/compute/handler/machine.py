@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from kubecore.json import JsonObject, get_str
-from kubecore.objects import meta
 from kubecore.objects.structs import decode
+from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
 from virtplane.compute.domain.document import domain_name, machine_type, render
@@ -56,7 +56,9 @@ class Machine:
     def __init__(
         self, settings: HandlerSettings, vmi: JsonObject, pod_uid: str, on_change: Callable[[], None]
     ) -> None:
-        self.name = domain_name(meta.namespace(vmi), meta.name(vmi))
+        self.name = domain_name(*key_of(vmi))
+        self.vmi = "/".join(key_of(vmi))
+        """Namespace and name, for log lines."""
         self.uid = get_str(vmi, "metadata", "uid")
         self.paths: PodPaths = pod_paths(settings, pod_uid)
         self.domain: DomainState | None = None
@@ -68,8 +70,8 @@ class Machine:
         self.fatal = ""
         """Why this guest can never run in its pod, or the empty string."""
         self.pod_addresses: tuple[str, ...] = ()
-        self.lines = Connections(self.name, self.paths, on_change)
-        self._steps = Steps(self.name, on_change)
+        self.lines = Connections(self.vmi, self.paths, on_change)
+        self._steps = Steps(self.vmi, on_change)
         self._volume = ""
         """The volume that is being prepared."""
         self._asking: asyncio.Task[None] | None = None
@@ -82,9 +84,9 @@ class Machine:
         return self.lines.hypervisor
 
     async def observe(self) -> Observation:
-        """Look at launcher and domain; what is not connected is connected in the background."""
+        """The state of launcher and domain; missing connections are opened in the background."""
         self.lines.keep()
-        is_known = await self._look()
+        is_known = await self._read_state()
         return Observation(
             launcher_ready=self.lines.is_ready,
             launcher_gone=self.lines.gone,
@@ -94,8 +96,8 @@ class Machine:
             domain_known=is_known,
         )
 
-    async def _look(self) -> bool:
-        """Whether `domain` is as it is now."""
+    async def _read_state(self) -> bool:
+        """Update `domain`; False where libvirt cannot be asked."""
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.is_open:
             # Where no daemon was ever started, there is no domain.
@@ -104,8 +106,8 @@ class Machine:
             self.domain = await hypervisor.state(self.name)
         except HypervisorError as error:
             if isinstance(error, DaemonSilent):
-                self.lines.complain(str(error))
-            # Else it has ended, as with every guest: whether that is trouble, the next connection shows.
+                self.lines.set_trouble(str(error))
+            # Otherwise the daemon has ended, as it does with each guest; the next connection shows why.
             hypervisor.give_up()
             return False
         return True
@@ -137,10 +139,10 @@ class Machine:
         await hypervisor.start(render(decode(VirtualMachineInstance, vmi), context), paused=paused)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
-        logger.info("Guest started", extra={"domain": self.name, "milliseconds": watch.laps})
+        logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
     async def recall(self, vmi: JsonObject) -> None:
-        """After a restart of virt-handler: learn again what was prepared, from the pod itself."""
+        """After a restart of virt-handler: read from the pod what was prepared before."""
         if not self.lines.is_ready:
             return
         if not self.macs:
@@ -151,9 +153,9 @@ class Machine:
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
 
     def refresh_facts(self, vmi: JsonObject) -> None:
-        """Begin to ask the guest agent, when there is one; `on_change` is called when there is something new.
+        """Begin to ask the guest agent, if it is connected; `on_change` is called when its answer differs.
 
-        Nothing waits for its answer: an agent may hang, and one whose guest is paused does.
+        Nothing waits for the answer: an agent may hang, and one whose guest is paused does.
         """
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
@@ -175,7 +177,8 @@ class Machine:
             info = await hypervisor.guest_info(self.name)
             found = await hypervisor.guest_interfaces(self.name)
         except HypervisorError as error:
-            logger.info("The guest agent did not answer", extra={"domain": self.name, "err": str(error)})
+            extra = {"vmi": self.vmi, "err": str(error)}
+            logger.info("The guest agent did not answer; it is asked again soon", extra=extra)
             return
         facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
         is_news = facts != self.facts or before != self.credentials.outcome
@@ -201,14 +204,14 @@ class Machine:
             self.lines.gone = True
         except LauncherBroken as error:
             # Its pod is deleted by virt-controller, launcher and all.
-            self.lines.complain(str(error))
+            self.lines.set_trouble(str(error))
 
     async def unmount_images(self) -> None:
-        """After the launcher has ended: let go of its container disks, so that its pod can be removed."""
+        """After the launcher has ended: unmount its container disks, so that its pod can be removed."""
         await self._steps.run("unmount", heldimages.unmount_all, self.paths.container_disks)
 
     async def close(self) -> None:
-        """Hang up everywhere; nothing that runs is touched."""
+        """Close all connections; launcher and guest go on."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)

@@ -1,8 +1,7 @@
-"""A process of a launcher pod, known by descriptors.
+"""A process of a launcher pod, identified by descriptors.
 
-A process's number says nothing: the process may have ended and the number be another's, also between two
-looks. So everything is opened once, while the kernel says that the process lives, and used by descriptor from
-then on.
+A pid can be reused between any two uses of it. So everything is opened once, while the kernel says that the
+process is alive, and used by descriptor from then on.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class ForeignProcess(Exception):
 
 
 class Process:
-    """A living process: the door to its mounts and its network. Close it to let go of the descriptors."""
+    """A living process, with descriptors of its file system and network. Close it after use."""
 
     def __init__(self, pid: int, ended: int, root: int, network: int) -> None:
         self.pid = pid
@@ -62,26 +61,26 @@ class Process:
     def root(self) -> Root:
         """Its file system. Raises OSError when closed."""
         with self._lock:
-            self._insist()
+            self._require_open()
             return Root(self._root)
 
     def network(self) -> int:
         """A descriptor of its network namespace, the caller's to close. Raises OSError when closed."""
         with self._lock:
-            self._insist()
+            self._require_open()
             return os.dup(self._network)
 
     def close(self) -> None:
-        """Let go of it; the process goes on."""
+        """Close the descriptors; the process goes on."""
         with self._lock:
             if self._is_open:
                 self._is_open = False
                 for descriptor in (self.ended, self._root, self._network):
                     os.close(descriptor)
 
-    def _insist(self) -> None:
+    def _require_open(self) -> None:
         if not self._is_open:
-            raise ProcessLookupError(f"process {self.pid} was let go of")
+            raise ProcessLookupError(f"process {self.pid} was closed")
 
 
 def pods_of(cgroups: str) -> set[str]:

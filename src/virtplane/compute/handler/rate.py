@@ -1,4 +1,4 @@
-"""How much somebody may say unasked."""
+"""A limit on how often something may happen."""
 
 from __future__ import annotations
 

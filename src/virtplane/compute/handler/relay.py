@@ -1,8 +1,8 @@
-"""The way between libvirt's client in this process and the daemon in a launcher's pod, which can be cut.
+"""A relay between libvirt's client in this process and the daemon in a launcher's pod, which can be cut.
 
-libvirt opens its connections itself and waits as long as the daemon likes. A call that waits for a stopped
-daemon ends only with its connection, so the connection has to be ours: the client connects to a socket of
-this module, which carries the bytes on.
+libvirt opens its connections itself and waits without a deadline. A call that waits for a stopped daemon ends
+only with its connection, so the connection has to be ours: the client connects to a socket of this module,
+which forwards the bytes.
 """
 
 from __future__ import annotations

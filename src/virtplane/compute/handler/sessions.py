@@ -1,6 +1,6 @@
 """One user at a time for each console and display of a guest: whoever comes later takes over.
 
-QEMU serves one client of a socket and lets the next one wait, unseen, for as long as the first stays.
+QEMU serves one client of a socket at a time; the next one would wait, without a sign, until the first leaves.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ class Thaws:
                 break
             except HypervisorError as error:
                 if not is_told:
-                    extra = {"vmi": machine.name, "err": str(error)}
-                    logger.warning("A guest could not be unfrozen in time; trying again", extra=extra)
+                    text = "The guest could not be unfrozen in time; trying again. Look at its guest agent"
+                    logger.warning(text, extra={"vmi": machine.vmi, "err": str(error)})
                 is_told = True
             await asyncio.sleep(RETRY_SECONDS)
         self._tasks.pop(uid)

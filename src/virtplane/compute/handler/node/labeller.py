@@ -39,7 +39,7 @@ _OWN_PREFIXES = (
     names.OBSOLETE_HOST_MODEL,
     names.VM_ARCHITECTURE_PREFIX,
 )
-"""Labels that begin so are this module's: those that the node does not deserve are removed."""
+"""Labels with these prefixes belong to this module: stale ones are removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Offers:
 
 
 def wanted_labels(offers: Offers, config: ClusterConfig) -> dict[str, str]:
-    """The labels that the node deserves."""
+    """The labels that the node should have."""
     found = processor.labels(offers.processor, config.obsolete_cpu_models)
     found |= {names.MACHINE_TYPE_PREFIX + name: "true" for name in offers.machines}
     found |= {names.HYPERV_PREFIX + name: "true" for name in offers.hyperv}
@@ -106,7 +106,8 @@ class NodeLabeller:
                 await self.label()
                 pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
             except FAILURES as error:
-                logger.info("Node could not be labelled", extra={"node": self._node_name, "err": str(error)})
+                extra = {"node": self._node_name, "err": str(error)}
+                logger.info("The node could not be labelled; trying again", extra=extra)
                 pause = _RETRY_SECONDS
             try:
                 await asyncio.wait_for(self._wake.wait(), pause)
@@ -123,9 +124,9 @@ class NodeLabeller:
                 patch: JsonObject = {"metadata": {"labels": differing}}
                 node = await in_time(self._client.patch(NODES, self._node_name, patch, type="strategic"))
             if differing.get(names.OBSOLETE_HOST_MODEL):
-                self._complain(node)
+                self._warn_of_obsolete_cpu(node)
         self.has_labelled = True
 
-    def _complain(self, node: JsonObject) -> None:
+    def _warn_of_obsolete_cpu(self, node: JsonObject) -> None:
         text = f"guests cannot have this node's CPU model {self._offers.processor.host_model}: it is obsolete"
         self._recorder.event(node | {"kind": "Node", "apiVersion": "v1"}, "Warning", _EVENT, text)

@@ -349,3 +349,15 @@ async def test_no_instance_has_ended_before_the_cache_is_complete(node: Node) ->
     settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
     made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
     assert not made.has_ended("u")
+
+
+async def test_a_start_that_fails_again_and_again_is_logged_once(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.put()
+    node.prepared.failure = HypervisorError("start", "no such machine type")
+    async with node.working() as machine:
+        await asyncio.sleep(60)
+        assert machine.asked.count("start") > 10
+    told = [record.__dict__ for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [(each["vmi"], each["err"]) for each in told] == [("ns/vm", "start failed: no such machine type")]

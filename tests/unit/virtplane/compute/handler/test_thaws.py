@@ -17,7 +17,7 @@ pytestmark = pytest.mark.looptime
 class Guest:
     """A guest, its machine and its hypervisor in one; `thawed` tells when."""
 
-    name = "ns_vm"
+    name, vmi = "ns_vm", "ns/vm"
     is_open = True
 
     def __init__(self) -> None:
