@@ -32,6 +32,9 @@ _PROGRAMS = ("qemu-system-x86_64", "virtqemud", "libvirtd")
 _START_SECONDS = 10.0
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
+_QUOTED = 300
+"""Characters of what the programs printed that a log line repeats."""
+
 _CPU_INFORMATION = Path("/proc/cpuinfo")
 _KVM = Path("/dev/kvm")
 # A file system of its own, for the one that the folder is on may forbid devices. The product's image has no
@@ -44,6 +47,7 @@ busybox mount -o bind "$1/kvm" /dev/kvm
 shift 4
 exec "$@"
 """
+_STDERR = "stderr"
 _DOMAIN, _FEATURES, _HOST = "virsh_domcapabilities.xml", "supported_features.xml", "capabilities.xml"
 
 
@@ -82,7 +86,17 @@ async def warm(folder: Path, *, kvm: bool) -> None:
             answers = await _probe(Path(work), kind)
             await asyncio.to_thread(_keep, Path(work), answers, target, facts)
         except (HypervisorError, LauncherBroken, LauncherGone, LauncherNotReady, OSError) as error:
-            logger.warning("QEMU's capabilities could not be prepared", extra={"err": str(error)})
+            logger.warning(
+                "QEMU's capabilities could not be prepared: the node lacks labels, and guests start slowly."
+                " Correct what the error names and restart virt-handler on this node",
+                extra={"err": str(error), "printed": _printed(Path(work))},
+            )
+
+
+def _printed(work: Path) -> str:
+    """The end of what launcher and daemon printed: of interest only where they failed."""
+    file = work / _STDERR
+    return file.read_text(errors="replace").strip()[-_QUOTED:] if file.exists() else ""
 
 
 def _keep(work: Path, answers: dict[str, str], target: Path, facts: Path) -> None:
@@ -126,7 +140,11 @@ async def _probe(work: Path, kind: str) -> dict[str, str]:
     command += [own_program("virt-launcher"), "--name", "warm", "--uid", "warm"]
     command += ["--namespace", "warm", "--kubevirt-share-dir", str(work / "share")]
     command += ["--private-dir", str(work / "private"), "--runtime-dir", str(work / "run")]
-    process = await asyncio.create_subprocess_exec(*command)
+    descriptor = os.open(work / _STDERR, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        process = await asyncio.create_subprocess_exec(*command, stderr=descriptor)
+    finally:
+        os.close(descriptor)
     try:
         answers = await _ask(work, kind)
         async with asyncio.timeout(_END_SECONDS):
@@ -178,7 +196,8 @@ async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
         if kind == "qemu":
             raise
         # The copy is worth having all the same.
-        logger.warning("The node's processor is not known", extra={"err": str(error)})
+        text = "The node's processor is not known, so the node lacks its labels"
+        logger.warning(text, extra={"err": str(error)})
         await hypervisor.domain_capabilities("qemu")
         return {}
     own = processor.host_cpu(domain)
@@ -190,5 +209,6 @@ async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
             # Only KVM tells the frequency of the time stamp counter, and asking takes seconds.
             answers[_HOST] = await hypervisor.host_capabilities()
     except HypervisorError as error:
-        logger.warning("The node's processor is known in part only", extra={"err": str(error)})
+        text = "The node's processor is known in part only, so the node lacks some of its labels"
+        logger.warning(text, extra={"err": str(error)})
     return answers

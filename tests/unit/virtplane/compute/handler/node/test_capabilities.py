@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from virtplane.compute.handler.launcher import LauncherGone
 from virtplane.compute.handler.node import capabilities
 
 _SCRIPT = """
@@ -89,3 +91,27 @@ def test_answers_belong_to_programs_kind_of_guest_and_node(tmp_path: Path) -> No
     assert emulated != direct
     assert emulated.name.startswith(capabilities.location(tmp_path).name)
     assert not capabilities.read_processor(tmp_path, kvm=True).models
+
+
+async def test_what_libvirt_prints_while_it_fails_is_part_of_the_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    program = tmp_path / "setpriv"
+    program.write_text("#!/bin/sh\necho 'error : internal error: no QEMU' >&2\nexec sleep 3600\n")
+    program.chmod(0o755)
+
+    async def fail(work: Path, _kind: str) -> dict[str, str]:
+        while not (work / "stderr").read_bytes():  # noqa: ASYNC110 - a file has no event
+            await asyncio.sleep(0.01)
+        raise LauncherGone("the launcher has ended")
+
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(capabilities, "_ask", fail)
+    monkeypatch.setattr(capabilities.os, "chown", lambda *_: None)
+    await capabilities.warm(tmp_path / "cache", kvm=False)
+    assert capfd.readouterr() == ("", "")
+    (told,) = caplog.records
+    assert told.__dict__["printed"] == "error : internal error: no QEMU"
