@@ -174,9 +174,7 @@ class NodeAgent:
                     routes.handle, settings.node.address, settings.node.port, self._tls(), access.check
                 )
             )
-            housekeeping = Housekeeping(
-                runtime, pleg, confinement.sweep, LostShims(settings.runtime_socket)
-            )
+            housekeeping = Housekeeping(runtime, pleg, confinement.sweep, LostShims(settings.runtime_socket))
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._registration.run(), name="node-registration")
                 group.create_task(services.run(), name="services")

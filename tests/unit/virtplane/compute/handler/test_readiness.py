@@ -107,7 +107,7 @@ async def test_mounts_that_cannot_be_looked_at_do_not_keep_virt_handler_from_sta
     def fail(_: Path) -> list[str]:
         raise OSError("input/output error")
 
-    monkeypatch.setattr(component.heldimages, "unmount_orphans", fail)
+    monkeypatch.setattr(heldimages, "unmount_orphans", fail)
     await component._unmount_orphans(HandlerSettings("n"))
     (told,) = caplog.records
     assert told.__dict__["err"] == "input/output error"

@@ -110,7 +110,7 @@ async def test_what_libvirt_prints_while_it_fails_is_part_of_the_warning(
 
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(capabilities, "_ask", fail)
-    monkeypatch.setattr(capabilities.os, "chown", lambda *_: None)
+    monkeypatch.setattr(os, "chown", lambda *_: None)
     await capabilities.warm(tmp_path / "cache", kvm=False)
     assert capfd.readouterr() == ("", "")
     (told,) = caplog.records
