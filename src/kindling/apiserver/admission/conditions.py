@@ -12,8 +12,8 @@ from kindling.apiserver.registry.admission import (
     AuthorizationQuery,
 )
 from kindling.apiserver.registry.context import UserInfo
-from kubecore.expressions import CompileError, Environment, EvaluationError, Program
-from kubecore.expressions.questions import AccessQuestion, Authorize
+from kubecore.cel import CompileError, Environment, EvaluationError, Program
+from kubecore.cel.access_checks import AccessCheck, Authorize
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 
@@ -134,7 +134,7 @@ def request_variables(
     old: JsonObject | None,
 ) -> dict[str, Any]:
     """The variables every expression about a request sees."""
-    from kubecore.expressions.authorization import authorizer, resource_check  # noqa: PLC0415 (loads the interpreter)
+    from kubecore.cel.authorization import authorizer, resource_check  # noqa: PLC0415 (loads the interpreter)
 
     ctx, asked = attributes.ctx, attributes.definition.resource
     request = review_request(attributes, "", shown, None, None)
@@ -154,7 +154,7 @@ def request_variables(
 def authorization(attributes: AdmissionAttributes, environment: AdmissionEnvironment) -> Authorize:
     """Who answers what expressions ask of ``authorizer``: the server, for the request's user."""
 
-    def ask(question: AccessQuestion) -> tuple[bool, str]:
+    def ask(question: AccessCheck) -> tuple[bool, str]:
         user = attributes.ctx.user
         if question.account:
             namespace, _, name = question.account.partition("/")

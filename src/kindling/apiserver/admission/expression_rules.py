@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubecore.expressions import CompileError, Program
-from kubecore.expressions.literals import plain_maps
+from kubecore.cel import CompileError, Program
+from kubecore.cel.literals import plain_maps
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid

@@ -6,8 +6,8 @@ from typing import Any
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 from kubecore import errors
-from kubecore.expressions import EvaluationError
-from kubecore.expressions.literals import plain_maps
+from kubecore.cel import EvaluationError
+from kubecore.cel.literals import plain_maps
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.patch import (
     JsonPatchError,

@@ -9,8 +9,8 @@ from typing import Any
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
-from kubecore.expressions import CompileError, EvaluationError, Program
-from kubecore.expressions.questions import Authorize
+from kubecore.cel import CompileError, EvaluationError, Program
+from kubecore.cel.access_checks import Authorize
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.resources import NAMESPACES

@@ -76,7 +76,7 @@ def expression_warnings(
 def _warning(text: str, definition: ResourceDefinition) -> str:
     if definition.schema is None:
         return ""
-    from kubecore.expressions.typed import check_types  # noqa: PLC0415 (loads the interpreter)
+    from kubecore.cel.type_checking import check_types  # noqa: PLC0415 (loads the interpreter)
 
     schemas = {"object": definition.schema, "oldObject": definition.schema}
     problem = check_types(text, schemas, _UNTYPED)

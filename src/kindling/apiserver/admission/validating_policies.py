@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kubecore.cel import EvaluationError
 from kubecore.errors import StatusError
-from kubecore.expressions import EvaluationError
 from kubecore.json import JsonObject, get_list, get_object
 
 from .base import PluginBase, object_name

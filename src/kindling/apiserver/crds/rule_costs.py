@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kubecore.expressions import Program
-from kubecore.expressions.costs import RULE_LIMIT, SCHEMA_LIMIT, estimate
-from kubecore.expressions.prices import times
-from kubecore.expressions.sizes import max_size
+from kubecore.cel import Program
+from kubecore.cel.call_costs import times
+from kubecore.cel.costs import RULE_LIMIT, SCHEMA_LIMIT, estimate
+from kubecore.cel.sizes import max_size
 from kubecore.objects.fields import FieldError, FieldPath, forbidden
 from kubecore.schema import Schema
 

@@ -7,7 +7,7 @@ import datetime
 import re
 from typing import TYPE_CHECKING, Any
 
-from kubecore.expressions.escaping import cel_name
+from kubecore.cel.escaping import cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
 

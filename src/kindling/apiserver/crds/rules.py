@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from kubecore.expressions import CompileError, Environment, EvaluationError, Program
-from kubecore.expressions.program import OUT_OF_BUDGET
+from kubecore.cel import CompileError, Environment, EvaluationError, Program
+from kubecore.cel.program import OUT_OF_BUDGET
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
@@ -259,7 +259,7 @@ def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
     typed = {"self": schema} if optional_old else {"self": schema, "oldSelf": schema}
     if optional_old:
         text = text.replace("oldSelf", "optional.of(oldSelf)")
-    from kubecore.expressions.typed import check_types  # noqa: PLC0415 (loads the interpreter)
+    from kubecore.cel.type_checking import check_types  # noqa: PLC0415 (loads the interpreter)
 
     return check_types(text, typed, others)
 

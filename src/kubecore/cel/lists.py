@@ -6,7 +6,7 @@ import datetime
 import itertools
 from typing import Any
 
-from .declare import LIST, T, function, method
+from .declarations import LIST, T, function, method
 
 
 def _is_sorted(values: list[Any]) -> bool:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kubecore.expressions import CompileError, Environment, EvaluationError
-from kubecore.expressions.authorization import authorizer
-from kubecore.expressions.literals import plain_maps
-from kubecore.expressions.program import OUT_OF_BUDGET
-from kubecore.expressions.questions import AccessQuestion
+from kubecore.cel import CompileError, Environment, EvaluationError
+from kubecore.cel.access_checks import AccessCheck
+from kubecore.cel.authorization import authorizer
+from kubecore.cel.literals import plain_maps
+from kubecore.cel.program import OUT_OF_BUDGET
 
 
 @pytest.fixture(scope="module")
@@ -109,16 +109,16 @@ def test_loops_without_end_run_out_of_budget(environment: Environment) -> None:
 
 
 def test_the_authorizer_is_asked_for_what_the_expression_names(environment: Environment) -> None:
-    asked: list[AccessQuestion] = []
+    asked: list[AccessCheck] = []
 
-    def answer(question: AccessQuestion) -> tuple[bool, str]:
+    def answer(question: AccessCheck) -> tuple[bool, str]:
         asked.append(question)
         return False, "no"
 
     text = "authorizer.group('apps').resource('deployments').namespace('n').name('x').check('get').allowed()"
     values = {"authorizer": authorizer()}
     assert environment.compile(text).evaluate(values, answer) is False
-    assert asked == [AccessQuestion("get", group="apps", resource="deployments", namespace="n", name="x")]
+    assert asked == [AccessCheck("get", group="apps", resource="deployments", namespace="n", name="x")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .questions import ASKING, Authorize
+from .access_checks import ASKING, Authorize
 
 if TYPE_CHECKING:
     from google.protobuf import descriptor_pool

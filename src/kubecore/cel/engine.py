@@ -9,7 +9,7 @@ from cel_expr_python import cel
 from google.protobuf import descriptor_pool
 
 from .functions import extensions
-from .opaque import pool
+from .opaque_types import pool
 
 TYPES: Mapping[str, Any] = {
     "bool": cel.Type.BOOL,

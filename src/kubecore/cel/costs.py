@@ -12,8 +12,8 @@ from typing import Final
 
 from kubecore.schema import Schema
 
+from .call_costs import LISTS, SCALAR, TEXTS, CallCost, Value, call_cost, declared, plus, text, times
 from .escaping import cel_name
-from .prices import LISTS, SCALAR, TEXTS, Priced, Value, declared, plus, price, text, times
 from .program import Program
 from .sizes import UNKNOWN
 from .syntax import (
@@ -48,7 +48,7 @@ class _Estimator:
     def __init__(self, variables: dict[str, Value]) -> None:
         self._variables = variables
 
-    def cost(self, node: Node) -> Priced:
+    def cost(self, node: Node) -> CallCost:
         match node:
             case Constant():
                 return 0, SCALAR if node.value is None else text(len(node.value), len(node.value))
@@ -68,13 +68,13 @@ class _Estimator:
             case Call():
                 return self._call(node)
 
-    def _list(self, node: ListLiteral) -> Priced:
+    def _list(self, node: ListLiteral) -> CallCost:
         parts = [self.cost(element) for element in node.elements]
         element = max((value for _, value in parts), key=lambda value: value.size, default=None)
         cost = plus(_LIST_COST, *(part for part, _ in parts))
         return cost, Value(None, len(parts), len(parts), LISTS, element)
 
-    def _comprehension(self, node: Comprehension) -> Priced:
+    def _comprehension(self, node: Comprehension) -> CallCost:
         before = dict(self._variables)
         try:
             if isinstance(node.range, ListLiteral) and not node.range.elements:
@@ -83,7 +83,7 @@ class _Estimator:
         finally:
             self._variables = before
 
-    def _loop(self, node: Comprehension) -> Priced:
+    def _loop(self, node: Comprehension) -> CallCost:
         range_cost, over = self.cost(node.range)
         initial_cost, initial = self.cost(node.initial)
         self._variables[node.variable] = _iterated(over, is_pair=bool(node.second_variable))
@@ -98,19 +98,19 @@ class _Estimator:
         result_cost, result = self.cost(node.result)
         return plus(range_cost, initial_cost, times(over.size, plus(condition, step)), result_cost), result
 
-    def _binding(self, node: Comprehension) -> Priced:
+    def _binding(self, node: Comprehension) -> CallCost:
         """``cel.bind``: a loop over nothing, whose accumulator is the bound variable."""
         cost, self._variables[node.accumulator] = self.cost(node.initial)
         result_cost, result = self.cost(node.result)
         return plus(cost, result_cost), result
 
-    def _call(self, node: Call) -> Priced:
+    def _call(self, node: Call) -> CallCost:
         parts = [self.cost(part) for part in ((node.target,) if node.target is not None else ()) + node.args]
         values = [value for _, value in parts]
         if node.function == "_?_:_":
             cost = plus(parts[0][0], max(parts[1][0], parts[2][0]))
             return cost, max(values[1:], key=lambda value: value.size)
-        own, result = price(node.function, values)
+        own, result = call_cost(node.function, values)
         return plus(own, *(part for part, _ in parts)), result
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class AccessQuestion:
+class AccessCheck:
     """What an expression asks. `account` is ``namespace/name`` of a service account, empty for the user."""
 
     verb: str
@@ -21,7 +21,7 @@ class AccessQuestion:
     name: str = ""
 
 
-Authorize = Callable[[AccessQuestion], tuple[bool, str]]
+Authorize = Callable[[AccessCheck], tuple[bool, str]]
 """(allowed, reason)."""
 
 ASKING: ContextVar[Authorize] = ContextVar("authorize")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .declare import T, method
-from .opaque import opaque
-from .questions import ASKING, AccessQuestion
+from .access_checks import ASKING, AccessCheck
+from .declarations import T, method
+from .opaque_types import opaque
 
 _PREFIX = "kubernetes.authorization."
 _AUTHORIZER, _DECISION = opaque(f"{_PREFIX}Authorizer"), opaque(f"{_PREFIX}Decision")
@@ -37,7 +37,7 @@ def _copied(check: Any, **changes: str) -> Any:
     return copy
 
 
-def _ask(question: AccessQuestion) -> Any:
+def _ask(question: AccessCheck) -> Any:
     ask = ASKING.get(None)
     if ask is None:
         raise ValueError("authorization cannot be asked for here")
@@ -47,7 +47,7 @@ def _ask(question: AccessQuestion) -> Any:
 
 def _check_resource(check: Any, verb: str) -> Any:
     return _ask(
-        AccessQuestion(
+        AccessCheck(
             verb,
             check.account,
             group=check.group,
@@ -86,9 +86,7 @@ FUNCTIONS = (
     method("fieldSelector", _R, T.STRING, returns=_R, run=lambda r, value: r),
     method("labelSelector", _R, T.STRING, returns=_R, run=lambda r, value: r),
     method("check", _R, T.STRING, returns=_D, run=_check_resource),
-    method(
-        "check", _P, T.STRING, returns=_D, run=lambda p, verb: _ask(AccessQuestion(verb, p.account, p.path))
-    ),
+    method("check", _P, T.STRING, returns=_D, run=lambda p, verb: _ask(AccessCheck(verb, p.account, p.path))),
     method("allowed", _D, returns=T.BOOL, run=lambda decision: decision.is_allowed),
     method("reason", _D, returns=T.STRING, run=lambda decision: decision.why),
     method("errored", _D, returns=T.BOOL, run=lambda decision: bool(decision.failure)),

@@ -23,7 +23,7 @@ from google.protobuf import (
 from kubecore.schema import Schema
 
 from .escaping import cel_name
-from .opaque import descriptor_files
+from .opaque_types import descriptor_files
 from .program import CompileError, Environment
 
 _Field = descriptor_pb2.FieldDescriptorProto

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubecore.expressions.typed import check_types
+from kubecore.cel.type_checking import check_types
 from kubecore.schema import custom_resource_schema
 
 STRING = {"type": "string"}

@@ -6,8 +6,8 @@ import ipaddress
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
-from .declare import STRINGS, T, function, method
-from .opaque import opaque
+from .declarations import STRINGS, T, function, method
+from .opaque_types import opaque
 
 _URL, _IP, _CIDR = opaque("kubernetes.URL"), opaque("net.IP"), opaque("net.CIDR")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

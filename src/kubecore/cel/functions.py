@@ -8,14 +8,14 @@ from typing import Any
 from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 
-from . import authorization, lists, networks, quantities, texts
-from .declare import declarations
+from . import authorization, lists, networks, quantities, strings
+from .declarations import declarations
 
 
 @cache
 def extensions() -> tuple[Any, ...]:
     """The standard extensions of the language and the Kubernetes library."""
-    modules = (lists, texts, quantities, networks, authorization)
+    modules = (lists, strings, quantities, networks, authorization)
     declared = declarations(each for module in modules for each in module.FUNCTIONS)
     return (
         ext_strings.ExtStrings(),

@@ -8,8 +8,8 @@ from typing import Any
 
 from kubecore.objects.quantity import Quantity
 
-from .declare import T, function, method
-from .opaque import opaque
+from .declarations import T, function, method
+from .opaque_types import opaque
 
 _QUANTITY = opaque("kubernetes.Quantity")
 _SEMVER = opaque("kubernetes.Semver")

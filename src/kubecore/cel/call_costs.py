@@ -47,8 +47,8 @@ class Value:
 
 
 SCALAR: Final = Value()
-Priced: TypeAlias = tuple[int, Value]
-_Price: TypeAlias = Callable[[list[Value]], Priced]
+CallCost: TypeAlias = tuple[int, Value]
+_CostFunction: TypeAlias = Callable[[list[Value]], CallCost]
 
 
 def declared(schema: Schema | None) -> Value:
@@ -82,7 +82,7 @@ def _share(size: int, factor: float = _PER_BYTE) -> int:
     return UNKNOWN if size >= UNKNOWN else math.ceil(size * factor)
 
 
-def price(function: str, values: list[Value]) -> Priced:
+def call_cost(function: str, values: list[Value]) -> CallCost:
     """The price of a call itself, and what is known of its result; `values` begin with the target."""
     known = _PRICES.get(function)
     return known(values) if known is not None and values else (1, SCALAR)
@@ -92,15 +92,15 @@ def _second(values: list[Value]) -> Value:
     return values[1] if len(values) > 1 else SCALAR
 
 
-def _free(values: list[Value]) -> Priced:
+def _free(values: list[Value]) -> CallCost:
     return 0, SCALAR
 
 
-def _comparison(values: list[Value]) -> Priced:
+def _comparison(values: list[Value]) -> CallCost:
     return _share(min(values[0].size, _second(values).size)), SCALAR
 
 
-def _sum(values: list[Value]) -> Priced:
+def _sum(values: list[Value]) -> CallCost:
     left, right = values[0], _second(values)
     size, low = plus(left.size, right.size), plus(left.low, right.low)
     kind = left.kind or right.kind
@@ -110,46 +110,46 @@ def _sum(values: list[Value]) -> Priced:
     return (_share(size), text(size, low)) if kind == TEXTS else (1, SCALAR)
 
 
-def _in(values: list[Value]) -> Priced:
+def _in(values: list[Value]) -> CallCost:
     within = _second(values)
     return (within.size if within.kind == LISTS and not within.is_map else 1), SCALAR
 
 
-def _itself(values: list[Value]) -> Priced:
+def _itself(values: list[Value]) -> CallCost:
     return 1, values[0]
 
 
-def _matches(values: list[Value]) -> Priced:
+def _matches(values: list[Value]) -> CallCost:
     walked = _share(plus(values[0].size, 1))
     return times(walked, _share(_second(values).size, _PER_PATTERN_BYTE)), SCALAR
 
 
-def _find(values: list[Value]) -> Priced:
+def _find(values: list[Value]) -> CallCost:
     return _matches(values)[0], text(values[0].size)
 
 
-def _find_all(values: list[Value]) -> Priced:
+def _find_all(values: list[Value]) -> CallCost:
     size = values[0].size
     return _matches(values)[0], Value(None, 0, size, LISTS, text(size))
 
 
-def _contains(values: list[Value]) -> Priced:
+def _contains(values: list[Value]) -> CallCost:
     return times(_share(values[0].size), _share(_second(values).size)), SCALAR
 
 
-def _by_argument(values: list[Value]) -> Priced:
+def _by_argument(values: list[Value]) -> CallCost:
     return _share(_second(values).size), SCALAR
 
 
-def _walked(values: list[Value]) -> Priced:
+def _walked(values: list[Value]) -> CallCost:
     return _share(values[0].size), SCALAR
 
 
-def _rewritten(values: list[Value]) -> Priced:
+def _rewritten(values: list[Value]) -> CallCost:
     return _share(values[0].size), text(values[0].size, values[0].low)
 
 
-def _replace(values: list[Value]) -> Priced:
+def _replace(values: list[Value]) -> CallCost:
     """Every shortest match becomes the longest replacement."""
     if len(values) < 3:
         return 1, SCALAR
@@ -163,19 +163,19 @@ def _replace(values: list[Value]) -> Priced:
     return _share(whole.size, 2 * _PER_BYTE), text(size)
 
 
-def _split(values: list[Value]) -> Priced:
+def _split(values: list[Value]) -> CallCost:
     size = values[0].size
     return _share(size, 2 * _PER_BYTE), Value(None, 0, size, LISTS, text(size))
 
 
-def _join(values: list[Value]) -> Priced:
+def _join(values: list[Value]) -> CallCost:
     count = values[0].size
     gaps = times(max(0, count - 1), values[1].size) if len(values) > 1 else 0
     size = plus(times(count, values[0].element.size), gaps)
     return _share(size), text(size)
 
 
-def _walk(values: list[Value]) -> Priced:
+def _walk(values: list[Value]) -> CallCost:
     """Functions that look at each element once."""
     if values[0].kind != LISTS:
         return _walked(values)
@@ -184,23 +184,23 @@ def _walk(values: list[Value]) -> Priced:
     return times(values[0].size, each), element
 
 
-def _pairs(values: list[Value]) -> Priced:
+def _pairs(values: list[Value]) -> CallCost:
     return times(values[0].size, _second(values).size), SCALAR
 
 
-def _format(values: list[Value]) -> Priced:
+def _format(values: list[Value]) -> CallCost:
     return _share(values[0].size), text(UNKNOWN)
 
 
-def _string(values: list[Value]) -> Priced:
+def _string(values: list[Value]) -> CallCost:
     return 1, text(values[0].size if values[0].kind == TEXTS else UNKNOWN)
 
 
-def _check(values: list[Value]) -> Priced:
+def _check(values: list[Value]) -> CallCost:
     return _CHECK_COST, SCALAR
 
 
-_PRICES: Final[Mapping[str, _Price]] = {
+_PRICES: Final[Mapping[str, _CostFunction]] = {
     **dict.fromkeys(("_&&_", "_||_"), _free),
     **dict.fromkeys(("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"), _comparison),
     "_+_": _sum,

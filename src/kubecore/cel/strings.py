@@ -10,8 +10,8 @@ from kubecore.objects import names
 from kubecore.schema.formats import STRING_FORMATS
 from kubecore.schema.regexes import Pattern
 
-from .declare import STRINGS, T, function, method
-from .opaque import opaque
+from .declarations import STRINGS, T, function, method
+from .opaque_types import opaque
 
 _FORMAT = opaque("kubernetes.NamedFormat")
 _compiled = lru_cache(maxsize=64)(Pattern)
