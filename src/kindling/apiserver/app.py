@@ -278,7 +278,7 @@ class ApiServer:
             routes.observers.append(self._audit.observe)
         self._http = HttpServer(
             RequestServer(routes).handle,
-            self.registry.heavy,
+            self.registry.large_requests,
             settings.request_timeout_seconds,
             keepalive_timeout=_IDLE_SECONDS,
             access_log=None,
@@ -307,7 +307,7 @@ class ApiServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.webhooks.close()
         await self.connectors.close()
-        self.registry.heavy.close()
+        self.registry.large_requests.close()
         if self._audit is not None:
             await asyncio.to_thread(self._audit.close)
         await self.store.close()

@@ -17,7 +17,7 @@ import uvloop
 
 from .app import ApiServer
 from .kinds.served import builtin_definitions
-from .registry.heavy import SWITCH_SECONDS
+from .registry.large_requests import SWITCH_SECONDS
 from .settings import Settings
 from .storage.journal import STORAGE_REFUSED, StorageError
 

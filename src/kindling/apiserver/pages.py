@@ -13,11 +13,11 @@ from .auth.service_accounts import TokenAuthority
 from .discovery.health import Health
 from .discovery.pages import Discovery
 from .discovery.version import version_document
-from .http import answers, media
-from .http.answers import Answer
+from .http import media, responses
 from .http.call import Call
+from .http.responses import Response
 
-Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 _JWKS = "application/jwk-set+json"
 _ISSUER_PATH = "/.well-known/openid-configuration"
 _JWKS_PATH = "/openid/v1/jwks"
@@ -62,7 +62,7 @@ class Pages:
                 return page
         return None
 
-    async def _index(self, call: Call) -> Answer:
+    async def _index(self, call: Call) -> Response:
         groups = self._discovery.groups()
         paths = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/apis/"]
         for group, versions in groups.items():
@@ -78,14 +78,14 @@ class Pages:
             "/readyz",
             "/version",
         ]
-        return answers.document_answer(200, {"paths": sorted(paths)}, pretty=True)
+        return responses.document_response(200, {"paths": sorted(paths)}, pretty=True)
 
-    async def _version(self, call: Call) -> Answer:
+    async def _version(self, call: Call) -> Response:
         if call.request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
-        return answers.document_answer(200, version_document(), pretty=True)
+        return responses.document_response(200, version_document(), pretty=True)
 
-    async def _issuer(self, call: Call) -> Answer:
+    async def _issuer(self, call: Call) -> Response:
         document = {
             "issuer": self._authority.issuer,
             "jwks_uri": f"https://{self._address()}{_JWKS_PATH}",
@@ -93,12 +93,12 @@ class Pages:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["RS256"],
         }
-        return answers.document_answer(200, document)
+        return responses.document_response(200, document)
 
-    async def _jwks(self, call: Call) -> Answer:
+    async def _jwks(self, call: Call) -> Response:
         header = call.request.headers.get("Accept")
         accepted = media.parse_accept(header or "*/*")
         if not any(clause.type in ("*/*", _JWKS) for clause in accepted):
             message = f"406: Not Acceptable\n\nAvailable representations: {_JWKS}"
             raise errors.StatusError(406, errors.NOT_ACCEPTABLE, message, {})
-        return Answer(200, orjson.dumps(self._authority.jwks()), _JWKS)
+        return Response(200, orjson.dumps(self._authority.jwks()), _JWKS)

@@ -8,7 +8,7 @@ from kubecore.resources import API_SERVICES
 
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
-from .upkeep import Upkeep
+from .reconcile_loop import ReconcileLoop
 
 _MANAGED = "kube-aggregator.kubernetes.io/automanaged"
 _CUSTOM_PRIORITY = (1000, 100)
@@ -75,16 +75,16 @@ class LocalGroups:
     def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
         self._writer = writer
         self._catalog = catalog
-        self._upkeep = Upkeep(self.synchronize, "APIServices were not brought up to date")
-        self._upkeep.changed()
+        self._reconcile_loop = ReconcileLoop(self.synchronize, "APIServices were not brought up to date")
+        self._reconcile_loop.changed()
 
     def changed(self) -> None:
         """The catalog, or one of the objects, changed."""
-        self._upkeep.changed()
+        self._reconcile_loop.changed()
 
     async def run(self) -> None:
         """Bring the objects up to date after each change, until cancelled."""
-        await self._upkeep.run()
+        await self._reconcile_loop.run()
 
     async def synchronize(self) -> None:
         """Make what is missing, remove what is no longer served."""

@@ -26,7 +26,7 @@ from kubecore.resources import (
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
 from . import objects, roles
-from .upkeep import Upkeep
+from .reconcile_loop import ReconcileLoop
 
 _AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -114,15 +114,15 @@ class RoleAggregation:
 
     def __init__(self, writer: ObjectWriter) -> None:
         self._writer = writer
-        self._upkeep = Upkeep(self.aggregate, "Roles were not aggregated")
+        self._reconcile_loop = ReconcileLoop(self.aggregate, "Roles were not aggregated")
 
     def changed(self, event: str, role: JsonObject) -> None:
         """A ClusterRole was added, changed or deleted."""
-        self._upkeep.changed()
+        self._reconcile_loop.changed()
 
     async def run(self) -> None:
         """Aggregate after each change, until cancelled."""
-        await self._upkeep.run()
+        await self._reconcile_loop.run()
 
     async def aggregate(self) -> None:
         """Bring all aggregated roles up to date; chains of aggregation settle over several rounds."""

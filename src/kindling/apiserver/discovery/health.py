@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from aiohttp import web
 
-from ..http import answers
-from ..http.answers import Answer
+from ..http import responses
 from ..http.call import Call
+from ..http.responses import Response
 
 Check = Callable[[], str]
 """Why something is not healthy; empty when it is."""
-Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 
 
 class Health:
@@ -29,13 +29,13 @@ class Health:
             return None
         chosen = {name: checks[name]} if name else checks
 
-        async def page(call: Call) -> Answer:
+        async def page(call: Call) -> Response:
             return _report(endpoint, chosen, call, single=bool(name))
 
         return page
 
 
-def _report(endpoint: str, checks: Mapping[str, Check], call: Call, *, single: bool) -> Answer:
+def _report(endpoint: str, checks: Mapping[str, Check], call: Call, *, single: bool) -> Response:
     excluded = set(call.query.getall("exclude", []))
     lines: list[str] = []
     failed: list[str] = []
@@ -55,8 +55,8 @@ def _report(endpoint: str, checks: Mapping[str, Check], call: Call, *, single: b
         lines.append(f"warn: some health checks cannot be excluded: no matches for {listed}\n")
     if failed:
         if single:
-            return answers.text_answer(500, f"internal server error: {failed[0]} failed")
-        return answers.text_answer(500, f"{''.join(lines)}{endpoint} check failed\n")
+            return responses.text_response(500, f"internal server error: {failed[0]} failed")
+        return responses.text_response(500, f"{''.join(lines)}{endpoint} check failed\n")
     if single or "verbose" not in call.query:
-        return answers.text_answer(200, "ok")
-    return answers.text_answer(200, f"{''.join(lines)}{endpoint} check passed\n")
+        return responses.text_response(200, "ok")
+    return responses.text_response(200, f"{''.join(lines)}{endpoint} check passed\n")

@@ -14,8 +14,8 @@ from kubecore import errors
 from kubecore.json import JsonObject
 
 from ..http import media
-from ..http.answers import Answer
 from ..http.call import Call
+from ..http.responses import Response
 from ..registry.catalog import Catalog
 from ..registry.definition import ResourceDefinition
 from . import gnostic
@@ -23,7 +23,7 @@ from .custom_schemas import TypeMeta, list_schema, object_schema
 from .openapi_paths import Style, paths_of
 from .version import git_version
 
-Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _V2_ONLY_UNKNOWN = frozenset({"nullable", "oneOf", "anyOf", "allOf", "not"})
 _NAMESPACE = "io.k8s.api.core.v1.Namespace"
@@ -66,12 +66,12 @@ class OpenApi:
             (group, version) for group in self._catalog.groups() for version in self._catalog.versions(group)
         ]
 
-    async def _index(self, call: Call) -> Answer:
+    async def _index(self, call: Call) -> Response:
         paths: JsonObject = {}
         for group, version in self._group_versions():
             name = f"apis/{group}/{version}" if group else f"api/{version}"
             paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={self._stamp_hash(group, version)}"}
-        return Answer(200, orjson.dumps({"paths": paths}))
+        return Response(200, orjson.dumps({"paths": paths}))
 
     def _stamp(self, group: str, version: str) -> tuple[int, ...]:
         return tuple(id(definition) for definition in self._catalog.in_group_version(group, version))
@@ -86,7 +86,7 @@ class OpenApi:
         return digest.hexdigest().upper()
 
     def _page_v3(self, group: str, version: str) -> Page:
-        async def page(call: Call) -> Answer:
+        async def page(call: Call) -> Response:
             stamp = self._stamp(group, version)
             found = self._v3.get((group, version))
             if found is None or found[0] != stamp:
@@ -99,8 +99,8 @@ class OpenApi:
             if call.query.get("hash") == found[2]:
                 headers.append(("Cache-Control", "public, immutable"))
             if call.request.headers.get("If-None-Match") == tag:
-                return Answer(304, b"", media.JSON, headers)
-            return Answer(200, found[1], media.JSON, headers)
+                return Response(304, b"", media.JSON, headers)
+            return Response(200, found[1], media.JSON, headers)
 
         return page
 
@@ -143,7 +143,7 @@ class OpenApi:
         found.update(self._published(*(_META + name for name in _COMMON), _SCALE))
         return found
 
-    async def _page_v2(self, call: Call) -> Answer:
+    async def _page_v2(self, call: Call) -> Response:
         form = _negotiate_v2(call.request.headers.get("Accept") or "*/*")
         generation = self._catalog.generation
         if form not in self._v2 or self._v2[form][0] != generation:
@@ -155,8 +155,8 @@ class OpenApi:
         tag = f'"{hashlib.sha1(body, usedforsecurity=False).hexdigest().upper()}"'
         headers = [("ETag", tag), ("Vary", "Accept")]
         if call.request.headers.get("If-None-Match") == tag:
-            return Answer(304, b"", form, headers)
-        return Answer(200, body, form, headers)
+            return Response(304, b"", form, headers)
+        return Response(200, body, form, headers)
 
     def _document_v2(self, definitions: Sequence[ResourceDefinition], form: str) -> bytes:
         style = Style(2)

@@ -135,7 +135,7 @@ class _Builder:
         self,
         action: str,
         method: str,
-        answer: str,
+        response: str,
         query: tuple[str, ...],
         *,
         suffix: str = "",
@@ -154,7 +154,7 @@ class _Builder:
             "operationId": identifier,
             "tags": [f"{group.lower()}_{resource.version}"],
             "parameters": parameters,
-            "responses": {"200": style.response("OK", answer), "401": {"description": "Unauthorized"}},
+            "responses": {"200": style.response("OK", response), "401": {"description": "Unauthorized"}},
             "x-kubernetes-action": action if action != "create" else "post",
             "x-kubernetes-group-version-kind": {
                 "group": resource.group,
@@ -208,9 +208,9 @@ class _Builder:
         if "patch" in definition.verbs:
             item["patch"] = self._write("patch", "patch", name, types=self._patch_types())
         if "delete" in definition.verbs:
-            answer = name if definition.strategy.returns_deleted_object else _META + "Status"
-            item["delete"] = self._with_options(self.operation("delete", "delete", answer, _DELETE))
-            item["delete"]["responses"]["202"] = self._style.response("Accepted", answer)
+            response = name if definition.strategy.returns_deleted_object else _META + "Status"
+            item["delete"] = self._with_options(self.operation("delete", "delete", response, _DELETE))
+            item["delete"]["responses"]["202"] = self._style.response("Accepted", response)
         return item
 
     def _with_options(self, operation: JsonObject) -> JsonObject:

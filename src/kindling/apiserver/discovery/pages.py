@@ -12,13 +12,13 @@ from aiohttp import web
 from kubecore import errors
 from kubecore.json import JsonObject
 
-from ..http import answers, media
-from ..http.answers import Answer
+from ..http import media, responses
 from ..http.call import Call, negotiate
+from ..http.responses import Response
 from ..registry.catalog import Catalog
 from . import documents
 
-Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 _AGGREGATED = "APIGroupDiscoveryList"
 _AGGREGATED_TYPE = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _GROUP_ORDER = (
@@ -111,14 +111,14 @@ class Discovery:
         )
 
     def _of(self, make: Callable[[], JsonObject]) -> Page:
-        async def page(call: Call) -> Answer:
+        async def page(call: Call) -> Response:
             _need_get(call)
             chosen = negotiate(call.request, pretty=call.flag("pretty"), transforms=False)
-            return answers.document_answer(200, make(), chosen.type, pretty=chosen.pretty)
+            return responses.document_response(200, make(), chosen.type, pretty=chosen.pretty)
 
         return page
 
-    async def _api(self, call: Call) -> Answer:
+    async def _api(self, call: Call) -> Response:
         address = {"clientCIDR": "0.0.0.0/0", "serverAddress": self._address()}
         return self._root(
             call,
@@ -126,7 +126,7 @@ class Discovery:
             lambda: documents.aggregated_list([documents.aggregated_group(self._catalog, "", ["v1"])]),
         )
 
-    async def _apis(self, call: Call) -> Answer:
+    async def _apis(self, call: Call) -> Response:
         return self._root(call, lambda: documents.group_list(self.groups()), self._aggregated)
 
     def _aggregated(self) -> JsonObject:
@@ -141,14 +141,14 @@ class Discovery:
 
     def _root(
         self, call: Call, plain: Callable[[], JsonObject], aggregated: Callable[[], JsonObject]
-    ) -> Answer:
+    ) -> Response:
         _need_get(call)
         accepted = media.parse_accept(call.request.headers.get("Accept") or "*/*")
         for clause in accepted:
             wanted = clause.parameters.get("as", "")
             if wanted == _AGGREGATED and clause.type == media.JSON:
                 if clause.parameters.get("g") == "apidiscovery.k8s.io" and clause.parameters.get("v") == "v2":
-                    return self._aggregated_answer(
+                    return self._aggregated_response(
                         call, self._cached(f"aggregated {call.info.path}", aggregated)
                     )
             elif (
@@ -157,20 +157,20 @@ class Discovery:
                 and not _prefers_aggregated(accepted)
             ):
                 chosen = media.JSON if clause.type == "*/*" else clause.type
-                answer = answers.document_answer(200, plain(), chosen, pretty=call.flag("pretty"))
-                answer.headers.append(("Vary", "Accept"))
-                return answer
+                response = responses.document_response(200, plain(), chosen, pretty=call.flag("pretty"))
+                response.headers.append(("Vary", "Accept"))
+                return response
         negotiate(call.request, pretty=False, transforms=False)
         raise errors.not_acceptable(media.OFFERED)
 
     @staticmethod
-    def _aggregated_answer(call: Call, document: JsonObject) -> Answer:
+    def _aggregated_response(call: Call, document: JsonObject) -> Response:
         body = orjson.dumps(document)
         tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers = [("ETag", tag), ("Vary", "Accept"), ("Cache-Control", "public")]
         if call.request.headers.get("If-None-Match") == tag:
-            return Answer(304, b"", _AGGREGATED_TYPE, headers)
-        return Answer(200, body, _AGGREGATED_TYPE, headers)
+            return Response(304, b"", _AGGREGATED_TYPE, headers)
+        return Response(200, body, _AGGREGATED_TYPE, headers)
 
 
 def _prefers_aggregated(accepted: Sequence[media.Accepted]) -> bool:

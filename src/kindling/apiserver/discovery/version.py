@@ -10,7 +10,7 @@ MAJOR, MINOR, PATCH = 1, 36, 0
 
 
 def git_version() -> str:
-    """The version as clients compare it; the suffix tells who answers."""
+    """The version as clients compare it; the suffix tells which server this is."""
     return f"v{MAJOR}.{MINOR}.{PATCH}+kindling"
 
 

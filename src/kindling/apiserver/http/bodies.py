@@ -18,7 +18,7 @@ from kubecore.objects import fields
 from ..kinds.encoding import protobuf
 from ..registry import yaml_text
 from ..registry.go_json import json_type, syntax_error
-from ..registry.heavy import LIGHT_BYTES
+from ..registry.large_requests import LARGE_BYTES
 from ..registry.repeated_fields import duplicate_fields, may_repeat_fields
 from .connection import Connection
 from .media import JSON, OFFERED, PROTOBUF, YAML
@@ -51,7 +51,7 @@ async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
     length = request.content_length
     if length is not None and length > limit:
         raise errors.too_large(f"limit is {limit}")
-    if length is not None and request.content.is_eof() and length <= LIGHT_BYTES:
+    if length is not None and request.content.is_eof() and length <= LARGE_BYTES:
         return await request.content.readexactly(length) if length else b""
     connection = request.protocol if isinstance(request.protocol, Connection) else None
     try:
@@ -61,8 +61,8 @@ async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
         raise errors.timeout(
             "request did not complete within requested timeout - context deadline exceeded"
         ) from error
-    if len(raw) > LIGHT_BYTES and connection is not None:
-        await connection.share.take_turn()
+    if len(raw) > LARGE_BYTES and connection is not None:
+        await connection.share.acquire_slot()
     return raw
 
 
@@ -75,7 +75,7 @@ async def _read_slowly(request: web.BaseRequest, limit: int) -> bytes:
         total += len(chunk)
         if total > limit:
             raise errors.too_large(f"limit is {limit}")
-        if share is not None and total > LIGHT_BYTES:
+        if share is not None and total > LARGE_BYTES:
             share.hold(len(chunk))
         chunks.append(chunk)
     if request.content_length is not None and total != request.content_length:
@@ -85,8 +85,8 @@ async def _read_slowly(request: web.BaseRequest, limit: int) -> bytes:
 
 async def decoded(request: web.BaseRequest, raw: bytes, content_type: str, kind: str = "") -> Body:
     """See ``decode``; a big body is decoded in a thread."""
-    if len(raw) > LIGHT_BYTES and isinstance(request.protocol, Connection):
-        return await request.protocol.heavy.run(decode, raw, content_type, kind)
+    if len(raw) > LARGE_BYTES and isinstance(request.protocol, Connection):
+        return await request.protocol.large_requests.run(decode, raw, content_type, kind)
     return decode(raw, content_type, kind)
 
 

@@ -105,7 +105,7 @@ def write_options(call: Call, kind: str) -> WriteOptions:
 
 
 def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool, routed: bool = True) -> Media:
-    """The media type of the answer. Raises StatusError (406).
+    """The media type of the response. Raises StatusError (406).
 
     `routed`: the path is one of a fixed route, whose types are compared first and with other words; those of
     custom resources are not.

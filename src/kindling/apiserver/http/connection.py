@@ -11,7 +11,7 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
 from ..registry.context import UserInfo
-from ..registry.heavy import HeavyWork, Share
+from ..registry.large_requests import LargeRequestPool, RequestShare
 
 _HEAD_SECONDS = 32.0
 """How long the head of a request may take to arrive, as Kubernetes' server gives it."""
@@ -25,8 +25,8 @@ class Connection(RequestHandler):
     __slots__ = (
         "certificate",
         "closers",
-        "heavy",
         "is_serving",
+        "large_requests",
         "patience",
         "share",
         "tunnel",
@@ -34,12 +34,14 @@ class Connection(RequestHandler):
         "writable",
     )
 
-    def __init__(self, manager: web.Server, heavy: HeavyWork, patience: float, **options: Any) -> None:
+    def __init__(
+        self, manager: web.Server, large_requests: LargeRequestPool, patience: float, **options: Any
+    ) -> None:
         super().__init__(manager, **options)
         self.patience = patience
         """Seconds that the body of a request may take to arrive."""
-        self.heavy = heavy
-        self.share = Share(heavy)
+        self.large_requests = large_requests
+        self.share = RequestShare(large_requests)
         """What the present request has taken of the capacity for big requests."""
         self.closers: set[Callable[[], None]] = set()
         self.certificate: tuple[UserInfo, str] | Literal[False] | None = None
@@ -113,14 +115,16 @@ class Connection(RequestHandler):
 class HttpServer(web.Server):
     """aiohttp's server with our connections."""
 
-    def __init__(self, handler: Any, heavy: HeavyWork, patience: float, **options: Any) -> None:
+    def __init__(
+        self, handler: Any, large_requests: LargeRequestPool, patience: float, **options: Any
+    ) -> None:
         super().__init__(handler, **options)
         self._patience = patience
-        self._heavy = heavy
+        self._large_requests = large_requests
         self._options = {key: value for key, value in options.items() if key != "handler_cancellation"}
 
     def __call__(self) -> RequestHandler:
-        return Connection(self, self._heavy, self._patience, loop=self._loop, **self._options)
+        return Connection(self, self._large_requests, self._patience, loop=self._loop, **self._options)
 
     async def drop_slow_heads(self) -> None:
         """Close connections whose clients send the head of a request too slowly, for ever."""

@@ -22,7 +22,7 @@ class Contexts:
 
     def __init__(self, registry: Registry, objects: ServerObjects, authorize: Authorize) -> None:
         self._addresses = registry.addresses
-        self._heavy = registry.heavy
+        self._large_requests = registry.large_requests
         self._objects = objects
         self._authorize = authorize
 
@@ -40,7 +40,7 @@ class Contexts:
             objects=self._objects,
             addresses=self._addresses,
             warnings=call.warnings,
-            heavy=self._heavy,
+            large_requests=self._large_requests,
         )
 
     def for_write(self, call: Call, definition: ResourceDefinition, verb: str, kind: str) -> RequestContext:

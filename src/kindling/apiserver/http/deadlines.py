@@ -1,4 +1,4 @@
-"""The ``timeout`` that a request may name: how long its client is going to wait for an answer."""
+"""The ``timeout`` that a request may name: how long its client is going to wait for a response."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LASTING = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"([0-9]*)(\.[0-9]*)?([^0-9.]*)")
 
-Answer = TypeVar("Answer")
+Outcome = TypeVar("Outcome")
 
 
 def seconds_of(call: Call) -> float | None:
@@ -63,8 +63,8 @@ class Deadlines:
     def __init__(self) -> None:
         self._late: set[asyncio.Future[Any]] = set()
 
-    async def within(self, seconds: float, answering: Awaitable[Answer]) -> Answer:
-        """The answer. Raises StatusError (504) when it takes longer."""
+    async def within(self, seconds: float, answering: Awaitable[Outcome]) -> Outcome:
+        """The response. Raises StatusError (504) when it takes longer."""
         task = asyncio.ensure_future(answering)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)

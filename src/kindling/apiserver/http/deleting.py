@@ -9,10 +9,10 @@ from ..registry import deletes, reads
 from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
 from ..registry.registry import Registry
-from . import answers, bodies, options_check, reading
-from .answers import Answer
+from . import bodies, options_check, reading, responses
 from .call import Call
 from .contexts import Contexts
+from .responses import Response
 
 
 class Deleting:
@@ -22,7 +22,7 @@ class Deleting:
         self._registry = registry
         self._contexts = contexts
 
-    async def delete(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def delete(self, call: Call, definition: ResourceDefinition) -> Response:
         options = await _delete_options(call)
         ctx = self._context(call, definition, options)
         deleted = await deletes.delete(self._registry, ctx, definition)
@@ -31,9 +31,9 @@ class Deleting:
             if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds") is None:
                 return _deletion_status(call, definition, deleted.document)
         status = 202 if not deleted.gone and options.get("orphanDependents") is False else 200
-        return reading.document_answer(call, definition, deleted.document, status)
+        return reading.document_response(call, definition, deleted.document, status)
 
-    async def delete_collection(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def delete_collection(self, call: Call, definition: ResourceDefinition) -> Response:
         query = reading.list_query(call)
         wanted = reading.selected(call, definition)
         options = await _delete_options(call)
@@ -62,7 +62,7 @@ class Deleting:
             "metadata": listing.metadata,
             "items": documents,
         }
-        return answers.document_answer(200, body, call.media.type, pretty=call.media.pretty)
+        return responses.document_response(200, body, call.media.type, pretty=call.media.pretty)
 
     def _context(self, call: Call, definition: ResourceDefinition, options: JsonObject) -> RequestContext:
         ctx = self._contexts.of(call, definition, "delete")
@@ -91,9 +91,9 @@ async def _delete_options(call: Call) -> JsonObject:
     return options
 
 
-def _deletion_status(call: Call, definition: ResourceDefinition, obj: JsonObject) -> Answer:
+def _deletion_status(call: Call, definition: ResourceDefinition, obj: JsonObject) -> Response:
     resource = definition.resource
     details = {"name": obj["metadata"]["name"], "group": resource.group, "kind": resource.plural}
     details["uid"] = obj["metadata"].get("uid", "")
     found = {key: value for key, value in details.items() if value}
-    return answers.document_answer(200, answers.success_status(found), call.media.type)
+    return responses.document_response(200, responses.success_status(found), call.media.type)

@@ -8,7 +8,7 @@ JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 OFFERED = (JSON, YAML, PROTOBUF)
-"""What errors list; protobuf is read (see ``kinds.encoding.protobuf``) but never chosen for answers."""
+"""What errors list; protobuf is read (see ``kinds.encoding.protobuf``) but never chosen for responses."""
 
 TABLE = "Table"
 PARTIAL = "PartialObjectMetadata"
@@ -25,7 +25,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What an answer shall look like."""
+    """What a response shall look like."""
 
     type: str = JSON
     as_kind: str = ""

@@ -13,9 +13,9 @@ from prometheus_client.process_collector import ProcessCollector
 from ..discovery.version import MAJOR, MINOR, git_version
 from ..registry.catalog import Catalog
 from ..storage.store import Store
-from .answers import Answer
 from .call import Call
 from .request_info import RequestInfo
+from .responses import Response
 
 _BUCKETS = (
     0.005,
@@ -147,6 +147,6 @@ class Metrics:
         subresource = info.subresource if info.subresource in definition.subresources else ""
         return info.group, info.version, info.resource, subresource, scope
 
-    async def page(self, call: Call) -> Answer:
+    async def page(self, call: Call) -> Response:
         """The text that Prometheus reads."""
-        return Answer(200, generate_latest(self._registry), _CONTENT_TYPE)
+        return Response(200, generate_latest(self._registry), _CONTENT_TYPE)

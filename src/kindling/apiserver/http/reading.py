@@ -13,14 +13,14 @@ from kubecore.objects.selectors import SelectorError
 
 from ..registry import encoding, preconditions, reads
 from ..registry.definition import ResourceDefinition
-from ..registry.heavy import LIGHT_BYTES
+from ..registry.large_requests import LARGE_BYTES
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
 from ..storage.store import Item
-from . import answers, options_check, tables
-from .answers import Answer
+from . import options_check, responses, tables
 from .call import Call
 from .media import JSON, PARTIAL, TABLE
+from .responses import Response
 
 
 def selected(call: Call, definition: ResourceDefinition) -> Matcher:
@@ -56,7 +56,12 @@ def list_query(call: Call) -> ListQuery:
     return query
 
 
-def document_answer(call: Call, definition: ResourceDefinition, document: JsonObject, status: int) -> Answer:
+def document_response(
+    call: Call,
+    definition: ResourceDefinition,
+    document: JsonObject,
+    status: int,
+) -> Response:
     """An object in the shape and form that the client asked for. Raises StatusError (406)."""
     wanted = call.media
     if wanted.as_kind:
@@ -68,12 +73,12 @@ def document_answer(call: Call, definition: ResourceDefinition, document: JsonOb
         document = tables.table(definition, [document], metadata, version=wanted.as_version, include=include)
     elif wanted.as_kind == PARTIAL:
         document = tables.partial(document, wanted.as_version)
-    return answers.document_answer(status, document, wanted.type, pretty=wanted.pretty)
+    return responses.document_response(status, document, wanted.type, pretty=wanted.pretty)
 
 
 def shaped_list(
     call: Call, definition: ResourceDefinition, documents: list[JsonObject], metadata: JsonObject
-) -> Answer:
+) -> Response:
     """A list as a table, or of metadata alone."""
     media = call.media
     if media.as_kind == TABLE:
@@ -81,18 +86,18 @@ def shaped_list(
         document = tables.table(definition, documents, metadata, version=media.as_version, include=include)
     else:
         document = tables.partial_list(metadata, documents, media.as_version)
-    return answers.document_answer(200, document, media.type, pretty=media.pretty)
+    return responses.document_response(200, document, media.type, pretty=media.pretty)
 
 
 class Reading:
-    """Answers get and list, and every other request whose answer is an object."""
+    """Answers get and list, and every other request whose response is an object."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def get(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def get(self, call: Call, definition: ResourceDefinition) -> Response:
         item = self.find(call, definition)
-        return await self.item_answer(call, definition, item, 200)
+        return await self.item_response(call, definition, item, 200)
 
     def find(self, call: Call, definition: ResourceDefinition) -> Item:
         store, info = self._registry.store, call.info
@@ -107,26 +112,26 @@ class Reading:
             raise errors.not_found(definition.resource, info.name)
         return item
 
-    async def item_answer(
+    async def item_response(
         self, call: Call, definition: ResourceDefinition, item: Item, status: int
-    ) -> Answer:
+    ) -> Response:
         wanted = call.media
         if not wanted.as_kind and wanted.type == JSON and not wanted.pretty:
-            return Answer(status, (await self._registry.values(definition, [item]))[0])
+            return Response(status, (await self._registry.values(definition, [item]))[0])
         document = await self._registry.document(definition, item)
         size = len(item.value)
-        return await self._in_shape(size, lambda: document_answer(call, definition, document, status))
+        return await self._in_shape(size, lambda: document_response(call, definition, document, status))
 
-    async def _in_shape(self, size: int, work: Callable[[], Answer]) -> Answer:
-        """An answer that takes long to make where it is about `size` big bytes (YAML, tables)."""
-        return work() if size <= LIGHT_BYTES else await self._registry.heavy.run(work)
+    async def _in_shape(self, size: int, work: Callable[[], Response]) -> Response:
+        """A response that takes long to make where it is about `size` big bytes (YAML, tables)."""
+        return work() if size <= LARGE_BYTES else await self._registry.large_requests.run(work)
 
-    async def written_answer(self, call: Call, written: Written, status: int) -> Answer:
+    async def written_response(self, call: Call, written: Written, status: int) -> Response:
         if written.item is not None:
-            return await self.item_answer(call, written.definition, written.item, status)
-        return document_answer(call, written.definition, written.document, status)
+            return await self.item_response(call, written.definition, written.item, status)
+        return document_response(call, written.definition, written.document, status)
 
-    async def list(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def list(self, call: Call, definition: ResourceDefinition) -> Response:
         query = list_query(call)
         wanted = selected(call, definition)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced and call.info.namespace else ""
@@ -151,6 +156,6 @@ class Reading:
         if media.type != JSON or media.pretty:
             return await self._in_shape(
                 len(body),
-                lambda: answers.document_answer(200, orjson.loads(body), media.type, pretty=media.pretty),
+                lambda: responses.document_response(200, orjson.loads(body), media.type, pretty=media.pretty),
             )
-        return Answer(200, body)
+        return Response(200, body)

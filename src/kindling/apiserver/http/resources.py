@@ -12,14 +12,14 @@ from ..registry import writes
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.objects import ServerObjects
 from ..registry.registry import Registry
-from . import answers
-from .answers import Answer
+from . import responses
 from .call import Call
-from .connecting import Connecting
+from .connect_admission import ConnectAdmission
 from .contexts import Authorize, Contexts
 from .deleting import Deleting
 from .reading import Reading
 from .request_info import RequestInfo
+from .responses import Response
 from .subresources import Subresources
 from .watch_requests import WatchRequests
 from .writing import Writing
@@ -40,7 +40,7 @@ class ResourceApi:
         contexts = Contexts(registry, objects, authorize)
         self._registry = registry
         self._connect = connect
-        self._connecting = Connecting(registry, contexts)
+        self._connect_admission = ConnectAdmission(registry, contexts)
         self._reading = Reading(registry)
         self._watching = WatchRequests(registry)
         self._writing = Writing(registry, contexts, self._reading)
@@ -52,13 +52,13 @@ class ResourceApi:
         definition = self._registry.catalog.find(info.group, info.version, info.resource)
         return definition is not None and definition.custom
 
-    async def handle(self, call: Call) -> Answer | web.StreamResponse:
+    async def handle(self, call: Call) -> Response | web.StreamResponse:
         """Answer a request for a resource. Raises StatusError."""
         info = call.info
         definition = self._registry.catalog.find(info.group, info.version, info.resource)
         if definition is None or _is_no_page(definition, call):
             if definition or not self._registry.catalog.in_group_version(info.group, info.version):
-                return answers.text_answer(404, _NO_PAGE)
+                return responses.text_response(404, _NO_PAGE)
             raise errors.page_not_found()
         if definition.deprecation_warning:
             call.warnings.append(definition.deprecation_warning)
@@ -83,7 +83,7 @@ class ResourceApi:
             return await self._deleting.delete_collection(call, definition)
         raise errors.method_not_allowed()
 
-    async def _handle_item(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def _handle_item(self, call: Call, definition: ResourceDefinition) -> Response:
         """A request for one object by name."""
         verb = call.info.verb
         # The paths of custom resources are not routed by method: a name in the URL of a create goes unread.
@@ -100,10 +100,10 @@ class ResourceApi:
             return await self._deleting.delete(call, definition)
         return await self._writing.create(call, definition)
 
-    async def _subresource(self, call: Call, definition: ResourceDefinition) -> Answer | web.StreamResponse:
+    async def _subresource(self, call: Call, definition: ResourceDefinition) -> Response | web.StreamResponse:
         subresource = definition.subresources[call.info.subresource]
         if subresource.connect:
-            await self._connecting.admit(call, definition, subresource)
+            await self._connect_admission.admit(call, definition, subresource)
             return await self._connect(call, definition, subresource)
         return await self._subresources.handle(call, definition)
 

@@ -1,4 +1,4 @@
-"""The way of every request: who asks, may they, what for, and how the answer is sent."""
+"""The way of every request: who asks, may they, what for, and how the response is sent."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from ..registry.admission import AuthorizationQuery
 from ..registry.context import UserInfo
 from ..registry.identifiers import new_uuid
 from ..storage.journal import StorageError
-from . import answers, deadlines, media
-from .answers import Answer
+from . import deadlines, media, responses
 from .call import Call, negotiate
 from .connection import Connection
 from .deadlines import Deadlines
 from .media import JSON, YAML, Media
 from .request_info import RequestInfo, parse
 from .resources import ResourceApi, check_place
+from .responses import Response
 
 _LOG = logging.getLogger(__name__)
 
-Page = Callable[[Call], Awaitable[Answer | web.StreamResponse]]
+Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 """Serves a path outside resources."""
 Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 Impersonate = Callable[[web.BaseRequest, UserInfo, RequestInfo], UserInfo]
@@ -83,28 +83,28 @@ class RequestServer:
 
     async def _respond(self, call: Call) -> web.StreamResponse:
         try:
-            answer = await self._answer(call)
+            response = await self._dispatch(call)
         except errors.StatusError as error:
-            answer = answers.error_answer(error, self._error_type(call))
+            response = responses.error_response(error, self._error_type(call))
         except (ConnectionError, asyncio.IncompleteReadError):
             raise
         except (RecursionError, TooDeep):
-            answer = answers.error_answer(errors.bad_request(TOO_DEEP), self._error_type(call))
+            response = responses.error_response(errors.bad_request(TOO_DEEP), self._error_type(call))
         except StorageError as error:
             _LOG.error("Storage refused a write", extra={"err": str(error)})
-            answer = answers.error_answer(errors.internal(str(error)))
+            response = responses.error_response(errors.internal(str(error)))
         except Exception as error:  # the boundary: a client gets 500, the log gets the reason
             _LOG.exception("A request failed")
-            answer = answers.error_answer(errors.internal(f"{type(error).__name__}: {error}"))
-        if isinstance(answer, web.StreamResponse):
-            return answer
+            response = responses.error_response(errors.internal(f"{type(error).__name__}: {error}"))
+        if isinstance(response, web.StreamResponse):
+            return response
         extra = [("Audit-Id", call.audit_id), ("Cache-Control", "no-cache, private")]
-        extra += answers.warning_headers(call.warnings)
+        extra += responses.warning_headers(call.warnings)
         accepts_gzip = "gzip" in call.request.headers.get("Accept-Encoding", "")
-        if accepts_gzip and answers.is_worth_compressing(answer):
+        if accepts_gzip and responses.is_worth_compressing(response):
             # Big lists take tens of milliseconds, which other clients should not wait for.
-            await asyncio.to_thread(answers.compress, answer)
-        return answers.to_response(answer, extra=extra)
+            await asyncio.to_thread(responses.compress, response)
+        return responses.to_aiohttp(response, extra=extra)
 
     @staticmethod
     def _error_type(call: Call) -> str:
@@ -116,7 +116,7 @@ class RequestServer:
         chosen = media.choose(media.parse_accept(header or ""), transforms=True)
         return chosen.type if chosen is not None else JSON
 
-    async def _answer(self, call: Call) -> Answer | web.StreamResponse:
+    async def _dispatch(self, call: Call) -> Response | web.StreamResponse:
         routes, info, request = self._routes, call.info, call.request
         limit = deadlines.seconds_of(call)
         user = await routes.authenticator.authenticate(request)
@@ -136,7 +136,7 @@ class RequestServer:
             return await routes.resources.handle(call)
         page = routes.pages(info.path)
         if page is None:
-            return answers.text_answer(404, "404 page not found\n")
+            return responses.text_response(404, "404 page not found\n")
         return await page(call)
 
     def _authorize(self, call: Call) -> None:

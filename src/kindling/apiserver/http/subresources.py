@@ -8,11 +8,11 @@ from kubecore.json import JsonObject
 from ..registry import decoding, patches, scales, writes
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.registry import Registry
-from . import answers, bodies, writing
-from .answers import Answer
+from . import bodies, responses, writing
 from .call import Call
 from .contexts import Contexts
 from .reading import Reading
+from .responses import Response
 from .writing import Writing
 
 
@@ -25,7 +25,7 @@ class Subresources:
         self._reading = reading
         self._writing = writing
 
-    async def handle(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def handle(self, call: Call, definition: ResourceDefinition) -> Response:
         subresource = definition.subresources[call.info.subresource]
         verb = call.info.verb
         if verb not in ("get", "update", "patch", "create") or verb not in subresource.verbs:
@@ -35,7 +35,7 @@ class Subresources:
         if subresource.scale is not None:
             return await self._scale(call, definition, subresource, verb)
         if verb == "get":
-            return await self._reading.item_answer(
+            return await self._reading.item_response(
                 call, definition, self._reading.find(call, definition), 200
             )
         target = writes.Target(definition, subresource)
@@ -43,7 +43,7 @@ class Subresources:
             self._writing.update(call, target) if verb == "update" else self._writing.patch(call, target)
         )
 
-    async def _action(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> Answer:
+    async def _action(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> Response:
         ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
         content_type = bodies.media_type(call.request)
         raw = await bodies.read(call.request)
@@ -68,20 +68,20 @@ class Subresources:
         attributes = writes.action_attributes(ctx, definition, subresource, api_version, document)
         await self._registry.chain.mutate(attributes)
         await self._registry.chain.validate(attributes)
-        answer = await subresource.action(ctx, attributes.object or document)
+        response = await subresource.action(ctx, attributes.object or document)
         status = 201
-        if answer.get("kind") == "Status":
-            status = int(answer.get("code") or 201)
-        return answers.document_answer(status, answer, call.media.type, pretty=call.media.pretty)
+        if response.get("kind") == "Status":
+            status = int(response.get("code") or 201)
+        return responses.document_response(status, response, call.media.type, pretty=call.media.pretty)
 
     async def _scale(
         self, call: Call, definition: ResourceDefinition, subresource: Subresource, verb: str
-    ) -> Answer:
+    ) -> Response:
         if verb == "get":
             item = self._reading.find(call, definition)
             current = await self._registry.document(definition, item)
             document = scales.view(definition, subresource, current, must_exist=True)
-            return answers.document_answer(200, document, call.media.type, pretty=call.media.pretty)
+            return responses.document_response(200, document, call.media.type, pretty=call.media.pretty)
         kind = "UpdateOptions" if verb == "update" else "PatchOptions"
         if verb == "update":
             ctx = self._contexts.for_write(call, definition, "update", kind)
@@ -106,7 +106,7 @@ class Subresources:
         target = scales.target(definition, subresource)
         written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
         document = scales.view(definition, subresource, written.document)
-        return answers.document_answer(200, document, call.media.type, pretty=call.media.pretty)
+        return responses.document_response(200, document, call.media.type, pretty=call.media.pretty)
 
 
 def _accept_older_version(document: JsonObject, subresource: Subresource, api_version: str) -> None:

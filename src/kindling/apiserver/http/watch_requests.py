@@ -15,11 +15,11 @@ from ..registry.definition import ResourceDefinition
 from ..registry.reads import ListQuery
 from ..registry.registry import Registry
 from ..storage.store import Item
-from . import answers, options_check, reading, tables
+from . import options_check, reading, responses, tables
 from .call import Call
 from .connection import Connection
+from .large_events import LargeEventSender
 from .media import JSON, PARTIAL, PARTIAL_LIST, TABLE, YAML
-from .outflow import Outflow
 from .watching import Shape, Watch, WatchQuery
 
 _WATCH_TYPES = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
@@ -30,7 +30,7 @@ class WatchRequests:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._outflow = Outflow()
+        self._large_events = LargeEventSender()
 
     async def serve(self, call: Call, definition: ResourceDefinition) -> web.StreamResponse:
         if call.media.type == YAML:
@@ -65,9 +65,9 @@ class WatchRequests:
             frame_key=(definition, media.as_kind, media.as_version, call.query.get("includeObject")),
             bookmark=self._bookmark(call, definition),
         )
-        watch = Watch(self._registry, definition, query, wanted, shape, self._outflow)
+        watch = Watch(self._registry, definition, query, wanted, shape, self._large_events)
         response = web.StreamResponse(headers={"Content-Type": JSON, **_common_headers(call)})
-        for header in answers.warning_headers(call.warnings):
+        for header in responses.warning_headers(call.warnings):
             response.headers.add(*header)
         response.enable_chunked_encoding()
         await response.prepare(call.request)

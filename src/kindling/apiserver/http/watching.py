@@ -19,7 +19,7 @@ from ..registry.reads import Matcher
 from ..registry.registry import Registry
 from ..storage.store import ADDED, DELETED, MODIFIED, Compacted, Event, Item
 from .connection import Connection
-from .outflow import BIG_BYTES, Outflow
+from .large_events import BIG_BYTES, LargeEventSender
 
 _MAX_BACKLOG_BYTES = 4 * 1024 * 1024
 _MIN_BACKLOG_EVENTS = 16
@@ -45,7 +45,7 @@ class WatchQuery:
 
 
 def frame(event_type: str, body: bytes) -> bytes:
-    """One event as a chunk of a chunked answer."""
+    """One event as a chunk of a chunked response."""
     line = b'{"type":"%b","object":%b}\n' % (event_type.encode(), body)
     return b"%x\r\n%b\r\n" % (len(line), line)
 
@@ -101,14 +101,14 @@ class Watch:
         query: WatchQuery,
         wanted: Matcher,
         shape: Shape,
-        outflow: Outflow,
+        large_events: LargeEventSender,
     ) -> None:
         self._registry = registry
         self._definition = definition
         self._query = query
         self._wanted = wanted
         self._shape = shape
-        self._outflow = outflow
+        self._large_events = large_events
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._late: asyncio.Queue[Event] = asyncio.Queue()
@@ -261,7 +261,7 @@ class Watch:
         if len(data) < BIG_BYTES:
             self._write(data)
         elif not transport.is_closing():
-            await self._outflow.send(connection, transport, data)
+            await self._large_events.send(connection, transport, data)
 
     def _cut_off(self) -> None:
         if self._transport is not None:

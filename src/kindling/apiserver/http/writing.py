@@ -11,11 +11,11 @@ from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
 from ..registry.registry import Registry
 from . import bodies, reading
-from .answers import Answer
 from .call import Call
 from .contexts import Contexts
 from .media import OFFERED
 from .reading import Reading
+from .responses import Response
 
 _PATCH_TYPES = {
     "application/json-patch+json": "json",
@@ -33,7 +33,7 @@ class Writing:
         self._contexts = contexts
         self._reading = reading
 
-    async def create(self, call: Call, definition: ResourceDefinition) -> Answer:
+    async def create(self, call: Call, definition: ResourceDefinition) -> Response:
         ctx = self._contexts.for_write(call, definition, "create", "CreateOptions")
         obj = await self._body(call, definition, ctx)
         if definition.virtual is not None:
@@ -42,14 +42,14 @@ class Writing:
             if definition.resource.namespaced:
                 _settle_namespace(definition, ctx, obj)
             document = await definition.virtual(ctx, obj)
-            return reading.document_answer(call, definition, document, 201)
+            return reading.document_response(call, definition, document, 201)
         _settle_namespace(definition, ctx, obj)
         ctx.name = str(obj["metadata"].get("name") or "")
         await ctx.run(managed.track_write, definition, None, obj, ctx)
         written = await writes.create(self._registry, ctx, definition, obj)
-        return await self._reading.written_answer(call, written, 201)
+        return await self._reading.written_response(call, written, 201)
 
-    async def update(self, call: Call, target: writes.Target) -> Answer:
+    async def update(self, call: Call, target: writes.Target) -> Response:
         definition = target.definition
         ctx = self._contexts.for_write(call, definition, "update", "UpdateOptions")
         obj = await self._body(call, definition, ctx)
@@ -62,9 +62,9 @@ class Writing:
             return new
 
         written = await writes.update(self._registry, ctx, target, change)
-        return await self._reading.written_answer(call, written, 201 if written.created else 200)
+        return await self._reading.written_response(call, written, 201 if written.created else 200)
 
-    async def patch(self, call: Call, target: writes.Target) -> Answer:
+    async def patch(self, call: Call, target: writes.Target) -> Response:
         definition = target.definition
         patch_type = patch_type_of(call, definition)
         ctx = self._contexts.for_write(
@@ -72,7 +72,7 @@ class Writing:
         )
         change = await self._patch_change(call, target, ctx, patch_type)
         written = await writes.update(self._registry, ctx, target, change, options_kind="PatchOptions")
-        return await self._reading.written_answer(call, written, 201 if written.created else 200)
+        return await self._reading.written_response(call, written, 201 if written.created else 200)
 
     async def _patch_change(
         self, call: Call, target: writes.Target, ctx: RequestContext, patch_type: str

@@ -20,7 +20,7 @@ from kubecore.objects import meta, times
 from kubecore.resources import API_SERVICES, SERVICES
 
 from ..discovery.pages import RemoteGroups
-from ..http import answers
+from ..http import responses
 from ..http.call import Call
 from ..http.request_info import RequestInfo
 from ..registry.context import ObjectWriter
@@ -262,8 +262,8 @@ class AggregatedApis:
 
 
 def _unavailable(call: Call) -> web.StreamResponse:
-    answer = answers.text_answer(503, "service unavailable\n")
-    return answers.to_response(answer, extra=[("Audit-Id", call.audit_id)])
+    response = responses.text_response(503, "service unavailable\n")
+    return responses.to_aiohttp(response, extra=[("Audit-Id", call.audit_id)])
 
 
 def with_condition(obj: JsonObject, condition: JsonObject) -> JsonObject | None:

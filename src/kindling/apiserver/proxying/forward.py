@@ -1,4 +1,4 @@
-"""Proxied requests without an upgrade: request and answer streamed through."""
+"""Proxied requests without an upgrade: request and response streamed through."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .target import Target, forwarded_headers
 _CHUNK_BYTES = 64 * 1024
 _CONNECT_SECONDS = 30.0
 _FETCHED_BYTES = 3 * 1024 * 1024
-"""How much the server itself reads of an answer."""
+"""How much the server itself reads of a response."""
 _SKIPPED = frozenset({"connection", "keep-alive", "transfer-encoding", "trailer", "upgrade"})
 
 
@@ -49,7 +49,7 @@ class Forwarder:
     async def forward(
         self, request: web.BaseRequest, target: Target, *, place: ProxyPlace | None = None
     ) -> web.StreamResponse:
-        """The upstream server's answer, passed on as it comes. Raises StatusError (503).
+        """The upstream server's response, passed on as it comes. Raises StatusError (503).
 
         Where the server appears at a `place` of its own, its links and redirects are made to lead there.
         """
@@ -98,8 +98,8 @@ class Forwarder:
             server_hostname=target.server_name or None if target.tls is not None else None,
             timeout=aiohttp.ClientTimeout(total=timeout_seconds),
             allow_redirects=False,
-        ) as answer:
-            return answer.status, await read_whole(answer.content, _FETCHED_BYTES)
+        ) as response:
+            return response.status, await read_whole(response.content, _FETCHED_BYTES)
 
     @staticmethod
     async def _stream(
@@ -126,7 +126,7 @@ class Forwarder:
                 for piece in [chunk] if recode is None else recode.feed(chunk):
                     await response.write(piece)
         except (aiohttp.ClientError, asyncio.IncompleteReadError, zlib.error):
-            # Half an answer must not look like a whole one.
+            # Half a response must not look like a whole one.
             if request.transport is not None:
                 request.transport.abort()
             return response

@@ -10,7 +10,7 @@ from aiohttp import web
 from kubecore import errors
 
 from ..http.connection import Connection
-from . import upgrade_answer
+from . import upgrade_response
 from .target import Target, forwarded_headers
 
 _READ_BYTES = 64 * 1024
@@ -24,7 +24,7 @@ _PROTOCOLS = frozenset({"websocket", "spdy/3.1"})
 
 
 class TunnelledResponse(web.StreamResponse):
-    """Stands for an answer that the upstream server wrote itself."""
+    """Stands for a response that the upstream server wrote itself."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         """Nothing: the bytes are already on their way."""
@@ -70,10 +70,10 @@ async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamRe
     except (OSError, TimeoutError) as error:
         raise errors.service_unavailable(f"error dialing backend: {error}") from error
     try:
-        answer = await _answer(reader, writer, head)
-        if isinstance(answer, web.Response):
-            return answer
-        await joined.run(answer.head, reader, writer)
+        upstream = await _upgrade_response(reader, writer, head)
+        if isinstance(upstream, web.Response):
+            return upstream
+        await joined.run(upstream.head, reader, writer)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -81,27 +81,27 @@ async def _through(target: Target, joined: _Joined, head: bytes) -> web.StreamRe
     return TunnelledResponse(status=101)
 
 
-async def _answer(
+async def _upgrade_response(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, head: bytes
-) -> upgrade_answer.Answer | web.Response:
+) -> upgrade_response.Response | web.Response:
     """The server's agreement to switch, or what the client is told instead. Raises StatusError (503)."""
     writer.write(head)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
-            answer = await upgrade_answer.read(reader)
-            return answer if answer.status == 101 else await _refusal(reader, answer)
+            upstream = await upgrade_response.read(reader)
+            return upstream if upstream.status == 101 else await _refusal(reader, upstream)
     except (OSError, EOFError, ValueError, asyncio.LimitOverrunError) as error:
         text = str(error) or type(error).__name__
         raise errors.service_unavailable(f"error reading from backend: {text}") from error
 
 
-async def _refusal(reader: asyncio.StreamReader, answer: upgrade_answer.Answer) -> web.Response:
-    """The answer of a server that does not switch. Raises StatusError (503) where it claims success."""
-    if answer.status < 400:
-        raise errors.service_unavailable(f"invalid upgrade response: status code {answer.status}")
-    body = await upgrade_answer.read_body(reader, answer)
-    kind = answer.headers.get("content-type", "text/plain")
-    response = web.Response(status=answer.status, body=body, headers={"Content-Type": kind})
+async def _refusal(reader: asyncio.StreamReader, upstream: upgrade_response.Response) -> web.Response:
+    """The response of a server that does not switch. Raises StatusError (503) where it claims success."""
+    if upstream.status < 400:
+        raise errors.service_unavailable(f"invalid upgrade response: status code {upstream.status}")
+    body = await upgrade_response.read_body(reader, upstream)
+    kind = upstream.headers.get("content-type", "text/plain")
+    response = web.Response(status=upstream.status, body=body, headers={"Content-Type": kind})
     response.force_close()
     return response
 
@@ -135,7 +135,7 @@ class _Joined:
         self._gone.set()
 
     def end(self) -> None:
-        """Let go of the client's connection. It ends with the answer, or at once where it was joined."""
+        """Let go of the client's connection. It ends with the response, or at once where it was joined."""
         self._connection.tunnel = None
         self._connection.closers.discard(self.client_gone)
         self._connection.close()

@@ -9,10 +9,10 @@ from typing import ParamSpec, Protocol, TypeVar
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 
-from .heavy import LIGHT_BYTES, HeavyWork
+from .large_requests import LARGE_BYTES, LargeRequestPool
 
 _MAX_WARNINGS = 512
-"""More never fit into the answer (see ``http.answers``)."""
+"""More never fit into the response (see ``http.responses``)."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -150,17 +150,17 @@ class RequestContext:
     """Bytes of the biggest document that the request is about."""
     check_create: Callable[[], None] = _allow
     """Raises StatusError (403) where the user may not create: asked when an update or a patch is about to."""
-    heavy: HeavyWork | None = None
+    large_requests: LargeRequestPool | None = None
     """Where long computing is done for big documents; None: here."""
 
     async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Compute something from documents, in a thread where they are big."""
-        if self.weight <= LIGHT_BYTES or self.heavy is None:
+        if self.weight <= LARGE_BYTES or self.large_requests is None:
             return work(*args, **kwargs)
-        return await self.heavy.run(work, *args, **kwargs)
+        return await self.large_requests.run(work, *args, **kwargs)
 
     def warn(self, message: str) -> None:
-        """Send a ``Warning: 299`` header with the answer (each text once)."""
+        """Send a ``Warning: 299`` header with the response (each text once)."""
         if len(self.warnings) < _MAX_WARNINGS and message not in self.warnings:
             self.warnings.append(message)
 
@@ -169,5 +169,5 @@ class RequestContext:
         self.rollbacks.append(undo)
 
     def on_commit(self, action: Callable[[], Awaitable[None] | None]) -> None:
-        """Call `action` after the write is durable, before the answer is sent."""
+        """Call `action` after the write is durable, before the response is sent."""
         self.commits.append(action)

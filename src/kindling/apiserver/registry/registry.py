@@ -13,7 +13,7 @@ from .admission import AdmissionChain, AdmitAll
 from .catalog import Catalog
 from .context import AddressAllocator, RequestContext
 from .definition import ResourceDefinition
-from .heavy import HeavyWork
+from .large_requests import LargeRequestPool
 
 _OPEN = AdmitAll()
 
@@ -36,7 +36,7 @@ class Registry:
         self.catalog = catalog
         self.addresses = addresses
         self.chain: AdmissionChain = AdmitAll()
-        self.heavy = HeavyWork()
+        self.large_requests = LargeRequestPool()
 
     def admission(self, ctx: RequestContext) -> AdmissionChain:
         """The chain for a request; writes of the server itself pass unasked."""

@@ -26,7 +26,7 @@ class _Sending:
     since: float
 
 
-class Outflow:
+class LargeEventSender:
     """Lets big events out in pieces, to a limited number of watchers at once, in the order they ask."""
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:

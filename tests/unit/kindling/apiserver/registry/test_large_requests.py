@@ -7,59 +7,63 @@ import threading
 
 import pytest
 
-from kindling.apiserver.registry.heavy import HeavyWork, Share
+from kindling.apiserver.registry.large_requests import LargeRequestPool, RequestShare
 from kubecore import errors
 
 
 async def test_what_senders_hold_is_bounded_and_given_back() -> None:
-    heavy = HeavyWork(max_held_bytes=100)
-    one, other = Share(heavy), Share(heavy)
+    large_requests = LargeRequestPool(max_held_bytes=100)
+    one, other = RequestShare(large_requests), RequestShare(large_requests)
     one.hold(80)
     with pytest.raises(errors.StatusError, match="too many requests") as caught:
         other.hold(30)
     assert (caught.value.code, caught.value.headers) == (429, {"Retry-After": "1"})
     one.give_back()
     other.hold(30)
-    heavy.close()
+    large_requests.close()
 
 
 async def test_only_so_many_big_requests_are_worked_on_at_once() -> None:
-    heavy = HeavyWork(at_once=1)
-    first, second = Share(heavy), Share(heavy)
-    await first.take_turn()
-    await first.take_turn()  # it has its turn already
-    waiting = asyncio.create_task(second.take_turn())
+    large_requests = LargeRequestPool(at_once=1)
+    first, second = RequestShare(large_requests), RequestShare(large_requests)
+    await first.acquire_slot()
+    await first.acquire_slot()  # it has its turn already
+    waiting = asyncio.create_task(second.acquire_slot())
     await asyncio.sleep(0)
     assert not waiting.done()
     first.give_back()
     first.give_back()
     await asyncio.wait_for(waiting, 1)
     second.give_back()
-    heavy.close()
+    large_requests.close()
 
 
 async def test_a_request_that_goes_away_while_it_waits_takes_no_turn() -> None:
-    heavy = HeavyWork(at_once=1)
-    first, second, third = Share(heavy), Share(heavy), Share(heavy)
-    await first.take_turn()
-    waiting = asyncio.create_task(second.take_turn())
+    large_requests = LargeRequestPool(at_once=1)
+    first, second, third = (
+        RequestShare(large_requests),
+        RequestShare(large_requests),
+        RequestShare(large_requests),
+    )
+    await first.acquire_slot()
+    waiting = asyncio.create_task(second.acquire_slot())
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     second.give_back()
     first.give_back()
-    await asyncio.wait_for(third.take_turn(), 1)
+    await asyncio.wait_for(third.acquire_slot(), 1)
     third.give_back()
-    heavy.close()
+    large_requests.close()
 
 
 async def test_work_is_done_in_another_thread_and_its_errors_come_back() -> None:
-    heavy = HeavyWork()
-    assert await heavy.run(threading.get_ident) != threading.get_ident()
+    large_requests = LargeRequestPool()
+    assert await large_requests.run(threading.get_ident) != threading.get_ident()
 
     def fail() -> None:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        await heavy.run(fail)
-    heavy.close()
+        await large_requests.run(fail)
+    large_requests.close()

@@ -1,4 +1,4 @@
-"""The answer to a request that asks to switch protocols."""
+"""The response to a request that asks to switch protocols."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})(?:;[^\r\n]*)?\r\n")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The head of an answer. Names of headers are in lower case; of several of one name, the last counts."""
+class Response:
+    """The head of a response. Names of headers are in lower case; of several of one name, the last counts."""
 
     status: int
     headers: Mapping[str, str]
@@ -22,27 +22,27 @@ class Answer:
     """As it came, with the empty line."""
 
 
-async def read(reader: asyncio.StreamReader) -> Answer:
+async def read(reader: asyncio.StreamReader) -> Response:
     """Read the head. Raises ValueError where it is none or too long, IncompleteReadError, OSError."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError as error:
-        raise ValueError("the head of the answer is too long") from error
+        raise ValueError("the head of the response is too long") from error
     status = _STATUS_LINE.match(head)
     if status is None:
-        raise ValueError("the answer is not HTTP/1")
+        raise ValueError("the response is not HTTP/1")
     headers: dict[str, str] = {}
     for line in head[status.end() :].decode("latin-1").split("\r\n"):
         name, _, value = line.partition(":")
         headers[name.strip().lower()] = value.strip()
-    return Answer(int(status[1]), headers, head)
+    return Response(int(status[1]), headers, head)
 
 
-async def read_body(reader: asyncio.StreamReader, answer: Answer) -> bytes:
+async def read_body(reader: asyncio.StreamReader, response: Response) -> bytes:
     """The body, cut off at 1 MiB. Raises ValueError, LimitOverrunError, IncompleteReadError, OSError."""
-    if answer.headers.get("transfer-encoding", "").lower() == "chunked":
+    if response.headers.get("transfer-encoding", "").lower() == "chunked":
         return await _read_chunks(reader)
-    length = answer.headers.get("content-length", "")
+    length = response.headers.get("content-length", "")
     if length.isdecimal() and len(length) < 10:
         return await reader.readexactly(min(int(length), _MAX_BODY_BYTES))
     found = bytearray()
@@ -56,7 +56,7 @@ async def _read_chunks(reader: asyncio.StreamReader) -> bytes:
     while True:
         size = _CHUNK.fullmatch(await reader.readuntil(b"\r\n"))
         if size is None:
-            raise ValueError("the answer's body is not in chunks")
+            raise ValueError("the response's body is not in chunks")
         wanted = int(size[1], 16)
         if wanted == 0 or len(found) + wanted > _MAX_BODY_BYTES:
             return bytes(found)

@@ -33,8 +33,8 @@ class _Dumper(yaml.CSafeDumper):
 
 
 @dataclass(slots=True)
-class Answer:
-    """A complete answer."""
+class Response:
+    """A complete response."""
 
     status: int
     body: bytes
@@ -48,25 +48,36 @@ def to_yaml(document: object) -> bytes:
     return text.encode()
 
 
-def document_answer(status: int, document: object, media_type: str = JSON, *, pretty: bool = False) -> Answer:
+def document_response(
+    status: int,
+    document: object,
+    media_type: str = JSON,
+    *,
+    pretty: bool = False,
+) -> Response:
     """A JSON value in the negotiated type."""
     if media_type == YAML:
-        return Answer(status, to_yaml(document), YAML)
+        return Response(status, to_yaml(document), YAML)
     if pretty:
-        return Answer(status, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
-    return Answer(status, orjson.dumps(document) + b"\n")
+        return Response(status, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+    return Response(status, orjson.dumps(document) + b"\n")
 
 
-def error_answer(error: errors.StatusError, media_type: str = JSON) -> Answer:
+def error_response(error: errors.StatusError, media_type: str = JSON) -> Response:
     """A Status document."""
-    answer = document_answer(error.code, error.to_status(), media_type)
-    answer.headers.extend(error.headers.items())
-    return answer
+    response = document_response(error.code, error.to_status(), media_type)
+    response.headers.extend(error.headers.items())
+    return response
 
 
-def text_answer(status: int, text: str) -> Answer:
+def text_response(status: int, text: str) -> Response:
     """Plain text."""
-    return Answer(status, text.encode(), "text/plain; charset=utf-8", [("X-Content-Type-Options", "nosniff")])
+    return Response(
+        status,
+        text.encode(),
+        "text/plain; charset=utf-8",
+        [("X-Content-Type-Options", "nosniff")],
+    )
 
 
 def success_status(details: JsonObject) -> JsonObject:
@@ -88,21 +99,21 @@ def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
     return headers
 
 
-def is_worth_compressing(answer: Answer) -> bool:
-    """Whether an answer is big enough to be sent compressed."""
-    return len(answer.body) >= _GZIP_THRESHOLD_BYTES
+def is_worth_compressing(response: Response) -> bool:
+    """Whether a response is big enough to be sent compressed."""
+    return len(response.body) >= _GZIP_THRESHOLD_BYTES
 
 
-def compress(answer: Answer) -> None:
+def compress(response: Response) -> None:
     """Compress the body; takes a while, and does not hold the interpreter meanwhile."""
-    answer.body = gzip.compress(answer.body, _GZIP_LEVEL, mtime=0)
-    answer.headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+    response.body = gzip.compress(response.body, _GZIP_LEVEL, mtime=0)
+    response.headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 
 
-def to_response(answer: Answer, *, extra: list[tuple[str, str]]) -> web.Response:
-    """The aiohttp response of an answer."""
+def to_aiohttp(response: Response, *, extra: list[tuple[str, str]]) -> web.Response:
+    """The response as aiohttp sends it."""
     headers: CIMultiDict[str] = CIMultiDict(extra)
-    for name, value in answer.headers:
+    for name, value in response.headers:
         headers.add(name, value)
-    headers["Content-Type"] = answer.content_type
-    return web.Response(status=answer.status, body=answer.body, headers=headers)
+    headers["Content-Type"] = response.content_type
+    return web.Response(status=response.status, body=response.body, headers=headers)

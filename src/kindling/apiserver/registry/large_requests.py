@@ -16,7 +16,7 @@ from typing import Final, ParamSpec, TypeVar
 
 from kubecore import errors
 
-LIGHT_BYTES: Final = 16 * 1024
+LARGE_BYTES: Final = 16 * 1024
 """Requests up to this size are served where they arrive: handing them over would cost more than it saves."""
 SWITCH_SECONDS: Final = 0.001
 """How long a thread may keep the interpreter while others want it (see ``sys.setswitchinterval``)."""
@@ -29,14 +29,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class HeavyWork:
+class LargeRequestPool:
     """Turns and threads for big requests. Belongs to one event loop; close it at the end."""
 
     def __init__(self, at_once: int = _AT_ONCE, max_held_bytes: int = _MAX_HELD_BYTES) -> None:
         self._turns = asyncio.Semaphore(at_once)
         self._max_held_bytes = max_held_bytes
         self._held_bytes = 0
-        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="heavy")
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="large-request")
         self._in_work = 0
         self._is_closed = False
         # The C library keeps what threads freed to itself, unless it is asked (and there is a way to ask).
@@ -54,12 +54,12 @@ class HeavyWork:
         """Those bytes are gone."""
         self._held_bytes -= size
 
-    async def take_turn(self) -> None:
-        """Wait until this request may be worked on; ``give_turn`` must follow."""
+    async def acquire_slot(self) -> None:
+        """Wait until this request may be worked on; ``release_slot`` must follow."""
         await self._turns.acquire()
         self._in_work += 1
 
-    def give_turn(self) -> None:
+    def release_slot(self) -> None:
         """Let the next one in. After the last one, memory that it took goes back to the system."""
         self._turns.release()
         self._in_work -= 1
@@ -77,31 +77,31 @@ class HeavyWork:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-class Share:
+class RequestShare:
     """What one request has taken of the server's capacity for big requests, to be given back at its end."""
 
-    __slots__ = ("_bytes", "_has_turn", "_heavy")
+    __slots__ = ("_bytes", "_has_slot", "_large_requests")
 
-    def __init__(self, heavy: HeavyWork) -> None:
-        self._heavy = heavy
+    def __init__(self, large_requests: LargeRequestPool) -> None:
+        self._large_requests = large_requests
         self._bytes = 0
-        self._has_turn = False
+        self._has_slot = False
 
     def hold(self, size: int) -> None:
-        """See HeavyWork.hold."""
-        self._heavy.hold(size)
+        """See LargeRequestPool.hold."""
+        self._large_requests.hold(size)
         self._bytes += size
 
-    async def take_turn(self) -> None:
-        """See HeavyWork.take_turn; once is enough."""
-        if not self._has_turn:
-            await self._heavy.take_turn()
-            self._has_turn = True
+    async def acquire_slot(self) -> None:
+        """See LargeRequestPool.acquire_slot; once is enough."""
+        if not self._has_slot:
+            await self._large_requests.acquire_slot()
+            self._has_slot = True
 
     def give_back(self) -> None:
         """The request is over."""
-        self._heavy.release(self._bytes)
+        self._large_requests.release(self._bytes)
         self._bytes = 0
-        if self._has_turn:
-            self._has_turn = False
-            self._heavy.give_turn()
+        if self._has_slot:
+            self._has_slot = False
+            self._large_requests.release_slot()

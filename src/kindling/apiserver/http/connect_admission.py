@@ -23,7 +23,7 @@ _PORT = re.compile(r"[0-9]{1,5}")
 _FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
-class Connecting:
+class ConnectAdmission:
     """Asks admission before a connection is made."""
 
     def __init__(self, registry: Registry, contexts: Contexts) -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kindling.apiserver.bootstrap.upkeep import Upkeep
+from kindling.apiserver.bootstrap.reconcile_loop import ReconcileLoop
 from kubecore import errors
 
 
@@ -19,14 +19,14 @@ async def test_work_is_done_once_for_all_changes_before_it_and_again_after_a_fai
     async def work() -> None:
         attempts.append(len(attempts))
         if len(attempts) == 1:
-            upkeep.changed()
+            loop.changed()
             raise errors.bad_request("not yet")
         done.set()
 
-    upkeep = Upkeep(work, "It was not kept up")
-    upkeep.changed()
-    upkeep.changed()
-    task = asyncio.create_task(upkeep.run())
+    loop = ReconcileLoop(work, "It was not kept up")
+    loop.changed()
+    loop.changed()
+    task = asyncio.create_task(loop.run())
     await asyncio.wait_for(done.wait(), 1)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -11,7 +11,7 @@ from kubecore import errors
 _LOG = logging.getLogger(__name__)
 
 
-class Upkeep:
+class ReconcileLoop:
     """Does `work` after ``changed``, once for all changes that came in the meantime."""
 
     def __init__(self, work: Callable[[], Awaitable[None]], failure: str) -> None:
