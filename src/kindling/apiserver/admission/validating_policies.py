@@ -101,12 +101,12 @@ class ValidatingPolicies(PluginBase):
                     denied = denied or _refusal(attributes, policy, binding, _Denial(str(error)))
                 continue
             for scope in scopes:
-                refusal = self._judge(attributes, policy, binding, scope)
+                refusal = self._evaluate(attributes, policy, binding, scope)
                 denied = denied or refusal
         if denied is not None:
             raise denied
 
-    def _judge(
+    def _evaluate(
         self, attributes: AdmissionAttributes, policy: Policy, binding: Binding, scope: Scope
     ) -> StatusError | None:
         if not isinstance(policy, _ValidatingPolicy):

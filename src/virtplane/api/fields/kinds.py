@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from virtplane.api.fields import copies
+from virtplane.api.fields import operations
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
@@ -13,23 +13,23 @@ from virtplane.api.fields.state import Table
 
 KINDS: Mapping[str, Table] = {
     "KubeVirt": INSTALLATION,
-    "MigrationPolicy": copies.MIGRATION_POLICY,
-    "Plugin": copies.PLUGIN,
+    "MigrationPolicy": operations.MIGRATION_POLICY,
+    "Plugin": operations.PLUGIN,
     "VirtualMachine": MACHINE,
-    "VirtualMachineBackup": copies.BACKUP,
-    "VirtualMachineBackupTracker": copies.BACKUP_TRACKER,
-    "VirtualMachineClone": copies.CLONE,
+    "VirtualMachineBackup": operations.BACKUP,
+    "VirtualMachineBackupTracker": operations.BACKUP_TRACKER,
+    "VirtualMachineClone": operations.CLONE,
     "VirtualMachineClusterInstancetype": INSTANCETYPE,
     "VirtualMachineClusterPreference": PREFERENCE,
-    "VirtualMachineExport": copies.EXPORT,
+    "VirtualMachineExport": operations.EXPORT,
     "VirtualMachineInstance": INSTANCE,
-    "VirtualMachineInstanceMigration": copies.MIGRATION,
+    "VirtualMachineInstanceMigration": operations.MIGRATION,
     "VirtualMachineInstancePreset": PRESET,
     "VirtualMachineInstanceReplicaSet": REPLICA_SET,
     "VirtualMachineInstancetype": INSTANCETYPE,
     "VirtualMachinePool": POOL,
     "VirtualMachinePreference": PREFERENCE,
-    "VirtualMachineRestore": copies.RESTORE,
-    "VirtualMachineSnapshot": copies.SNAPSHOT,
+    "VirtualMachineRestore": operations.RESTORE,
+    "VirtualMachineSnapshot": operations.SNAPSHOT,
 }
 """Entries below ``spec``, for every kind that users write. (Controllers write snapshot contents.)"""

@@ -28,7 +28,7 @@ MACHINE: Table = {
     "running": acts("when the instance runs; deprecated"),
     **_TEMPLATE,
     _INPUT: acts("a tablet where no input is listed"),
-    "updateVolumesStrategy": acts("what a change of volumes means", vain="Migration"),
+    "updateVolumesStrategy": acts("what a change of volumes means", ineffective="Migration"),
 }
 
 REPLICA_SET: Table = {

@@ -77,8 +77,8 @@ def _text(field: Field) -> str:
     text = field.text or ("nothing" if field.state is State.WARNS else "")
     if field.values:
         text += f" (only {', '.join(f'`{value}`' for value in sorted(field.values))})"
-    if field.vain:
-        text += f" (but not {', '.join(f'`{value}`' for value in sorted(field.vain))})"
+    if field.ineffective:
+        text += f" (but not {', '.join(f'`{value}`' for value in sorted(field.ineffective))})"
     if field.defaulted:
         text += " (admission fills it into instances; templates are warned of)"
     return text

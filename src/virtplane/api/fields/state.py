@@ -26,7 +26,7 @@ class Field:
     """The entry stands for everything inside the field, too."""
     values: frozenset[str] = frozenset()
     """The only values that act, where not all do; others are warned of."""
-    vain: frozenset[str] = frozenset()
+    ineffective: frozenset[str] = frozenset()
     """Values that do nothing yet, where all others do what they do in KubeVirt."""
     defaulted: bool = False
     """Admission fills it into instances itself: only templates are warned of."""
@@ -36,12 +36,12 @@ Table: TypeAlias = Mapping[str, Field]
 """Entries by path."""
 
 
-def acts(text: str, *only: str, vain: str = "") -> Field:
+def acts(text: str, *only: str, ineffective: str = "") -> Field:
     """A field that something acts upon; `only` names the values, where others have no effect.
 
-    `vain` is the one value without effect, where it would have one in KubeVirt.
+    `ineffective` is the one value without effect, where it would have one in KubeVirt.
     """
-    return Field(State.ACTS, text, values=frozenset(only), vain=frozenset({vain} - {""}))
+    return Field(State.ACTS, text, values=frozenset(only), ineffective=frozenset({ineffective} - {""}))
 
 
 def copied(text: str) -> Field:

@@ -20,20 +20,20 @@ def unsupported_warnings(table: Table, spec: JsonObject, *, instance: bool = Fal
         text
         for path, shown, value in _walk(spec, "", "spec")
         if (field := table.get(path)) is not None
-        for text in _judge(field, shown, value)
+        for text in _warnings_of(field, shown, value)
         if not (instance and field.defaulted)
     ]
 
 
-def _judge(field: Field, shown: str, value: Any) -> Iterator[str]:
+def _warnings_of(field: Field, shown: str, value: Any) -> Iterator[str]:
     if field.state is State.WARNS and _is_set(value):
         yield f"{shown}: {_SUFFIX}"
-    elif isinstance(value, str) and value and _is_vain(field, value):
+    elif isinstance(value, str) and value and _is_ineffective(field, value):
         yield f"{shown}: the value {value} is {_SUFFIX}"
 
 
-def _is_vain(field: Field, value: str) -> bool:
-    return value in field.vain or bool(field.values and value not in field.values)
+def _is_ineffective(field: Field, value: str) -> bool:
+    return value in field.ineffective or bool(field.values and value not in field.values)
 
 
 def _is_set(value: Any) -> bool:

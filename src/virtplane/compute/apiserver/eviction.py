@@ -37,7 +37,7 @@ class Verdict:
 ALLOWED = Verdict()
 
 
-def judge(vmi: JsonObject, pod: JsonObject, default_strategy: str) -> Verdict:
+def evaluate(vmi: JsonObject, pod: JsonObject, default_strategy: str) -> Verdict:
     """Whether the launcher `pod` of `vmi` may be evicted."""
     strategy = get_str(vmi, "spec", "evictionStrategy") or default_strategy
     is_migratable = meta.is_condition_true(vmi, "LiveMigratable")
@@ -116,7 +116,7 @@ class EvictionWebhook:
         vmi = await self._get(kinds.VIRTUAL_MACHINE_INSTANCES, owner, namespace)
         if vmi is None:
             return ""
-        verdict = judge(vmi, pod, config.eviction_strategy)
+        verdict = evaluate(vmi, pod, config.eviction_strategy)
         if verdict.mark:
             await self._mark(vmi, pod, request)
         return verdict.refusal

@@ -11,13 +11,13 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.kinds import KINDS
 from virtplane.api.fields.warnings import unsupported_warnings
 from virtplane.compute.apiserver.admission.kinds import (
-    copies,
     groups,
     instance,
     instancetypes,
     machine,
     migration,
     operations,
+    storage,
 )
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.request import Refused, Request
@@ -32,11 +32,11 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/migration-validate-update": migration.validate_update,
     "/plugin-validate": operations.validate_plugin,
     "/status-validate": operations.validate_status,
-    "/virtualmachinebackups-validate": copies.validate_backup,
-    "/virtualmachinebackuptrackers-validate": copies.validate_backup_tracker,
+    "/virtualmachinebackups-validate": storage.validate_backup,
+    "/virtualmachinebackuptrackers-validate": storage.validate_backup_tracker,
     "/virtualmachineclusterinstancetypes-validate": instancetypes.validate_instancetype,
     "/virtualmachineclusterpreferences-validate": instancetypes.validate_preference,
-    "/virtualmachineexports-validate": copies.validate_export,
+    "/virtualmachineexports-validate": storage.validate_export,
     "/virtualmachineinstances-mutate": instance.mutate,
     "/virtualmachineinstances-validate-create": instance.validate_create,
     "/virtualmachineinstances-validate-update": instance.validate_update,
@@ -44,12 +44,12 @@ WEBHOOKS: Mapping[str, Webhook] = {
     "/virtualmachinepool-validate": groups.validate_pool,
     "/virtualmachinepreferences-validate": instancetypes.validate_preference,
     "/virtualmachinereplicaset-validate": groups.validate_replica_set,
-    "/virtualmachinerestores-validate": copies.validate_restore,
+    "/virtualmachinerestores-validate": storage.validate_restore,
     "/virtualmachines-mutate": machine.mutate,
     "/virtualmachines-validate": machine.validate,
-    "/virtualmachinesnapshots-validate": copies.validate_snapshot,
-    "/vm-clone-mutate-create": copies.mutate_clone,
-    "/vm-clone-validate-create": copies.validate_clone,
+    "/virtualmachinesnapshots-validate": storage.validate_snapshot,
+    "/vm-clone-mutate-create": storage.mutate_clone,
+    "/vm-clone-validate-create": storage.validate_clone,
     "/vmipreset-validate": groups.validate_preset,
 }
 """Webhooks by path, sorted. Evictions are answered elsewhere: they change the instance."""

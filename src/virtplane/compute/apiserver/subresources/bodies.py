@@ -103,6 +103,6 @@ def _fits(expected: str, form: str, value: Any) -> bool:
     return isinstance(value, _PYTHON_TYPES[expected])
 
 
-def accepted_in_vain(warning: str) -> web.Response:
+def accepted_without_effect(warning: str) -> web.Response:
     """The answer to a request that is noted, but that nothing carries out yet: its sender is warned."""
     return web.Response(status=202, headers={"Warning": f'299 - "{warning}"'})

@@ -14,7 +14,7 @@ from virtplane.compute.apiserver.eviction import (
     EvictionWebhook,
     Verdict,
     control_plane_refusal,
-    judge,
+    evaluate,
     mark_operations,
 )
 
@@ -51,7 +51,7 @@ def _vmi(strategy: str = "", migratable: bool = True, **status: str) -> JsonObje
 )
 @pytest.mark.feature("NOD-03", "NOD-04", "NOD-05", "NOD-08")
 def test_the_strategy_decides_about_an_eviction(vmi: JsonObject, default: str, verdict: Verdict) -> None:
-    assert judge(vmi, _POD, default) == verdict
+    assert evaluate(vmi, _POD, default) == verdict
 
 
 def test_the_descheduler_is_remembered() -> None:

@@ -69,7 +69,7 @@ def _network(spec: JsonObject) -> tuple[object, object]:
 
 def _decisions(spec: JsonObject) -> tuple[object, ...]:
     vmi = _instance(spec)
-    evicted = eviction.judge(vmi, {"spec": {"nodeName": ""}}, "None")
+    evicted = eviction.evaluate(vmi, {"spec": {"nodeName": ""}}, "None")
     movable = decisions.migratability(vmi, emulation=False)
     return evicted, movable, decisions.grace_seconds(vmi), needs_state_claim(vmi)
 

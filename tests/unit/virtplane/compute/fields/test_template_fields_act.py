@@ -10,7 +10,7 @@ from tests.support import every_field
 import virtplane
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.structs import decode
-from virtplane.api.fields import copies
+from virtplane.api.fields import operations
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
 from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
@@ -291,7 +291,7 @@ def test_every_field_of_a_clone_that_acts_changes_the_copy() -> None:
         return cloning.new_restore({"metadata": metadata, "spec": spec}, source)
 
     samples = every_field.documents(clone, [[("target", None)]])
-    assert every_field.silent(copies.CLONE, samples, [restore]) == []
+    assert every_field.silent(operations.CLONE, samples, [restore]) == []
 
 
 def _is_instances(path: str, field: Field) -> bool:
@@ -314,9 +314,9 @@ def _is_instances(path: str, field: Field) -> bool:
             "VirtualMachineInstancePreset",
             {path: field for path, field in PRESET.items() if not path.startswith("domain.")},
         ),
-        ("VirtualMachineInstanceMigration", copies.MIGRATION),
-        ("VirtualMachineSnapshot", copies.SNAPSHOT),
-        ("VirtualMachineRestore", copies.RESTORE),
+        ("VirtualMachineInstanceMigration", operations.MIGRATION),
+        ("VirtualMachineSnapshot", operations.SNAPSHOT),
+        ("VirtualMachineRestore", operations.RESTORE),
     ],
 )
 def test_fields_that_controllers_act_upon_are_all_named(kind: str, table: Table) -> None:

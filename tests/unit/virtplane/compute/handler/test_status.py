@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject, deep_copy
-from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, judge
+from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, evaluate
 from virtplane.compute.handler import status
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.status import GuestFacts, Report
@@ -175,7 +175,7 @@ def _evicted(strategy: str) -> tuple[Verdict, JsonObject]:
     vmi["status"] = status.render(vmi, report()) | {"nodeName": "node"}
     migratable = condition(vmi["status"], "LiveMigratable")
     assert migratable is not None
-    return judge(vmi, {"spec": {"nodeName": "node"}}, "None"), migratable
+    return evaluate(vmi, {"spec": {"nodeName": "node"}}, "None"), migratable
 
 
 @pytest.mark.feature("MIG-30", "NOD-03", "NOD-05")
