@@ -1,7 +1,7 @@
-"""Which addresses a server may connect to on somebody else's behalf.
+"""Which addresses a proxy may connect to for its clients (protection against SSRF).
 
-Proxies connect to what users, statuses and guests name. What is reached that way must not be what only this
-machine reaches: its loopback, its links, and services of its own that listen on any of its addresses.
+Proxies connect to addresses that users, object statuses and guests name. They must not reach what only this
+host can reach: loopback, link-local addresses, and services that listen on the host's own addresses.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _DISCARD_PORT = 9
 
 
 def is_own(address: Address) -> bool:
-    """Whether an address is one of this machine's (of this network namespace's)."""
+    """Whether an address belongs to this host (to this network namespace)."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            # A datagram socket sends nothing by connecting; to an own address it speaks from that address.
+            # Connecting a UDP socket sends nothing; to a local address, the source is that same address.
             probe.connect((str(address), _DISCARD_PORT))
         except PermissionError:  # a broadcast address
             return True
@@ -44,7 +44,7 @@ class Destinations:
     is_own: Callable[[Address], bool] = is_own
 
     def admits(self, address: Address) -> bool:
-        """Whether connections to an address may be made for others."""
+        """Whether a proxy may connect to the address."""
         if isinstance(address, ipaddress.IPv6Address):
             address = address.ipv4_mapped or address
         if any(address in network for network in self.allowed):
@@ -56,7 +56,7 @@ class Destinations:
     async def resolve(self, host: str) -> str:
         """The address to connect to for a name or address. Raises StatusError (400), OSError.
 
-        Connect to what this returns and not to `host`: the next answer for a name may be another one.
+        Connect to the returned address and not to `host`: the next DNS answer may differ.
         """
         try:
             found = [ipaddress.ip_address(host)]

@@ -1,7 +1,8 @@
 """API failures: the `Status` document as an exception, and the refusals of the Kubernetes API in its words.
 
-A server raises what the constructors below make and writes `StatusError.to_status` into the answer; a
-client raises `StatusError.from_status` for what it received. Both sides ask with the ``is_…`` predicates.
+A server raises the errors made by the constructors below and sends `StatusError.to_status`; a
+client raises `StatusError.from_status` for what it received. Both sides test errors with the ``is_…``
+predicates.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ OBJECT_MODIFIED: Final = (
 
 
 class StatusError(Exception):
-    """A refusal of the API. `details` is None where the answer carries none (it may also be empty)."""
+    """An error response of the API. `details` is None where the Status has none (it may also be empty)."""
 
     def __init__(
         self,
@@ -175,7 +176,7 @@ def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """The object breaks rules. Equal messages are reported once; several are listed in brackets.
 
-    Of very many only the first are told: an answer must not be many times as long as the request.
+    Only the first ones of very many are listed: a response must not be many times as long as the request.
     """
     shown = errors[:_MAX_SHOWN_ERRORS]
     messages = list(dict.fromkeys(error.message() for error in shown))
@@ -191,7 +192,7 @@ def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> S
 
 
 def generic_invalid() -> StatusError:
-    """A refusal without a reason that can be told (a JSON patch which does not apply)."""
+    """422 without details (a JSON patch that does not apply)."""
     return StatusError(422, INVALID, "the server rejected our request due to an error in our request", {})
 
 
@@ -229,7 +230,7 @@ def method_not_allowed(resource: GroupResource | None = None, verb: str = "") ->
 
 
 def gone(message: str) -> StatusError:
-    """What was asked for is no longer there."""
+    """The requested resource no longer exists."""
     return StatusError(410, GONE, message)
 
 
@@ -283,7 +284,7 @@ def server_timeout(resource: GroupResource, operation: str, retry_after_seconds:
 def too_many_requests(
     message: str, retry_after_seconds: int = 0, causes: Sequence[JsonObject] = ()
 ) -> StatusError:
-    """The client must wait. `retry_after_seconds` of 0 names no time."""
+    """The client must wait. `retry_after_seconds` 0 sends no ``Retry-After``."""
     details: JsonObject = {"causes": list(causes)} if causes else {}
     headers: dict[str, str] = {}
     if retry_after_seconds:
@@ -305,7 +306,7 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
 
 
 def service_unavailable(message: str) -> StatusError:
-    """A component that the request needs does not answer."""
+    """A component that the request needs is unavailable."""
     return StatusError(503, SERVICE_UNAVAILABLE, message)
 
 
@@ -325,7 +326,7 @@ def is_already_exists(error: BaseException) -> bool:
 
 
 def is_lost_race(error: BaseException) -> bool:
-    """The object is not what the writer read any more: a version, a uid or a test of a JSON patch failed."""
+    """The object changed since the writer read it: its version, its uid or a test of a JSON patch failed."""
     if not isinstance(error, StatusError):
         return False
     return is_conflict(error) or (error.code == 422 and error.message == generic_invalid().message)
@@ -362,7 +363,7 @@ def is_expired(error: BaseException) -> bool:
 
 
 def is_timeout(error: BaseException) -> bool:
-    """The server ran out of time."""
+    """The request timed out in the server."""
     return has_reason(error, TIMEOUT) or has_reason(error, SERVER_TIMEOUT)
 
 

@@ -1,8 +1,8 @@
 """The raw JSON of API objects, and typed ways to read it.
 
-The raw document is the truth: unknown fields survive because nobody decodes an object into classes
+Objects are written as raw documents: unknown fields survive because nothing decodes an object into classes
 and writes it back. Kinds that have a struct are read as one (`kubecore.objects.structs`); documents of other
-kinds are read by the getters below, which never raise on absent fields.
+kinds are read by the getters below, which never raise for absent fields.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def decode(text: bytes) -> Any:
     """The value of JSON text. Raises orjson.JSONDecodeError, TooDeep."""
     value = orjson.loads(text)
     if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
-        encode(value)  # finds out the depth faster than anything else
+        encode(value)  # the fastest way to find the depth
     return value
 
 
@@ -88,7 +88,7 @@ def _value(document: Any, path: Sequence[str]) -> Any:
     """What is at `path`, or None."""
     value = document
     for key in path:
-        # Nearly everything is read here, and an exact type is told much faster than an abstract one.
+        # This is the hottest path: checking for an exact type is much faster than for an abstract one.
         if type(value) is not dict and not isinstance(value, Mapping):
             return None
         value = value.get(key)

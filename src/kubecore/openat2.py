@@ -1,6 +1,5 @@
-"""``openat2``: open a file below a directory while the kernel watches over the way there (openat2(2)).
-
-For directories that others may write to: a check of the path and its use cannot be told apart.
+"""openat2(2): open a file below a directory, with the kernel restricting how its path is resolved. For
+directories that others may write to: no path can change between its check and its use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What expressions may ask about the rights of accounts, and who answers."""
+"""Access checks of the CEL ``authorizer``, and the authorizer that decides them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class AccessCheck:
-    """What an expression asks. `account` is ``namespace/name`` of a service account, empty for the user."""
+    """One authorization check. `account` is ``namespace/name`` of a service account, empty for the user."""
 
     verb: str
     account: str = ""
@@ -25,4 +25,4 @@ Authorize = Callable[[AccessCheck], tuple[bool, str]]
 """(allowed, reason)."""
 
 ASKING: ContextVar[Authorize] = ContextVar("authorize")
-"""Who answers during the evaluation at hand."""
+"""The authorizer of the evaluation that is running."""

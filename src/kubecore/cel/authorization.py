@@ -1,7 +1,7 @@
 """``authorizer``: asking whether the user of a request (or a service account) may do something.
 
-Selectors of a check are not passed on: the answer is about the whole collection, which is never wider than
-what Kubernetes would allow.
+Selectors of a check are not passed on: the check covers the whole collection, so it never allows more than
+Kubernetes would.
 """
 
 from __future__ import annotations

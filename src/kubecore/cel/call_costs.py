@@ -1,4 +1,4 @@
-"""Prices of functions and operators, and how big their results can be (see ``costs``)."""
+"""Costs of function and operator calls, and the maximum size of their results (see ``costs``)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECK_COST: Final = 350_000
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of a value. `high` is None for values without a size; a map counts as a list."""
+    """Size estimate of a value. `high` is None for values without a size; a map counts as a list."""
 
     schema: Schema | None = None
     low: int = 0
@@ -52,7 +52,7 @@ _CostFunction: TypeAlias = Callable[[list[Value]], CallCost]
 
 
 def declared(schema: Schema | None) -> Value:
-    """What a schema says of its values."""
+    """The size estimate that a schema gives for its values."""
     if schema is None:
         return SCALAR
     if schema.int_or_string or schema.type == "string":
@@ -63,27 +63,27 @@ def declared(schema: Schema | None) -> Value:
 
 
 def text(high: int, low: int = 0) -> Value:
-    """A text of at most so many bytes."""
+    """The estimate for a string of `low` to `high` bytes."""
     return Value(None, low, high, TEXTS)
 
 
 def times(left: int, right: int) -> int:
-    """A product; nothing is more than UNKNOWN."""
+    """The product, at most UNKNOWN."""
     return min(UNKNOWN, left * right)
 
 
 def plus(*parts: int) -> int:
-    """A sum; nothing is more than UNKNOWN."""
+    """The sum, at most UNKNOWN."""
     return min(UNKNOWN, sum(parts))
 
 
 def _share(size: int, factor: float = _PER_BYTE) -> int:
-    """A size times a price, rounded up."""
+    """A size times a cost factor, rounded up."""
     return UNKNOWN if size >= UNKNOWN else math.ceil(size * factor)
 
 
 def call_cost(function: str, values: list[Value]) -> CallCost:
-    """The price of a call itself, and what is known of its result; `values` begin with the target."""
+    """The cost of the call itself and the estimate of its result; `values` starts with the receiver."""
     known = _PRICES.get(function)
     return known(values) if known is not None and values else (1, SCALAR)
 

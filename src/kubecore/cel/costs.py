@@ -1,8 +1,9 @@
-"""What an expression costs at most, before anything is evaluated.
+"""Upper bound of the CEL cost of an expression, estimated without evaluating it.
 
-Kubernetes refuses rules of CustomResourceDefinitions whose estimate is beyond a budget, so a rule that can
-take seconds or gigabytes is never stored. The units and prices are its own: a look at a variable or field
-is one, a loop is its body times the most elements there can be, texts cost a tenth per byte.
+Kubernetes rejects validation rules of CustomResourceDefinitions whose estimate exceeds the cost limit, so a
+rule that can take seconds or gigabytes is never stored. The cost units are those of Kubernetes: reading a
+variable or field costs 1, a loop costs its body times the maximum number of elements, strings cost 0.1 per
+byte.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def estimate(program: Program, variables: Mapping[str, Schema]) -> int:
 
 
 class _Estimator:
-    """Walks a tree once. Each step answers the cost and what is known of the value."""
+    """Walks the syntax tree once. Each step returns the cost and the size estimate of the value."""
 
     def __init__(self, variables: dict[str, Value]) -> None:
         self._variables = variables
@@ -125,7 +126,7 @@ def _field(operand: Value, name: str) -> Value:
 
 
 def _iterated(over: Value, *, is_pair: bool) -> Value:
-    """What a loop's first variable holds: an element, or the key of a map (an index, where two are)."""
+    """The loop's first variable: an element or a map key; with two variables, the index or key."""
     if over.is_map:
         return Value(None, 0, UNKNOWN, TEXTS)
     return SCALAR if is_pair else over.element

@@ -1,8 +1,8 @@
 """A short notation for declaring functions.
 
-The runtime tells overloads apart by the kinds of their arguments only, and all opaque types are one kind to
-it. Overloads which differ in nothing but opaque types therefore share one implementation that looks at the
-arguments' own type names, and the compiler does not check those arguments.
+The CEL runtime selects overloads by the kinds of their arguments only, and all opaque types are one kind.
+Overloads that differ only in opaque types therefore share one implementation, which dispatches on the type
+names of the arguments; the compiler does not check those arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRINGS = T.List(T.STRING)
 
 @dataclass(frozen=True)
 class Declared:
-    """One overload of a function; a method is called on its first parameter."""
+    """One overload of a function; a method takes its receiver as the first parameter."""
 
     name: str
     parameters: tuple[Any, ...]
@@ -30,13 +30,13 @@ class Declared:
 
     @property
     def identifier(self) -> str:
-        """A name for the overload that no other has."""
+        """The unique overload id."""
         kind = "method" if self.is_member else "function"
         return "_".join([self.name, kind, *(parameter.name() for parameter in self.parameters)])
 
     @property
     def kinds(self) -> tuple[str | bool, ...]:
-        """What the runtime sees of the parameters."""
+        """The parameter kinds by which the runtime selects the overload."""
         return (self.is_member, *(_kind(parameter) for parameter in self.parameters))
 
 
@@ -51,7 +51,7 @@ def method(name: str, *parameters: Any, returns: Any, run: Callable[..., Any]) -
 
 
 def declarations(functions: Iterable[Declared]) -> list[Any]:
-    """What the compiler and the runtime are given."""
+    """The declarations for compiler and runtime."""
     by_name: dict[str, dict[tuple[str | bool, ...], list[Declared]]] = {}
     for each in functions:
         by_name.setdefault(each.name, {}).setdefault(each.kinds, []).append(each)
@@ -66,7 +66,7 @@ def _kind(parameter: Any) -> str:
 
 
 def _overloads(alike: list[Declared]) -> list[Any]:
-    """One overload for all that look alike to the runtime; where their types differ it takes anything."""
+    """One overload for all with the same kinds; parameters whose types differ are dynamic."""
     first = alike[0]
     if len(alike) == 1:
         return [

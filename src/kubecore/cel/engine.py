@@ -1,4 +1,4 @@
-"""The interpreter itself: the types of variables and the making of environments. Loading it is expensive."""
+"""The CEL interpreter: variable types and environments. Importing it is expensive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How expressions write the names of properties that are no identifiers of the language."""
+"""Escaping of property names that are not CEL identifiers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _RESERVED = frozenset(
 
 
 def cel_name(name: str) -> str:
-    """A property's name as expressions write it: ``__namespace__`` for reserved words, ``a__dash__b``."""
+    """The escaped property name: ``__namespace__`` for reserved words, ``a__dash__b``."""
     if name in _RESERVED:
         return f"__{name}__"
     escaped = name.replace("__", "__underscores__")

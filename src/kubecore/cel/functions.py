@@ -1,4 +1,4 @@
-"""All functions that expressions in Kubernetes may use beyond the language itself."""
+"""All functions that Kubernetes adds to CEL."""
 
 from __future__ import annotations
 

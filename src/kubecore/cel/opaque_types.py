@@ -1,4 +1,4 @@
-"""Types of values that CEL programs can hold but not take apart: quantities, URLs, addresses, checks.
+"""Opaque CEL types: quantities, URLs, IP addresses, CIDRs and authorizer checks.
 
 Each is a protocol buffer message made here, because that is the only kind of foreign value whose type the
 compiler knows. Functions read the fields; expressions see the type name and equality.

@@ -1,8 +1,8 @@
 """Compiling and evaluating expressions.
 
-Evaluation is bounded: the interpreter gives up after a fixed number of loop steps, and expressions longer
-than ``MAX_EXPRESSION_BYTES`` are refused, so that no rule can stall the server. The interpreter is loaded
-with the first environment, because it takes 20 MiB that a server without rules need not have.
+Evaluation is bounded: it ends after a fixed number of loop iterations, and expressions longer than
+``MAX_EXPRESSION_BYTES`` are refused, so that no rule can stall the server. The interpreter is loaded with
+the first environment, because it takes 20 MiB that a server without rules need not have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
 
 
 class CompileError(ValueError):
-    """The text is no expression of this environment; the message points at the place."""
+    """The text does not compile in this environment; the message names the position."""
 
 
 class EvaluationError(ValueError):
@@ -55,7 +55,7 @@ class Program:
     def evaluate(self, values: Mapping[str, Any], authorize: Authorize | None = None) -> Any:
         """The value as JSON (with datetime and timedelta where the expression makes them).
 
-        `authorize` answers what the expression asks of ``authorizer``. Raises EvaluationError.
+        `authorize` decides the checks of ``authorizer``. Raises EvaluationError.
         """
         token = ASKING.set(authorize) if authorize is not None else None
         try:
@@ -70,7 +70,9 @@ class Program:
         return result.plain_value()
 
     def _words(self, message: str, values: Mapping[str, Any]) -> str:
-        """An error of evaluation in the words of Kubernetes, where null has no field either."""
+        """The message of an evaluation error as Kubernetes words it; null counts as an object without
+        fields.
+        """
         words = _runtime_words(message)
         if words == _SELECTED_FROM_NULL:
             for found in _SELECTION.finditer(self.text):
@@ -104,7 +106,9 @@ class Environment:
 
 
 def _rewritten(text: str) -> str:
-    """A format's ``validate`` gives an optional list, which only an expression can make, no function."""
+    """Rewrite ``format.validate``: it returns an optional, which an expression can make and a function
+    cannot.
+    """
     done = 0
     while found := _VALIDATE.search(text, done):
         end = _closing(text, found.end())
@@ -137,7 +141,7 @@ def _plain(message: str) -> str:
 
 
 def _roots_first(message: str) -> str:
-    """Of an unknown dotted name the root is reported, at the place where it stands."""
+    """Report the root of an unknown dotted name, at its position."""
     return _UNDECLARED.sub(_report_root, message)
 
 

@@ -1,6 +1,5 @@
-"""How big values can be, by the schema that holds them: what estimates of an expression's cost rest on.
-
-The numbers are those by which Kubernetes decides which rules a CustomResourceDefinition may have.
+"""Maximum sizes of values by their schema, the input of CEL cost estimation. The numbers are those with
+which Kubernetes accepts or rejects the rules of a CustomResourceDefinition.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _QUOTES: Final = 2
 
 
 def max_size(schema: Schema) -> int:
-    """Most characters, elements or entries of a value; 1 for values without a size."""
+    """The maximum number of characters, elements or entries of a value; 1 for scalars."""
     raw = schema.raw
     if schema.int_or_string or schema.type == "string":
         return _max_string(schema)
@@ -51,7 +50,7 @@ def _max_string(schema: Schema) -> int:
 
 
 def min_bytes(schema: Schema) -> int:
-    """Fewest bytes of a value's JSON text."""
+    """The minimum number of bytes of a value's JSON."""
     if schema.int_or_string:
         return 1
     if schema.type == "string" and schema.format in _MIN_FORMAT_BYTES:

@@ -1,4 +1,4 @@
-"""Functions of texts: ``find``, ``findAll``, named formats (``format.dns1123Label().validate(...)``)."""
+"""Functions of strings: ``find``, ``findAll``, named formats (``format.dns1123Label().validate(...)``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Compiled expressions as trees: read from the compiler's own serialized form (``cel.expr.CheckedExpr``)."""
+"""Syntax trees of compiled expressions, read from the compiler's serialized form
+(``cel.expr.CheckedExpr``).
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function or an operator; `target` is what stands before the point."""
+    """A call of a function or operator; `target` is the receiver of a method call."""
 
     function: str
     target: Node | None

@@ -1,8 +1,8 @@
-"""Checking expressions against the schema of what they speak about.
+"""Type checking of expressions against the schemas of their variables.
 
-Compiled programs treat objects as maps of anything. Here a schema is described to the compiler as a set of
-message types, so that it finds fields which do not exist and comparisons which can never hold. Programs
-made this way are only checked, never run.
+Compiled programs treat objects as maps of anything. Here schemas become message types for the compiler, so
+that it finds fields that do not exist and comparisons that can never be true. Programs compiled this way
+are checked, never run.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def check_types(
     *,
     escape_names: bool = True,
 ) -> str:
-    """What the compiler has against `text`, where the variables in `schemas` are of these types.
+    """The compiler's type errors in `text`; `schemas` gives the schema of each variable.
 
-    `others` are variables of plain types (see ``engine.TYPES``). Names of fields are as ``cel_name`` writes
-    them, unless `escape_names` is off. The answer is empty when all is well.
+    `others` are variables of plain types (see ``engine.TYPES``). Field names are escaped by ``cel_name``
+    unless `escape_names` is off. Returns an empty string when there is no error.
     """
     builder = _Builder(escape_names=escape_names)
     variables: dict[str, Any] = dict(others)
@@ -67,7 +67,7 @@ def check_types(
 
 
 class _Builder:
-    """Describes schemas as message types of one file."""
+    """Builds the message types of schemas in one file descriptor."""
 
     def __init__(self, *, escape_names: bool) -> None:
         self._escape_names = escape_names
@@ -86,7 +86,7 @@ class _Builder:
         """Keeps the schemas alive by whose identity messages are known."""
 
     def pool(self) -> descriptor_pool.DescriptorPool:
-        """All types, those of the function library among them."""
+        """All types, including those of the function library."""
         made = descriptor_pool.DescriptorPool()
         for module in (struct_pb2, timestamp_pb2, duration_pb2):
             made.AddSerializedFile(module.DESCRIPTOR.serialized_pb)
@@ -157,7 +157,7 @@ class _Builder:
         return f".schema.{message.name}.{entry_name}"
 
     def _set_type(self, made: Any, schema: Schema, hint: str) -> None:
-        """The type of a single value; what messages cannot say is anything."""
+        """Set the type of a single value; what a message type cannot express is dynamic."""
         if not _is_open(schema):
             if schema.type == "object" and schema.properties:
                 made.type, made.type_name = _Field.TYPE_MESSAGE, f".{self._message(schema, hint)}"
@@ -175,10 +175,10 @@ class _Builder:
 
 
 def _entry_name(field: str) -> str:
-    """The one name that the nested message of a map field may have."""
+    """The name that protobuf prescribes for the nested message of a map field."""
     return "".join(part[:1].upper() + part[1:] for part in field.split("_")) + "Entry"
 
 
 def _is_open(schema: Schema) -> bool:
-    """Whether nothing definite is known about the values."""
+    """Whether the schema leaves the type of its values open."""
     return schema.int_or_string or schema.preserve_unknown or schema.nullable or not schema.type

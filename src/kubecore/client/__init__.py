@@ -1,7 +1,7 @@
 """The asynchronous client of Kubernetes API servers.
 
-`load_kubeconfig` or `in_cluster` say where and as whom, `Client` does the rest: raw objects in and out,
-watches, streams and websockets. Importing this package does not import aiohttp.
+`load_kubeconfig` and `in_cluster` give the server and the credentials; `Client` sends requests: raw objects
+in and out, watches, streams and websockets. Importing this package does not import aiohttp.
 """
 
 from kubecore.client.client import Client, PatchType, WatchEvent

@@ -1,7 +1,7 @@
 """The client: objects in, objects out, for any resource the server knows.
 
-Objects are raw documents. Refusals raise `kubecore.errors.StatusError`; `ConnectionFailed` means that no
-answer came. Requests that the server asks to repeat (429 and 5xx with ``Retry-After``) are repeated.
+Objects are raw documents. Refusals raise `kubecore.errors.StatusError`; `ConnectionFailed` means that there
+was no response. Requests are retried when the response asks for it (429 and 5xx with ``Retry-After``).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Client:
     async def get(
         self, resource: ResourceType, name: str, namespace: str | None = None, subresource: str | None = None
     ) -> JsonObject:
-        """One object, or the answer of one of its subresources."""
+        """One object, or the response of one of its subresources."""
         return await self._json("GET", resource.path(namespace, name, subresource))
 
     async def list(
@@ -106,9 +106,9 @@ class Client:
 
         With `metadata_only`, objects come as ``PartialObjectMetadata``.
 
-        The list's resourceVersion is that of the first page, from which a watch may go on. When the
-        pages expire on the way (410), the list is read anew in one piece. With `resource_version` "0"
-        any cached state of the server will do.
+        The list's resourceVersion is that of the first page, from which a watch may continue. When the
+        continue token expires (410), the list is read again without paging. With `resource_version` "0" the
+        server may answer from any cached state.
         """
         query = parameters.selectors(label_selector, field_selector)
         if resource_version:
@@ -150,7 +150,9 @@ class Client:
         dry_run: bool = False,
         field_manager: str | None = None,
     ) -> JsonObject:
-        """Replace an object. It must carry name and namespace; its resourceVersion guards against races."""
+        """Replace an object. It must have name and namespace; its resourceVersion makes the update fail on
+        a conflict.
+        """
         namespace = get_str(obj, "metadata", "namespace") or None
         path = resource.path(namespace, get_str(obj, "metadata", "name"), subresource)
         return await self._json("PUT", path, query=self._write_query(dry_run, field_manager), body=obj)
@@ -265,9 +267,9 @@ class Client:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Any request. `body` is sent as it is when bytes, as JSON otherwise.
+        """Any request. `body` is sent unchanged when bytes, as JSON otherwise.
 
-        Raises StatusError for answers of 400 and more, ConnectionFailed for none within `REQUEST_SECONDS`.
+        Raises StatusError for status 400 and above, ConnectionFailed for no response within `REQUEST_SECONDS`.
         """
         request = self._build(method, path, query, body, headers)
         for attempt in range(MAX_RETRIES + 1):
@@ -288,7 +290,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncIterator[bytes]:
-        """The lines of a long answer (a watch, followed logs) without their ends, as they come.
+        """The lines of a streamed response (a watch, followed logs) without line ends, as they arrive.
 
         Raises StatusError, and ConnectionFailed where it breaks or goes on for more than `deadline_seconds`.
         """
@@ -308,7 +310,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         deadline_seconds: float | None = None,
     ) -> AsyncIterator[StreamedResponse]:
-        """An answer whose body is read piecewise. Raises StatusError for answers of 400 and more."""
+        """A streamed response: its body is read in chunks. Raises StatusError for status 400 and above."""
         request = self._build(method, path, query, body, headers)
         request = replace(request, deadline_seconds=deadline_seconds)
         async with self._connection().stream(request) as response:
@@ -348,7 +350,7 @@ class Client:
         token = get_str(result, "metadata", "continue")
         items = get_list(result, "items")
         while token:
-            # A token names the version it belongs to; sending one besides is refused.
+            # A continue token contains its resourceVersion; the server refuses both together.
             rest = {key: value for key, value in query.items() if key != "resourceVersion"}
             page = await self._json("GET", path, query={**rest, "continue": token}, headers=headers)
             items += get_list(page, "items")
@@ -375,7 +377,7 @@ class Client:
         body: object,
         headers: Mapping[str, str] | None,
     ) -> Request:
-        # The second part is for answers without a body, which have no type.
+        # The second part is for responses without a body, which have no media type.
         defaults = {"Accept": "application/json, */*", "User-Agent": self.config.user_agent}
         content: bytes | None = None
         if body is not None:

@@ -11,7 +11,7 @@ SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 class ConfigError(Exception):
-    """The configuration of a client is missing, unreadable or contradicts itself."""
+    """The configuration of a client is missing, unreadable or inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)

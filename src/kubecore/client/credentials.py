@@ -31,7 +31,7 @@ class Credentials:
 
 
 class CredentialSource:
-    """Gives the credentials of the moment: static ones, a token file's, or an exec plug-in's."""
+    """The current credentials: static, from a token file, or from an exec plugin."""
 
     def __init__(self, config: ClientConfig, clock: Callable[[], float] = time.time) -> None:
         self._config = config
@@ -41,14 +41,14 @@ class CredentialSource:
         self._lock = asyncio.Lock()
 
     async def current(self) -> Credentials:
-        """The credentials to send now. Raises ConfigError when they cannot be had."""
+        """The credentials to send now. Raises ConfigError when they cannot be obtained."""
         async with self._lock:
             if self._cached is None or self._clock() >= self._valid_until:
                 self._cached, self._valid_until = await self._load()
             return self._cached
 
     def refresh(self) -> bool:
-        """Forget what is cached (the server said 401); False where nothing new can be expected."""
+        """Drop cached credentials after a 401; False where the source cannot give others."""
         self._valid_until = float("-inf")
         return bool(self._config.token_file or self._config.exec_plugin)
 
@@ -107,9 +107,8 @@ async def _run_plugin(plugin: ExecPlugin, config: ClientConfig) -> tuple[Credent
 
 
 def parse_exec_credential(output: bytes, config: ClientConfig) -> tuple[Credentials, float]:
-    """The credentials that a plug-in printed and the Unix time until which they hold.
-
-    Raises ConfigError for anything that is no ``ExecCredential`` with a token or a certificate.
+    """The credentials that an exec plugin printed and their expiry as Unix time. Raises ConfigError for
+    anything but an ``ExecCredential`` with a token or a certificate.
     """
     try:
         document = orjson.loads(output)

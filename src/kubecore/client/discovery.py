@@ -1,6 +1,6 @@
-"""What a server serves: all resource types in their preferred versions, with verbs.
+"""Discovery: all resource types of a server with their versions and verbs.
 
-Servers that know the aggregated form answer in two requests; others are asked group by group.
+Servers with aggregated discovery need two requests; others are asked group by group.
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ class ServedResource:
 
 @dataclass(slots=True)
 class Discovery:
-    """What was found. `resources` has every version of everything in the order of the server's preference;
-    `failures` tells for which group versions the server could not say, and why."""
+    """The result of discovery. `resources` has every version of every resource in the server's order of
+    preference; `failures` maps group versions that could not be discovered to the reason.
+    """
 
     resources: list[ServedResource] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
 
     def preferred(self) -> list[ServedResource]:
-        """Each resource once, in the most preferred version that has it."""
+        """Each resource once, in its preferred version."""
         chosen: dict[tuple[str, str], ServedResource] = {}
         for served in self.resources:
             chosen.setdefault((served.resource.group, served.resource.plural), served)
@@ -51,9 +52,8 @@ class Discovery:
 
 
 async def discover(client: Client) -> Discovery:
-    """Ask the server for everything it serves.
-
-    Raises StatusError or ConnectionFailed when not even the list of groups can be had.
+    """Discover all resources of the server. Raises StatusError or ConnectionFailed when the list of groups
+    cannot be read.
     """
     found = Discovery()
     for path in ("/api", "/apis"):

@@ -1,4 +1,4 @@
-"""Refusals of the server: as StatusError, and whether to ask again."""
+"""StatusError from error responses, and whether a request may be repeated."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REASONS = {
 
 
 def status_error(request: Request, response: Response) -> StatusError:
-    """The error in an answer of 400 or more, whether or not its body is a ``Status``."""
+    """The error of a response with status 400 or above, whether or not its body is a ``Status``."""
     document = _status_document(response.body)
     if document is None:
         text = response.body.decode("utf-8", "replace").strip()

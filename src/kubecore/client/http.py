@@ -1,7 +1,7 @@
 """The transport over aiohttp: TLS, client certificates, proxies, retries on fresh credentials, websockets.
 
-Importing this module imports aiohttp, which costs half a second on a busy machine; `kubecore.client.client`
-imports it when the first request is sent, so that ``--help`` never pays.
+Importing this module imports aiohttp, which takes half a second on a busy machine; `kubecore.client.client`
+imports it with the first request, so that ``--help`` stays fast.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class HttpTransport:
         self._retired: list[aiohttp.ClientSession] = []
 
     async def request(self, request: Request) -> Response:
-        """Send and read the whole answer."""
+        """Send and read the whole response."""
         response = await self._request(request)
         if response.status == 401 and self._credentials.refresh():
             return await self._request(request)
@@ -62,7 +62,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[StreamedResponse]:
-        """Send and give the answer as soon as its headers are there."""
+        """Send and return the response as soon as its headers have arrived."""
         session, headers = await self._prepare(request)
         timeout = _timeout(request.deadline_seconds)
         try:
@@ -110,7 +110,8 @@ class HttpTransport:
         self._retired = []
         for session in sessions:
             await session.close()
-        # aiohttp closes TLS connections in the next turn of the loop and offers nothing to wait for.
+        # aiohttp closes TLS connections in the next iteration of the event loop and offers nothing to wait
+        # for.
         await asyncio.sleep(0)
 
     async def _request(self, request: Request) -> Response:
@@ -198,7 +199,7 @@ def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 async def _keep_refusal(
     _session: aiohttp.ClientSession, _context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
 ) -> None:
-    """aiohttp drops the body of a refused upgrade; it holds the Status that users need to see."""
+    """Keep the body of a refused upgrade, which aiohttp drops: it is the Status that users need to see."""
     holder = _refused_upgrade.get()
     if holder is not None and params.response.status != 101:
         holder.append(await _read(params.response))
@@ -212,7 +213,7 @@ def _lower(headers: Mapping[str, str]) -> dict[str, str]:
     lowered: dict[str, str] = {}
     for name, value in headers.items():
         key = name.lower()
-        # Several Warning headers are one list to their readers.
+        # Several Warning headers are equivalent to one list.
         lowered[key] = f"{lowered[key]}, {value}" if key in lowered else value
     return lowered
 

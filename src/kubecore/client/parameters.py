@@ -1,4 +1,4 @@
-"""Queries, options and headers of requests, from what callers of the client name."""
+"""Queries, options and headers of requests, from the arguments of the client's methods."""
 
 from __future__ import annotations
 

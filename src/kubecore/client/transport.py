@@ -1,4 +1,4 @@
-"""The outermost layer of the client: what carries requests. Tests replace exactly this."""
+"""The interface between the client and the network. Tests replace this and nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A complete answer. Header names are in lower case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,13 +56,13 @@ class Response:
 
 
 class StreamedResponse(Protocol):
-    """An answer whose body is read as it comes."""
+    """A response whose body is read as it arrives."""
 
     status: int
     headers: Mapping[str, str]
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body piecewise, until the server ends it. Raises ConnectionFailed when it breaks."""
+        """The chunks of the body, until the server ends it. Raises ConnectionFailed when it breaks."""
         ...
 
 
@@ -70,11 +70,11 @@ class Transport(Protocol):
     """Carries requests to one server. Raises ConnectionFailed for anything but an HTTP answer in time."""
 
     async def request(self, request: Request) -> Response:
-        """Send and read the whole answer, whatever its status."""
+        """Send and read the whole response, whatever its status."""
         ...
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[StreamedResponse]:
-        """Send and give the answer as soon as its headers are there."""
+        """Send and return the response as soon as its headers have arrived."""
         ...
 
     async def websocket(self, request: Request, protocols: Sequence[str]) -> aiohttp.ClientWebSocketResponse:

@@ -21,7 +21,7 @@ class FieldRequirement:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """All that is wanted of one field."""
+    """All requirements on one field."""
 
     equal: set[str]
     unequal: set[str]
@@ -47,7 +47,7 @@ class FieldSelector:
 
     @cached_property
     def _conditions(self) -> Mapping[str, _Condition]:
-        """One for each field: there are few fields, but may be many requirements."""
+        """One condition per field: a selector may have many requirements but there are few fields."""
         found: dict[str, _Condition] = {}
         for requirement in self.requirements:
             condition = found.setdefault(requirement.field, _Condition(set(), set()))
@@ -55,7 +55,7 @@ class FieldSelector:
         return found
 
     def exact(self, field: str) -> str | None:
-        """The value that `field` must have, where the selector says so (``metadata.name=x``)."""
+        """The value that the selector requires of `field` (``metadata.name=x``), or None."""
         for requirement in self.requirements:
             if requirement.equal and requirement.field == field:
                 return requirement.value

@@ -125,7 +125,7 @@ class FieldError:
 
 
 def format_value(value: Any) -> str:
-    """A bad value as the API quotes it in messages."""
+    """An invalid value as it is quoted in API messages."""
     if isinstance(value, str):
         return go_quote(value)
     if isinstance(value, Verbatim):

@@ -1,4 +1,4 @@
-"""How Go prints decoded JSON with ``%v``: some API messages quote values in this form."""
+"""Decoded JSON as Go prints it with ``%v``, which some API messages quote."""
 
 from __future__ import annotations
 

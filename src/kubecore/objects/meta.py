@@ -94,12 +94,12 @@ def creation_timestamp(document: Mapping[str, Any]) -> str:
 
 
 def deletion_timestamp(document: Mapping[str, Any]) -> str:
-    """``metadata.deletionTimestamp``; empty while nobody deletes the object."""
+    """``metadata.deletionTimestamp``, or empty."""
     return get_str(document, "metadata", "deletionTimestamp")
 
 
 def is_being_deleted(document: Mapping[str, Any]) -> bool:
-    """Whether the object waits for its grace period or finalizers."""
+    """Whether the object has a deletion timestamp: it waits for its grace period or finalizers."""
     return bool(deletion_timestamp(document))
 
 
@@ -109,7 +109,7 @@ def finalizers(document: Mapping[str, Any]) -> list[str]:
 
 
 def has_finalizer(document: Mapping[str, Any], finalizer: str) -> bool:
-    """Whether `finalizer` holds the object."""
+    """Whether the object has `finalizer`."""
     return finalizer in finalizers(document)
 
 
@@ -164,7 +164,7 @@ def new_owner_ref(owner: Mapping[str, Any], resource: ResourceType) -> JsonObjec
 
 
 def new_controller_ref(owner: Mapping[str, Any], resource: ResourceType) -> JsonObject:
-    """The owner reference by which `owner` manages an object and holds up its own foreground deletion."""
+    """A controller reference to `owner`, with ``blockOwnerDeletion``."""
     return {**new_owner_ref(owner, resource), "controller": True, "blockOwnerDeletion": True}
 
 

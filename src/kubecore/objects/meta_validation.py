@@ -1,4 +1,4 @@
-"""What must be true of the metadata of every object, on creation and on update."""
+"""Validation of ObjectMeta on create and update."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _validate_namespace(metadata: JsonObject, namespaced: bool, path: FieldPath)
 
 
 def _validate_shared(metadata: JsonObject, path: FieldPath) -> list[FieldError]:
-    """The rules that hold on creation as on update."""
+    """The rules common to create and update."""
     errors: list[FieldError] = []
     generation = metadata.get("generation") or 0
     if generation < 0:
@@ -104,7 +104,7 @@ def _validate_shared(metadata: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def validate_annotations(annotations: Mapping[str, str], path: FieldPath) -> list[FieldError]:
-    """Keys as of labels, but in any case of letters; all together no more than 256 KiB."""
+    """Qualified names in any letter case; at most 256 KiB in total."""
     errors: list[FieldError] = []
     for key in sorted(annotations):
         errors += [fields.invalid(path, key, message) for message in names.is_qualified_name(key.lower())]
@@ -152,7 +152,7 @@ def _validate_owner(owner: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def validate_finalizers(finalizers: Sequence[str], path: FieldPath) -> list[FieldError]:
-    """Qualified names; orphaning and deleting dependents exclude each other."""
+    """Qualified names; ``orphan`` and ``foregroundDeletion`` exclude each other."""
     errors = [
         fields.invalid(path, finalizer, message)
         for finalizer in finalizers

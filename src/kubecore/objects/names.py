@@ -103,7 +103,7 @@ def is_dns1123_label(value: str) -> list[str]:
     """A single lower-case name without dots, up to 63 characters (RFC 1123)."""
     errors = [max_characters(LABEL_MAX)] if len(value.encode()) > LABEL_MAX else []
     if not _LABEL_RE.fullmatch(value):
-        # A name that would be fine but for its dots gets the shorter advice.
+        # A name that is invalid only because of its dots gets the shorter message.
         errors.append("must not contain dots" if _SUBDOMAIN_RE.fullmatch(value) else _LABEL_TEXT)
     return errors
 
@@ -139,7 +139,7 @@ def is_qualified_name(value: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _qualified_name_problems(value: str) -> tuple[str, ...]:
-    """Remembered, because a few keys make up nearly all labels of a cluster."""
+    """Cached: a few keys make up nearly all labels of a cluster."""
     parts = value.split("/")
     if len(parts) > 2:
         text = regex_message(
@@ -256,7 +256,7 @@ def is_port_number(value: int) -> list[str]:
 
 
 def as_prefix(check: NameCheck) -> NameCheck:
-    """The rule for a ``generateName``: as `check`, but the value may end with a dash."""
+    """The check of a ``generateName``: like `check`, but the value may end with a dash."""
 
     def check_prefix(value: str) -> list[str]:
         return check(value[:-1] + "a" if value.endswith("-") else value)

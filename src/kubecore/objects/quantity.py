@@ -1,10 +1,10 @@
 """Kubernetes quantities: ``500m``, ``1.5Gi``, ``12e6``.
 
 Every quantity is a whole number of nano-units (finer values are rounded away from zero when read), so
-amounts are exact integers and comparing or adding them is cheap. A quantity remembers which of the three
-notations it was written in and prints itself in canonical form: no fraction, the largest suffix that
-loses nothing. The API server keeps some non-canonical spellings as they were written (``+1``, ``1E3``);
-`Quantity.parse` follows it, because objects are stored as they are printed.
+amounts are exact integers and comparing or adding them is cheap. A quantity keeps the format it was written
+in (DecimalSI, BinarySI or DecimalExponent) and prints itself in canonical form: no fraction, the largest
+suffix without loss of precision. The API server keeps some non-canonical spellings as they were written
+(``+1``, ``1E3``); `Quantity.parse` follows it, because objects are stored as they are printed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DECIMAL_SUFFIXES: Final = {
 _BINARY_SUFFIXES: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_NAMES: Final = {exponent: suffix for suffix, exponent in _DECIMAL_SUFFIXES.items()}
 _BINARY_NAMES: Final = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXES.items()}
-# The server's arithmetic falls back to big decimals beyond these many digits; only spelling depends on it.
+# Beyond this many digits Kubernetes uses arbitrary precision; it matters for the printed form only.
 _FAST_DIGITS: Final = 18
 _FAST_BINARY_DIGITS: Final = 15
 
@@ -55,7 +55,7 @@ class Quantity:
     __slots__ = ("_text", "format", "nano")
 
     def __init__(self, nano: int, format: str = DECIMAL_SI, text: str = "") -> None:
-        """An amount of `nano` thousand-millionths, printed as `text` where that is given."""
+        """A quantity of `nano` nano-units, printed as `text` where given."""
         self.nano = nano
         self.format = format
         self._text = text
@@ -69,7 +69,7 @@ class Quantity:
             raise ValueError(FORMAT_MESSAGE)
         text = value.strip() if isinstance(value, str) else str(value)
         if len(text) > _MAX_CHARS:
-            raise ValueError(FORMAT_MESSAGE)  # no amount; and neither numbers nor the cache may grow so long
+            raise ValueError(FORMAT_MESSAGE)  # and longer text would make huge numbers and cache keys
         return _parse(text)
 
     @classmethod
@@ -193,14 +193,14 @@ def _nano(digits: int, decimals: int, exponent: int, *, binary: bool) -> int:
     if digits == 0:
         return 0
     if shift >= 0:
-        return digits * int(10 ** min(shift, 400))  # an absurd exponent must not eat the memory
+        return digits * int(10 ** min(shift, 400))  # a huge exponent must not exhaust memory
     return -(-digits // int(10**-shift)) if -shift < 400 else 1
 
 
 def _is_kept(whole: str, decimals: str, notation: str, exponent: int) -> bool:
     """Whether the API server prints this quantity as it was written.
 
-    It takes these spellings for canonical without working the canonical form out.
+    It keeps these spellings without computing the canonical form.
     """
     digits = whole + decimals
     if notation == BINARY_SI:

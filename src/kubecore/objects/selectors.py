@@ -1,7 +1,7 @@
 """Label selectors: their text and object forms, and matching. Those of fields: ``field_selectors``.
 
-Errors carry the messages of the Kubernetes API. The lexer knows no quotes: a word is anything between
-white space and the symbols ``= ! ( ) , > <``.
+Errors carry the messages of the Kubernetes API. There is no quoting: a word is anything between white space
+and the symbols ``= ! ( ) , > <``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 
 
 class SelectorError(ValueError):
-    """A selector cannot be understood; the text is the API's message."""
+    """A selector cannot be parsed; the text is the API's message."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _is_int64(text: str) -> bool:
 
 
 def _merged(requirements: list[Requirement]) -> list[Requirement]:
-    """What conditions on one key come to together: at most one of each kind."""
+    """The combined conditions on one key: at most one of each operator."""
     key = requirements[0].key
     by_operator: dict[str, list[Requirement]] = {}
     for each in requirements:
@@ -115,7 +115,7 @@ def _merged(requirements: list[Requirement]) -> list[Requirement]:
 
 @dataclass(frozen=True)
 class LabelSelector:
-    """Conditions which must all hold. Without any it matches everything, unless it `is_nothing`."""
+    """Conditions that must all hold. Without conditions it matches everything, unless `is_nothing` is set."""
 
     requirements: tuple[Requirement, ...] = ()
     is_nothing: bool = False
@@ -128,8 +128,8 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str] | None) -> bool:
         """Whether all conditions hold for `labels` (None counts as no labels).
 
-        It takes as long as there are labels, not as there are conditions: those that a missing label meets
-        are looked at only for labels which are there, and the others cannot be on more keys than those.
+        The cost depends on the number of labels, not of conditions: negative conditions (``notin``, ``!=``)
+        are checked only for keys that the labels have, and a match needs all keys of the others.
         """
         if self.is_nothing:
             return False
@@ -143,7 +143,7 @@ class LabelSelector:
 
     @cached_property
     def _index(self) -> tuple[frozenset[str], Mapping[str, Sequence[Requirement]]]:
-        """Keys that must be there, and the conditions on each key (on one key, sets of values are merged)."""
+        """The required keys, and the merged conditions on each key."""
         grouped: dict[str, list[Requirement]] = {}
         for requirement in self.requirements:
             grouped.setdefault(requirement.key, []).append(requirement)

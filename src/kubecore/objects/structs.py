@@ -1,7 +1,7 @@
 """Documents read as structs: decoded once, then read by field; a misspelt field fails the type checker.
 
-A struct is a view. The document stays the truth, and nothing writes a struct back as the whole object: what a
-struct does not know of would be lost.
+A struct is a read-only view. Nothing writes a struct back as a whole object: fields unknown to the struct
+would be lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class UnfitDocument(ValueError):
-    """A document does not fit the type that it is read as."""
+    """A document cannot be decoded as a struct."""
 
     def __init__(self, kind: str, namespace: str, name: str, path: str, problem: str) -> None:
         """`path` leads to the field (``spec.domain.cpu.cores``); it is empty for the whole document."""
@@ -39,7 +39,7 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
     try:
         return msgspec.convert(document, struct)
     except msgspec.ValidationError:
-        pass  # Nearly every document fits as it is: only the others are looked through.
+        pass  # Nearly every document decodes at once: only the others are normalized first.
     try:
         return msgspec.convert(_plain(document), struct)
     except msgspec.ValidationError as error:
@@ -54,7 +54,7 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
 
 
 def encode(value: msgspec.Struct) -> JsonObject:
-    """The JSON object that `value` was decoded from, without what its type does not know and empty lists."""
+    """`value` as a JSON object, without empty lists (and without fields unknown to its type)."""
     document: JsonObject = json.decode(msgspec.json.encode(value))
     return document
 

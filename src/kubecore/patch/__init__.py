@@ -4,10 +4,10 @@ Every function takes documents and returns new ones; parts that did not change a
 original, so callers must not change either in place.
 
 - `jsonpatch`, `mergepatch`, `strategic`: the three patches, each with the decoding of its request body;
-- `apply`: server-side apply; `managed`: the account of who owns which fields, kept on every write;
-- `diff`: patches made from two documents;
-- `fieldset`, `field_types` and `typed`: what both are made of, sets of paths, the rules of a schema, and what
-  they make of documents.
+- `apply`: server-side apply; `managed`: managedFields, which every write updates;
+- `diff`: patches computed from two documents;
+- `fieldset`, `field_types` and `typed`: the basis of both: sets of field paths, the ownership rules of a
+schema, and comparing and merging documents by them.
 """
 
 from kubecore.patch.apply import ApplyConflict, apply_object

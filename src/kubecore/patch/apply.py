@@ -1,8 +1,8 @@
-"""Server-side apply: merging a configuration into an object, field by field, by who owns what.
+"""Server-side apply: merging an applied configuration into an object by field ownership.
 
-A manager owns what it applies. Applying changes fields that nobody else owns, conflicts over those which
-others own with another value (unless forced), shares those on which everybody agrees, and removes what the
-manager applied before and nobody owns any longer.
+A manager owns the fields that it applies. Applying sets fields without other owners, conflicts over fields
+that others own with another value (unless forced), shares fields with equal values, and removes fields that
+the manager applied before and that have no owner any more.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Conflict:
 
 
 class ApplyConflict(errors.StatusError):
-    """Applying would take fields from other managers; the API's conflict with one cause for each field."""
+    """The configuration conflicts with other managers; the API's 409 with one cause for each field."""
 
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         self.conflicts = tuple(conflicts)
@@ -121,7 +121,7 @@ def _shown(document: Mapping[str, Any]) -> str:
 def _apply_migrating(
     live: JsonObject | None, applied: JsonObject, schema: Schema, write: Write, *, force: bool
 ) -> tuple[JsonObject, list[Entry]]:
-    """Apply; kubectl may take over what it applied from the client's side before (by the annotation)."""
+    """Apply; kubectl's fields from client-side apply (last-applied annotation) move to its apply manager."""
     try:
         return _apply(live, applied, schema, write, force=force)
     except ApplyConflict as error:
@@ -163,7 +163,7 @@ def _apply(
 
 
 def _before_first_apply(live: JsonObject, schema: Schema, write: Write) -> list[Entry]:
-    """An owner for the fields of an object of which nobody kept an account so far."""
+    """An owner for the fields of an object without managedFields (``before-first-apply``)."""
     difference = managed.compare_owned(write.empty or {}, live, schema, write.reset)
     fields = managed.without_unowned(fieldset.union(difference.modified, difference.added))
     writer = replace(write, manager=managed.BEFORE_FIRST_APPLY)
@@ -180,7 +180,7 @@ def _refuse_conflicts(others: Sequence[Entry], changed: FieldSet) -> None:
 
 
 def _prune(kind: FieldType, merged: JsonObject, previous: FieldSet, owners: Sequence[Entry]) -> JsonObject:
-    """`merged` without what the manager applied before (`previous`) and nobody owns now."""
+    """`merged` without the fields of the manager's `previous` apply that have no owner now."""
     last = with_named_fields(kind, previous)
     pruned = _object(remove(kind, merged, last))
     owned: FieldSet = {}
@@ -190,7 +190,7 @@ def _prune(kind: FieldType, merged: JsonObject, previous: FieldSet, owners: Sequ
     left = with_named_fields(kind, field_set(kind, pruned))
     still_owned = fieldset.union(left, with_named_fields(kind, owned))
     pruned = _object(remove(kind, merged, fieldset.difference(everything, still_owned)))
-    # Removing a container takes along what others put into it without owning it; that comes back here.
+    # Removing a map or list also removes children set without ownership; they are restored here.
     left = with_named_fields(kind, field_set(kind, pruned))
     gone = fieldset.intersection(fieldset.difference(everything, left), last)
     return _object(remove(kind, merged, gone))
@@ -205,7 +205,7 @@ def _last_applied(document: Mapping[str, Any]) -> str:
 
 
 def _last_applied_fields(live: JsonObject, schema: Schema, write: Write) -> FieldSet | None:
-    """The fields that kubectl applied from the client's side and nobody changed since."""
+    """The fields of kubectl's client-side apply that have not changed since."""
     text = _last_applied(live)
     kind = object_type(schema)
     try:
@@ -223,7 +223,7 @@ def _last_applied_fields(live: JsonObject, schema: Schema, write: Write) -> Fiel
 
 
 def _with_last_applied(merged: JsonObject, applied: JsonObject) -> JsonObject:
-    """Keep the annotation of client-side apply in step, for those who still use it."""
+    """Update the last-applied annotation, for users who still run client-side apply."""
     metadata = dict(get_object(applied, "metadata"))
     annotations = metadata.get("annotations")
     if isinstance(annotations, dict):

@@ -1,4 +1,4 @@
-"""Patches made from two documents: what turns the first into the second.
+"""Patches computed from two documents: applied to the first they give the second.
 
 For writers that change a copy of an object and send only the difference: a merge patch where lists may be
 replaced whole, a JSON patch where single elements matter or a value must be tested first.
@@ -22,7 +22,7 @@ def create_json_patch(old: JsonObject, new: JsonObject) -> list[JsonObject]:
 
 
 def expecting(path: str, value: Any) -> JsonObject:
-    """An operation which makes the patch fail unless `path` (a JSON pointer) has this value."""
+    """A ``test`` operation: the patch fails unless `path` (a JSON pointer) has this value."""
     return {"op": "test", "path": path, "value": value}
 
 
@@ -55,7 +55,7 @@ def _diff(path: str, old: Any, new: Any, into: list[JsonObject]) -> None:
 
 
 def _diff_lists(path: str, old: list[Any], new: list[Any], into: list[JsonObject]) -> None:
-    """What lists have in common at both ends stays; in between elements are paired in order."""
+    """Common elements at both ends stay; those in between are paired in order."""
     shorter = min(len(old), len(new))
     head = 0
     while head < shorter and is_equal(old[head], new[head]):
@@ -76,7 +76,7 @@ def _diff_lists(path: str, old: list[Any], new: list[Any], into: list[JsonObject
 def create_merge_patch(old: JsonObject, new: JsonObject) -> JsonObject:
     """The merge patch that turns `old` into `new`; empty when they are equal.
 
-    Nulls in `new` cannot be expressed: such members count as absent.
+    A merge patch cannot set null: such members count as absent.
     """
     patch: JsonObject = {name: None for name in old if new.get(name) is None and old[name] is not None}
     for name, value in new.items():

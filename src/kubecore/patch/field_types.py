@@ -1,8 +1,8 @@
-"""How the parts of an object are owned, by its schema.
+"""The granularity of field ownership in server-side apply, derived from the schema.
 
-A `FieldType` is compiled from a `Schema` node: scalars and atomic values are owned whole, other maps by
-field, lists of type ``set`` by value and of type ``map`` by key. Where the schema says nothing, the kind of
-the value decides: maps by field, everything else whole.
+A `FieldType` is compiled from a `Schema` node: scalars and atomic values have one owner set, other maps one
+per field, lists of type ``set`` one per value and of type ``map`` one per key. Without a schema the value
+decides: maps per field, everything else as a whole.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _WHOLE_OBJECT: Final = {"apiVersion": _TEXT, "kind": _TEXT, "metadata": _OBJECT_
 
 
 class TypedError(ValueError):
-    """A document does not have the form which its schema demands."""
+    """A document does not match its schema."""
 
 
 class FieldType:
-    """How one value is owned. `kind` is SCALAR, MAP, LIST or ANY (the value decides)."""
+    """The ownership granularity of one value. `kind` is SCALAR, MAP, LIST or ANY (the value decides)."""
 
     __slots__ = (
         "_children",
@@ -84,7 +84,7 @@ class FieldType:
                     self._defaults[key] = child.default
 
     def child(self, name: str) -> tuple[FieldType, bool]:
-        """The type of field `name` of a map, and whether the schema names that very field."""
+        """The type of field `name` of a map, and whether the schema declares that field by name."""
         found = self._children.get(name)
         if found is None:
             found = self._children[name] = self._find_child(name)

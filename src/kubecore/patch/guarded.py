@@ -1,4 +1,4 @@
-"""Turning the difference between two states of an object into a JSON patch that guards itself."""
+"""JSON patches with ``test`` operations, which fail instead of overwriting concurrent changes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from kubecore.objects import meta
 
 
 def guarded_patch(old: JsonObject, new: JsonObject, *parents: tuple[str, ...]) -> list[JsonObject]:
-    """Operations that change `old` into `new` below each of `parents`, field by field; none where equal.
-
-    The object's uid and the old value of every changed field are tested first, absent ones too, so that a
-    writer who got there before makes the patch fail (422) instead of being overwritten.
+    """Operations that change `old` into `new` below each of `parents`, field by field; empty where equal.
+    They test the object's uid and the old value (or absence) of every changed field, so that the patch
+    fails (422) after a concurrent write instead of overwriting it.
     """
     tests: list[JsonObject] = []
     operations: list[JsonObject] = []
@@ -31,13 +30,13 @@ def guarded_patch(old: JsonObject, new: JsonObject, *parents: tuple[str, ...]) -
 
 
 def same_object(obj: JsonObject) -> list[JsonObject]:
-    """The test that a patch meets this very object, and not another that took its name."""
+    """The test of the uid: the patch fails on another object of the same name."""
     uid = meta.uid(obj)
     return [{"op": "test", "path": "/metadata/uid", "value": uid}] if uid else []
 
 
 def same_version(obj: JsonObject) -> list[JsonObject]:
-    """The test that nothing at all was written since `obj` was read."""
+    """The test of the resourceVersion: the patch fails if the object was written since `obj` was read."""
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": meta.resource_version(obj)}
     return [*same_object(obj), version]
 

@@ -1,8 +1,8 @@
-"""``metadata.managedFields``: who owns which fields, and keeping that account on ordinary writes.
+"""``metadata.managedFields``: field ownership, and its update on ordinary writes.
 
 One entry belongs to one manager, operation (``Apply`` or ``Update``), subresource and, for updates, API
-version. `track_update` is called with every object about to be stored; it gives the fields that a write
-changed to the writer and takes them from everybody else.
+version. `track_update` is called for every object about to be stored: changed fields pass from their former
+owners to the writer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANCIENT_CHANGES: Final = "ancient-changes"
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 _MANAGER_MAX_BYTES: Final = 128
 
-# Fields nobody owns: the server sets them, or they identify the object.
+# Fields without owners: the server sets them, or they identify the object.
 _UNOWNED: Final = fieldset.union(
     fieldset.of_fields("apiVersion", "kind", "metadata"),
     fieldset.of_fields(
@@ -53,7 +53,7 @@ _UNOWNED: Final = fieldset.union(
 
 
 class ManagedFieldsError(ValueError):
-    """Entries of managedFields that cannot be understood."""
+    """Entries of managedFields that cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What must differ between two entries; appliers keep theirs when the version changes."""
+        """The unique key of an entry; for Apply entries it does not contain the version."""
         version = self.api_version if self.operation == UPDATE else ""
         return self.manager, self.operation, version, self.subresource
 
@@ -154,7 +154,7 @@ def manager_name(field_manager: str, user_agent: str) -> str:
 
 
 def without_unowned(fields: FieldSet) -> FieldSet:
-    """`fields` without those which nobody owns."""
+    """`fields` without those that never have owners."""
     return fieldset.difference(fields, _UNOWNED)
 
 
@@ -167,12 +167,11 @@ def managed_fields_of(document: Mapping[str, Any] | None) -> list[Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Who writes, when and through what.
-
-    `now` is an RFC 3339 time. `reset` names fields that this kind of write never changes (the spec, for a
-    write to the status), see `fieldset.of_fields`. `empty` is what an object of the kind looks like before
-    anybody sets a field: containers which are always there are owned by nobody. `versions` are the schemas
-    of custom resources by apiVersion, because others may own fields in another version.
+    """The manager, time and endpoint of a write. `now` is an RFC 3339 time. `reset` names fields that this
+    endpoint never changes (the spec, for a write to the status), see `fieldset.of_fields`. `empty` is an
+    object of the kind without any field set: its containers are always present and have no owner.
+    `versions` are the schemas of custom resources by apiVersion, because others may own fields in another
+    version.
     """
 
     manager: str
@@ -187,15 +186,15 @@ class Write:
 def track_update(old: JsonObject | None, new: JsonObject, schema: Schema, write: Write) -> list[JsonObject]:
     """The managedFields of `new`, which replaces `old` (None: is created) in an ordinary write.
 
-    `new` may carry managedFields of its own, by which clients clear the account (``[]`` or ``[{}]``) or edit
-    it; a write to a subresource cannot. The result is empty where nobody keeps an account; it shares parts
+    `new` may carry managedFields of its own, by which clients clear (``[]`` or ``[{}]``) or edit the list;
+    a write to a subresource cannot. The result is empty where ownership is not tracked; it shares parts
     with the arguments.
     """
     live = managed_fields_of(old)
     given = None if write.subresource else managed_fields_of(new)
     entries = _entries_to_start_from(live, given)
     if old is not None and not entries:
-        return []  # an account once cleared begins again with the first apply
+        return []  # once cleared, managedFields start again with the first apply
     try:
         difference = compare_owned(old if old is not None else write.empty or {}, new, schema, write.reset)
     except TypedError:
@@ -222,7 +221,7 @@ def _in_known_versions(entries: list[Entry], write: Write) -> list[Entry]:
 def _is_expressible(entries: Iterable[Entry], write: Write, old: JsonObject | None, new: JsonObject) -> bool:
     """Whether both objects fit the schema of every version in which somebody owns fields.
 
-    Where they do not, the API server cannot tell who owns what, and the account ends.
+    Where they do not, ownership cannot be determined and managedFields are dropped.
     """
     for version in {entry.api_version for entry in entries} - {write.api_version}:
         schema = (write.versions or {}).get(version)
@@ -244,7 +243,7 @@ def entry_of(write: Write, operation: str, fields: FieldSet) -> Entry:
 
 
 def _entries_to_start_from(live: Sequence[Any] | None, given: Sequence[Any] | None) -> list[Entry]:
-    """The entries that the client sent; those of the live object where it sent none that make sense."""
+    """The entries that the client sent, or those of the live object where it sent none that are valid."""
     if given is not None and given is not live:
         if not given or (len(given) == 1 and not given[0]):
             return []
@@ -298,7 +297,7 @@ def reconcile(entries: Iterable[Entry], schema: Schema) -> list[Entry]:
 
 
 def release(entries: Iterable[Entry], changed: FieldSet, removed: FieldSet) -> list[Entry]:
-    """The entries after somebody else changed and removed these fields; empty ones fall away."""
+    """The entries after another manager changed and removed these fields; empty entries are dropped."""
     kept = []
     for entry in entries:
         fields = fieldset.difference(fieldset.difference(entry.fields, changed), removed)
@@ -319,7 +318,7 @@ def _give(entries: list[Entry], gained: Entry) -> list[Entry]:
 
 
 def _capped(entries: list[Entry]) -> list[Entry]:
-    """At most `MAX_UPDATERS` entries for updates: of each version the oldest are merged into one."""
+    """At most `MAX_UPDATERS` Update entries: the oldest of each version are merged into one."""
     updaters = [entry for entry in entries if entry.operation == UPDATE]
     if len(updaters) <= MAX_UPDATERS:
         return entries
@@ -344,7 +343,7 @@ def _capped(entries: list[Entry]) -> list[Entry]:
 
 
 def differ_only_in_times(old: JsonObject, new: JsonObject) -> bool:
-    """Whether two objects are the same but for the times of their managedFields: nothing to store then."""
+    """Whether two objects differ only in the times of managedFields: such a write is a no-op."""
     if _without_managed_fields(old) != _without_managed_fields(new):
         return False
     return _timeless(managed_fields_of(old)) == _timeless(managed_fields_of(new))

@@ -1,4 +1,4 @@
-"""Strategic merge patch: a merge patch that knows, by the schema, how the lists of a kind merge.
+"""Strategic merge patch: a merge patch that merges lists as the kind's schema says.
 
 Lists with the patch strategy ``merge`` merge by their merge key, or as sets where their elements are
 scalars. Directives inside the patch refine that: ``$patch`` (``replace``, ``delete``), ``$retainKeys``,
@@ -38,7 +38,7 @@ def decode_strategic_patch(value: Any) -> JsonObject:
 
 
 def invalid_patch(patch: Any, detail: str) -> errors.StatusError:
-    """The answer when the patched document cannot be read as an object of its kind."""
+    """The error when the patched document cannot be decoded as its kind."""
     return errors.invalid("", "", "", [fields.invalid("patch", go_print(patch), detail)])
 
 
@@ -134,7 +134,7 @@ def _is_directive(key: str) -> bool:
 
 
 def _without_directives(value: Any) -> Any:
-    """A patch value that meets nothing in the document: nulls and directives fall away."""
+    """A patch value without counterpart in the document: nulls and directives are dropped."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _ABSENT
@@ -202,7 +202,7 @@ def _merge_keyed(original: list[Any], patch: list[Any], key: str, item_schema: S
 
 
 def _comparable(key: Any) -> Any:
-    """A key by which to find its element; one of the wrong type is refused later, with the whole object."""
+    """A merge key in comparable form; one of the wrong type is refused later, when the object is decoded."""
     return orjson.dumps(key, option=orjson.OPT_SORT_KEYS) if isinstance(key, dict | list) else key
 
 

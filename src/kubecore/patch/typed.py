@@ -1,4 +1,4 @@
-"""Comparing, merging and cutting documents by how their parts are owned (`kubecore.patch.field_types`).
+"""Comparing, merging and pruning documents by their ownership types (`kubecore.patch.field_types`).
 
 The sets which these functions return are those of `kubecore.patch.fieldset`.
 """
@@ -174,7 +174,7 @@ def with_named_fields(kind: FieldType, tree: FieldSet) -> FieldSet:
 
 
 def reconciled(kind: FieldType, tree: FieldSet) -> FieldSet:
-    """`tree` after its schema changed: whoever owned parts of what is atomic now owns it whole."""
+    """`tree` after a schema change: owners of parts of a value that is now atomic own the whole value."""
     if kind.kind in {SCALAR, ANY} or not tree:
         return tree
     if kind.atomic:

@@ -1,4 +1,4 @@
-"""What controllers are written on: informers, work queues, controllers, leader election, events, health.
+"""The controller runtime: informers, work queues, controllers, leader election, events, health.
 
 The vocabulary and the algorithms are those of client-go and controller-runtime; everything runs on
 asyncio, in one thread.

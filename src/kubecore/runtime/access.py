@@ -1,7 +1,7 @@
-"""Who may read a page that is no object of the API (``/metrics``): the cluster says by the bearer token.
+"""Authentication and authorization of non-resource paths (``/metrics``) by bearer token.
 
-The rule is that of kube-rbac-proxy and of Kubernetes' own components: a TokenReview says who asks, a
-SubjectAccessReview whether he may get the path.
+The rule is that of kube-rbac-proxy and of Kubernetes' own components: a TokenReview gives the user, a
+SubjectAccessReview says whether the user may get the path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MOST_REVIEWS = 4
 
 
 class TokenAccess:
-    """Answers for tokens through `client`, whose account may create both kinds of reviews."""
+    """Checks tokens through `client`, whose account may create both kinds of reviews."""
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class TokenAccess:
             async with self._reviews:
                 status = await self._review(token, path)
         except (StatusError, ConnectionFailed, TimeoutError) as error:
-            logger.warning("cannot review a reader of %s: %s", path, error)
+            logger.warning("cannot review the token of a request for %s: %s; answered 503", path, error)
             return 503
         if status == 200 and len(self._allowed) < _MOST_REMEMBERED:
             self._allowed[key] = now + _REMEMBERED_SECONDS

@@ -22,7 +22,7 @@ ClientFactory = Callable[[str], Client]
 
 @dataclass(slots=True)
 class Context:
-    """The surroundings of the components of one process.
+    """What the components of one process share.
 
     `namespace` is where they are installed, `identity` names this process among its replicas (a pod's
     name), `node_name` the node it runs on. `settings` are the components' own options by name.

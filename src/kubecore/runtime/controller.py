@@ -1,7 +1,8 @@
 """Controllers: keys in, one of three results out.
 
-A reconciler looks at the state behind a key, not at what changed. It ends with `DONE`, with
-`RequeueAfter(seconds)`, or by an exception; only this module retries, backs off, logs and measures.
+A reconciler is level-triggered: it looks at the state of the object, not at what changed. It ends with
+`DONE`, with `RequeueAfter(seconds)`, or by an exception; only this module retries, backs off, logs and
+measures.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class RequeueAfter:
-    """Look at the key again in `seconds`, even if nothing changes."""
+    """Reconcile the key again in `seconds`, even if nothing changes."""
 
     seconds: float
 
@@ -71,7 +72,7 @@ class ControllerMetrics:
 
 
 class Controller:
-    """Calls `reconcile` for the keys that watched informers bring, never twice at once for one key."""
+    """Calls `reconcile` for the keys from the watched informers, one call at a time per key."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class Controller:
 
     @property
     def informers(self) -> Sequence[Informer[Any]]:
-        """The caches that must be complete before work starts."""
+        """The informers that must have synced before work starts."""
         return self._informers
 
     def watch(
@@ -121,19 +122,19 @@ class Controller:
         informer.add_handler(enqueue)
 
     def depend(self, informer: Informer[Any]) -> None:
-        """Wait for `informer` before working, without being driven by it."""
+        """Wait for `informer` to sync before working, without enqueueing keys from it."""
         if informer not in self._informers:
             self._informers.append(informer)
 
     def enqueue(self, key: Key) -> None:
-        """Have `key` looked at soon. Allowed before `run`, too."""
+        """Add `key` to the work queue. Allowed before `run`, too."""
         if self._queue is None:
             self._early[key] = None
         else:
             self._queue.add(key)
 
     def enqueue_after(self, key: Key, seconds: float) -> None:
-        """Have `key` looked at in `seconds`."""
+        """Add `key` to the work queue in `seconds`."""
         if self._queue is None:
             self._early_delayed[key] = min(seconds, self._early_delayed.get(key, seconds))
         else:
@@ -179,9 +180,9 @@ class Controller:
             outcome = "success" if isinstance(result, Done) else "requeue_after"
         except StatusError as error:
             if is_namespace_terminating(error):
-                # Nothing can be made there any more; what goes away brings its keys back by itself.
+                # Nothing can be created in a terminating namespace; deletions enqueue their keys again.
                 result, outcome = DONE, "success"
-            # Somebody else was faster: the cache will catch up, the retry will see it.
+            # A concurrent write: the retry will find it in the cache.
             is_expected = result is not None or error.code == 409 or is_lost_race(error)
             level = logging.DEBUG if is_expected else logging.WARNING
             logger.log(level, "%s: %s failed: %s", self.name, _text(key), error.message)

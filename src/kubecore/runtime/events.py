@@ -1,7 +1,7 @@
 """Recording events, aggregated as client-go does it.
 
 Equal events become one object with a count; many events that differ only in their message become one
-"(combined from similar events)"; an object that never stops is throttled. Recording never blocks and
+"(combined from similar events)"; events of one object are rate limited. Recording never blocks and
 never fails its caller: what cannot be written is logged.
 """
 
@@ -58,12 +58,12 @@ class PendingEvent:
 
     @property
     def is_repeat(self) -> bool:
-        """Whether the event exists already and only its count, time and message change."""
+        """Whether the event exists already, so that only count, time and message are patched."""
         return bool(self.event["count"] > 1)
 
 
 class EventCorrelator:
-    """Decides what becomes of an event: new object, higher count, combined message, or nothing."""
+    """Decides how to record an event: new object, higher count, combined message, or not at all."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -93,7 +93,7 @@ class EventCorrelator:
         return None if self._is_spam(event) else PendingEvent(event)
 
     def written(self, event: JsonObject, name: str) -> None:
-        """The server keeps `event` under `name` (another one, when it had to be created anew)."""
+        """`event` is stored under `name` (a new one if it had to be created again)."""
         for key in ((*_group(event), event["message"]), (*_group(event), "combined")):
             known = self._known.get(key)
             if known is not None and known.name == event["metadata"]["name"]:
@@ -153,7 +153,7 @@ class EventRecorder:
         try:
             self._queue.put_nowait(pending)
         except asyncio.QueueFull:
-            logger.warning("too many events; dropped %s: %s", reason, message)
+            logger.warning("event queue is full; dropped event %s: %s", reason, message)
 
     async def run(self) -> None:
         """Write what was recorded until cancelled."""
@@ -170,7 +170,7 @@ class EventRecorder:
             async with asyncio.timeout(timeout_seconds):
                 await self._queue.join()
         except TimeoutError:
-            logger.warning("%d events were not written", self._queue.qsize())
+            logger.warning("%d events were not written before the timeout", self._queue.qsize())
 
     def _build(
         self, obj: JsonObject, kind: EventKind, reason: str, message: str, field_path: str
@@ -213,13 +213,15 @@ class EventRecorder:
             try:
                 await self._write_once(pending)
             except StatusError as error:
-                # The namespace may be going away, or the event be refused: trying again helps nobody.
-                logger.debug("event %s was refused: %s", pending.event["reason"], error.message)
+                # The namespace may be terminating, or the event be invalid: a retry cannot help.
+                logger.debug(
+                    "the API server refused event %s; not retried: %s", pending.event["reason"], error.message
+                )
             except ConnectionFailed as error:
                 if attempt + 1 < WRITE_ATTEMPTS:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                logger.warning("event %s was not written: %s", pending.event["reason"], error)
+                logger.warning("event %s could not be written; dropped: %s", pending.event["reason"], error)
             return
 
     async def _write_once(self, pending: PendingEvent) -> None:

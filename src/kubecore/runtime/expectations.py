@@ -1,9 +1,9 @@
-"""What a controller has asked for and not yet seen in its cache.
+"""Creations and deletions that a controller requested and its cache does not show yet.
 
 A controller that creates five pods and looks at its cache a moment later must not create five more.
-It records what it expects, and does nothing for that key until the cache has shown it. Where a request
-ended without an answer, nobody knows whether it took effect: then the server is asked before anything else
-is done for the key. What the cache does not show in time counts as seen, and the key is looked at again.
+It records what it expects, and does nothing for that key until the cache has shown it. After a request
+without a response it is unknown whether it took effect: the server is read before anything else is done for
+the key. Expectations time out, and the key is reconciled again.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class _Expected:
     creations: int = 0
     deletions: set[str] = field(default_factory=set)
     is_doubtful: bool = False
-    """A request ended without an answer."""
+    """A request ended without a response."""
 
 
 class Expectations:
     """Expected creations (counted) and deletions (by uid) of the objects of `informer`, for each key.
 
-    `owners` says whose an object is. The controller is woken for a key when its expectations are met, or
-    were not within `TIMEOUT_SECONDS`.
+    `owners` maps an object to the keys of its owners. A key is enqueued when its expectations are met or
+    after `TIMEOUT_SECONDS`.
     """
 
     def __init__(self, controller: Controller, informer: Informer, owners: Owners) -> None:
@@ -81,13 +81,12 @@ class Expectations:
             raise
 
     def satisfied(self, key: Key) -> bool:
-        """Whether the cache shows all that was asked for, as far as is known."""
+        """Whether the cache shows everything that was requested, as far as known."""
         return key not in self._expected
 
     async def settled(self, key: Key) -> bool:
-        """Whether the cache can be trusted for `key`; after a request without answer the server is asked.
-
-        Raises StatusError and ConnectionFailed where it cannot be asked: the retry will.
+        """Whether the cache can be trusted for `key`; after a request without a response the server is
+        read. Raises StatusError and ConnectionFailed where that fails: the retry reads again.
         """
         entry = self._expected.get(key)
         if entry is not None and entry.is_doubtful:
@@ -101,7 +100,7 @@ class Expectations:
             entry.expiry.cancel()
 
     async def _look(self, key: Key) -> None:
-        """Expect what the server has done and the cache does not show yet, no more and no less."""
+        """Set the expectations to what the server shows and the cache does not show yet."""
         live = {meta.uid(obj): obj for obj in await self._informer.read_live(key[0] or None)}
         entry = self._expected.get(key)
         if entry is None:
@@ -172,8 +171,7 @@ class Expectations:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a failed request certainly took no effect: the server said no.
-
-    After a broken connection, a timeout or an error of the server itself it may have.
+    """Whether a failed request certainly had no effect, because the server refused it. After a broken
+    connection, a timeout or a server error it may have had one.
     """
     return isinstance(error, StatusError) and error.code < 500 and error.code != 408

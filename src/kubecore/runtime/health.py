@@ -30,11 +30,11 @@ class Health:
         self._ready: dict[str, Check] = {}
 
     def add_live(self, name: str, check: Check) -> None:
-        """A check that, failing, means that the process should be restarted."""
+        """Add a liveness check: if it fails, the process should be restarted."""
         self._live[name] = check
 
     def add_ready(self, name: str, check: Check) -> None:
-        """A check that, failing, means that the process cannot serve now."""
+        """Add a readiness check: if it fails, the process cannot serve now."""
         self._ready[name] = check
 
     def live(self) -> tuple[bool, str]:
@@ -68,10 +68,10 @@ async def serve_health(
 ) -> AsyncIterator[int]:
     """Serve the health of this process on `port` (0: any free one) as long as the context lasts.
 
-    `metrics_access` decides who reads the metrics; None lets everybody who reaches the port. Gives the port.
-    Raises OSError when it is taken.
+    `metrics_access` decides who may read the metrics; None allows everybody. Yields the port. Raises
+    OSError when it is in use.
     """
-    # Command lines import this package for its types; only servers pay for aiohttp's server.
+    # Command lines import this package for its types and must not load aiohttp's server.
     from aiohttp import web  # noqa: PLC0415
 
     async def live(_: web.Request) -> web.Response:

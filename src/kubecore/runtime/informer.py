@@ -1,7 +1,7 @@
-"""A local, always current copy of one resource: list once, then watch.
+"""A local cache of one resource, kept current by list and watch.
 
-Whatever happens to the connection, handlers see every object's change from one state to a later one,
-possibly with steps in between left out. Objects in the cache are shared: copy before changing one.
+Handlers see each object go from one state to a later one, also across relists; intermediate states may be
+skipped. Objects in the cache are shared: copy before changing one.
 
 An informer that is given a struct caches structs, each decoded once, instead of documents.
 """
@@ -189,7 +189,7 @@ class Informer(Generic[Cached]):
                 self._failures = 0
             except StatusError as error:
                 if error.code == 410:
-                    logger.debug("watch of %s expired; listing again", self.resource.group_resource)
+                    logger.debug("watch of %s expired; relisting", self.resource.group_resource)
                     self._failures = 0
                     return
                 if error.code in (429, 500, 502, 503, 504):
@@ -289,26 +289,28 @@ class Informer(Generic[Cached]):
         try:
             handler(event, old, new)
         except Exception:
-            # One controller's mistake must not end the cache that others share.
+            # An error in one handler must not stop the cache that others share.
             logger.exception(
-                "a handler of %s failed on %s", self.resource.group_resource, "/".join(key_of(new))
+                "an event handler of informer %s failed on %s",
+                self.resource.group_resource,
+                "/".join(key_of(new)),
             )
 
     def _backoff(self) -> float:
         return retry_delay(self._failures, self._refusal) * random.uniform(1.0, 2.0)
 
     def _log_failure(self, action: str, message: str) -> None:
-        """Tell of failures 1, 2, 4, 8, …: a server that is away for long fills no logs."""
+        """Log failures 1, 2, 4, 8, … so that a long outage does not fill the log."""
         self._failures += 1
         told = self._failures & (self._failures - 1) == 0
         level = logging.DEBUG if not told else logging.WARNING if self._failures > 1 else logging.INFO
-        logger.log(level, "failed to %s %s: %s", action, self.resource.group_resource, message)
+        logger.log(level, "failed to %s %s: %s; trying again", action, self.resource.group_resource, message)
 
 
 def retry_delay(failures: int, refusal: int) -> float:
     """Seconds until the next attempt after so many failures, the last with the HTTP status `refusal` (or 0).
 
-    What is not served or not allowed (404, 403) is often just being installed: that is looked for sooner.
+    After 404 and 403 the delay is shorter: the resource or role is often just being installed.
     """
     if failures == 0:
         return 0.0

@@ -1,4 +1,4 @@
-"""Leader election over a Lease, as client-go does it."""
+"""Leader election with a Lease, by client-go's algorithm."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ RETRY_SECONDS = 2.0
 
 
 class LeadershipLost(Exception):
-    """The lease could not be renewed in time: somebody else may lead, so this process must end its work."""
+    """The lease was not renewed by the deadline: another process may lead, so this one must stop working."""
 
 
 class LeaderElector:
     """Runs a function while this `identity` holds the lease `namespace/name`.
 
-    Clocks of different machines are never compared: an observer waits for a lease to stay unchanged
-    for its whole duration by the observer's own clock.
+    Clocks of different hosts are never compared: a candidate takes a lease that did not change for the
+    lease duration by the candidate's own clock.
     """
 
     def __init__(
@@ -60,18 +60,18 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """The identity that was last seen to lead, or nothing."""
+        """The identity of the last observed leader, or empty."""
         return get_str(self._observed, "spec", "holderIdentity")
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for leadership, then run `lead`; return when it returns.
 
         Raises LeadershipLost when the lease is lost meanwhile; `lead` is cancelled first. The lease is
-        given up on the way out, however that happens, so that a successor need not wait.
+        released at the end in every case, so that a successor need not wait.
         """
         await self._acquire()
         self._leading = True
-        logger.info("%s leads %s/%s", self._identity, self._namespace, self._name)
+        logger.info("%s acquired lease %s/%s: leading", self._identity, self._namespace, self._name)
         work = asyncio.ensure_future(lead())
         renewal = asyncio.create_task(self._renew(), name=f"lease-{self._name}")
         try:
@@ -112,7 +112,9 @@ class LeaderElector:
         try:
             return await self._try_once()
         except (StatusError, ConnectionFailed) as error:
-            logger.info("cannot update lease %s/%s: %s", self._namespace, self._name, error)
+            logger.info(
+                "cannot acquire or renew lease %s/%s: %s; trying again", self._namespace, self._name, error
+            )
             return False
 
     async def _try_once(self) -> bool:
@@ -177,7 +179,12 @@ class LeaderElector:
                 }
                 await self._client.update(LEASES, lease)
         except (StatusError, ConnectionFailed, TimeoutError) as error:
-            logger.info("cannot give up lease %s/%s: %s", self._namespace, self._name, error)
+            logger.info(
+                "cannot release lease %s/%s: %s; a successor waits until it expires",
+                self._namespace,
+                self._name,
+                error,
+            )
 
 
 def _now() -> str:

@@ -33,11 +33,11 @@ class Manager:
 
     @property
     def has_started(self) -> bool:
-        """Whether all caches were complete once and the controllers run."""
+        """Whether all caches have synced and the controllers run."""
         return self._ready.is_set()
 
     async def wait_started(self) -> None:
-        """Wait until all caches were complete and the controllers run."""
+        """Wait until all caches have synced and the controllers run."""
         await self._ready.wait()
 
     def informer(
@@ -54,7 +54,7 @@ class Manager:
         """The shared informer of a resource and selection, made on first use; `indexers` are added to it.
 
         With a `struct` it caches structs, apart from those who ask for documents. Raises RuntimeError once
-        the manager runs. `transform` counts only for whoever comes first.
+        the manager runs. `transform` is that of the first call.
         """
         key = (resource, struct, namespace, label_selector, field_selector)
         informer = self._informers.get(key)
@@ -80,7 +80,7 @@ class Manager:
         self._controllers.append(controller)
 
     def add_runnable(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
-        """Run a task of another kind beside the controllers, once caches are complete.
+        """Run another task beside the controllers, once the caches have synced.
 
         When it returns or raises, the manager stops with an error: runnables run until cancelled.
         """

@@ -17,7 +17,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 class QueueShutDown(Exception):
-    """The queue is shut down and drained; workers end."""
+    """The queue is shut down and drained: workers stop."""
 
 
 class ItemBackoff(Generic[Item]):
@@ -75,7 +75,7 @@ class TokenBucket:
 
 
 class WorkQueue(Generic[Item]):
-    """Belongs to the event loop that is running when it is made."""
+    """The work queue. Bound to the event loop in which it is created."""
 
     def __init__(
         self,
@@ -109,11 +109,11 @@ class WorkQueue(Generic[Item]):
 
     @property
     def delayed(self) -> int:
-        """How many items wait for their time to come."""
+        """How many items were added with a delay that has not passed."""
         return len(self._due)
 
     def add(self, item: Item) -> None:
-        """Have `item` worked on (again)."""
+        """Queue `item`; an item in work is queued again afterwards."""
         if self._closed or item in self._dirty:
             return
         self._dirty.add(item)
@@ -122,7 +122,7 @@ class WorkQueue(Generic[Item]):
             self._wake()
 
     def add_after(self, item: Item, seconds: float) -> None:
-        """Add `item` in `seconds`; of several such wishes the earliest counts."""
+        """Add `item` in `seconds`; of several delays the earliest counts."""
         if self._closed:
             return
         if seconds <= 0:
@@ -148,7 +148,7 @@ class WorkQueue(Generic[Item]):
         return self._backoff.failures(item)
 
     async def get(self) -> Item:
-        """The next item; it must be given back with `done`. Raises QueueShutDown at the end."""
+        """Wait for the next item; call `done` after the work. Raises QueueShutDown at the end."""
         while not self._order:
             if self._closed:
                 raise QueueShutDown
@@ -157,7 +157,7 @@ class WorkQueue(Generic[Item]):
             try:
                 await getter
             except asyncio.CancelledError:
-                # Hand a wake-up that arrived together with the cancellation on to another worker.
+                # Pass a wake-up that arrived together with the cancellation to another worker.
                 if getter.done() and not getter.cancelled() and self._order:
                     self._wake()
                 raise
@@ -170,7 +170,7 @@ class WorkQueue(Generic[Item]):
         return item
 
     def done(self, item: Item) -> None:
-        """The work on `item` has ended, one way or the other."""
+        """The work on `item` has ended, successfully or not."""
         self._processing.discard(item)
         if item in self._dirty:
             self._order.append(item)

@@ -1,4 +1,4 @@
-"""Filling in declared defaults, and dropping nulls where null is no value."""
+"""Defaulting, and dropping nulls of fields that are not nullable."""
 
 from __future__ import annotations
 

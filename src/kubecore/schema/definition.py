@@ -1,6 +1,5 @@
-"""What ``openAPIV3Schema`` of a custom resource definition may say at all, node by node.
-
-These are the rules about keywords. Whether the schema is *structural* is asked in ``structural``.
+"""Validation of the keywords in ``openAPIV3Schema`` of a CustomResourceDefinition, node by node. The rules
+of *structural* schemas are in ``structural``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def check_keywords(raw: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def has_references(raw: Any) -> bool:
-    """Whether the schema contains a ``$ref`` (then nothing can be said about its structure)."""
+    """Whether the schema contains a ``$ref`` (then its structure is not checked)."""
     if isinstance(raw, list):
         return any(has_references(each) for each in raw)
     if not isinstance(raw, dict):
@@ -97,7 +96,7 @@ def _children(raw: JsonObject, path: FieldPath, *, is_root: bool, in_metadata: b
 
 
 def _branch(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """A nested schema of anyOf and its like: it need not repeat what the outer one says about items."""
+    """A schema below anyOf, oneOf, allOf or not: it need not repeat ``items`` of the outer schema."""
     yield from (error for error in _node(raw, path) if not error.field.endswith(".items"))
 
 
@@ -172,7 +171,7 @@ def _map_key(field: JsonObject, key: str, items: JsonObject, path: FieldPath) ->
 
 
 def _set_items(items: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Elements of sets are compared whole, so they must merge whole."""
+    """Elements of sets are compared as a whole, so they must be atomic."""
     if items.get("nullable"):
         yield forbidden(path.child("nullable"), "cannot be nullable when x-kubernetes-list-type is set")
     kind = items.get("type")

@@ -1,4 +1,4 @@
-"""Rules of objects embedded in other objects: apiVersion, kind and metadata have their usual form."""
+"""Validation of embedded resources: apiVersion, kind and metadata."""
 
 from __future__ import annotations
 

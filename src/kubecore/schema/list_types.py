@@ -1,4 +1,4 @@
-"""Uniqueness in lists that are sets or maps."""
+"""Uniqueness in lists of type ``set`` and ``map``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def validate_list_types(document: Any, schema: Schema, path: FieldPath | None = 
 
 
 def _has_list_types(schema: Schema) -> bool:
-    """Whether anything below `schema` must be unique (schemas of custom resources do not recurse)."""
+    """Whether `schema` contains lists of type ``set`` or ``map`` (schemas of custom resources do not
+    recurse).
+    """
     if schema.list_type in {"set", "map"}:
         return True
     children = [*schema.properties.values(), schema.items, schema.additional_properties]

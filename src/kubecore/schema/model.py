@@ -1,9 +1,9 @@
 """Read-only views over OpenAPI v3 schemas, as built-in kinds and CustomResourceDefinitions publish them.
 
-A `Schema` wraps the raw JSON of one schema node and answers what the rest of the code asks of it: how
-children are found, how lists and maps merge, what survives pruning. Nodes are created on demand and
-cached, so the view of a large definition costs only what is looked at. References (``$ref``, also inside
-a single-element ``allOf`` as the published documents write them) are followed through a `SchemaSet`.
+A `Schema` wraps the raw JSON of one schema node: its children, how lists and maps merge, what survives
+pruning. Nodes are created on demand and cached, so a large definition costs only the nodes in use.
+References (``$ref``, also inside a single-element ``allOf`` as the published documents write them) are
+followed through a `SchemaSet`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SchemaSet:
         return self._definitions[name]
 
     def schema(self, name: str) -> Schema:
-        """The one shared view of the definition called `name` (KeyError when there is none)."""
+        """The cached view of the definition `name`. Raises KeyError when there is none."""
         found = self._schemas.get(name)
         if found is None:
             found = Schema(self._definitions[name], self)
@@ -72,7 +72,7 @@ class Schema:
         return f"Schema({self.definition or self.type or 'any'})"
 
     def derive(self, build: Callable[[Schema], _T]) -> _T:
-        """What `build` makes of this view, made once and kept with it (compiled walkers, for example)."""
+        """The result of `build` for this view, cached with it (compiled walkers, for example)."""
         found = self._derived.get(build, _NO_RAW)
         if found is _NO_RAW:
             found = self._derived[build] = build(self)
@@ -235,7 +235,7 @@ def custom_resource_schema(raw: JsonObject) -> Schema:
 def embedded_properties(named: Mapping[str, Schema], definitions: SchemaSet | None) -> dict[str, Schema]:
     """The fields of an embedded resource: those every object has, and the `named` ones.
 
-    What is declared about metadata narrows the common definition, it never widens or replaces it.
+    A declared metadata schema can only restrict the common one.
     """
     declared = named["metadata"].raw if "metadata" in named else _NO_RAW
     properties = {**OBJECT_META["properties"], **(declared.get("properties") or _NO_RAW)}

@@ -1,7 +1,5 @@
-"""Regular expressions of schemas and rules: RE2's dialect, by RE2 itself, which takes linear time.
-
-Python's own ``re`` must never see a pattern from outside: it would let the author of one stall the server
-with a short text.
+"""Regular expressions of schemas and CEL rules, matched by RE2 in linear time. Python's ``re`` must never
+run a pattern from a user: its backtracking would let a short pattern stall the server.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _ANY_BYTE: Final = "\\C"
 
 
 class PatternError(ValueError):
-    """The text is no regular expression; the message is worded as Go's regexp package words it."""
+    """The text is not a regular expression; the message is that of Go's regexp package."""
 
 
 class Pattern:

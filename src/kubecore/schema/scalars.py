@@ -1,4 +1,4 @@
-"""Checks of texts and numbers against a schema (see ``validation``)."""
+"""Validation of strings and numbers (see ``validation``)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_PATH = "<nil>"
 
 
 def string_checks(schema: Schema) -> Iterator[Check]:
-    """Lengths and the pattern of a text."""
+    """``minLength``, ``maxLength`` and ``pattern`` of a string."""
     raw = schema.raw
     longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
     if longest is not None:
@@ -58,7 +58,7 @@ def _pattern_check(pattern: str) -> Check:
 
 
 def number_checks(schema: Schema) -> Iterator[Check]:
-    """The range and the factor of a number."""
+    """Range and ``multipleOf`` of a number."""
     raw = schema.raw
     if schema.type == "integer":
         yield _integer_check(schema.format)

@@ -1,4 +1,5 @@
-"""Whether a schema is structural: every field it mentions has its type said once, outside of logic.
+"""Whether a schema is structural: every field has a type that is specified outside of anyOf, oneOf, allOf
+and not.
 
 Only then can objects be pruned and defaulted, and merged field by field.
 """
@@ -39,7 +40,7 @@ _FALSE_IN_NESTED = (
 def check_structural(raw: JsonObject, path: FieldPath) -> list[FieldError]:
     """Everything wrong with ``openAPIV3Schema``: its keywords, its structure, its defaults.
 
-    Defaults are looked at only when the structure is sound, as they are checked by the schema itself.
+    Defaults are checked only when the schema is structural, because they are validated against it.
     """
     errors = check_keywords(raw, path)
     if has_references(raw):
@@ -106,7 +107,7 @@ def _types(raw: JsonObject, level: str, path: FieldPath) -> Iterator[FieldError]
 
 
 def _common_fields(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """apiVersion, kind and metadata of a whole object may be narrowed, not changed."""
+    """apiVersion, kind and metadata of an object may be restricted, not redefined."""
     properties = raw.get("properties") or {}
     for name in ("kind", "apiVersion"):
         if name in properties and properties[name].get("type") != "string":
@@ -131,7 +132,7 @@ def _common_fields(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
 def _value_validation(
     raw: JsonObject, path: FieldPath, *, allow_int_or_string: bool = False
 ) -> Iterator[FieldError]:
-    """The logical keywords of a node, each branch of which may restrict values only."""
+    """The logical keywords of a node: their branches may contain value validations only."""
     any_of, all_of = raw.get("anyOf") or [], raw.get("allOf") or []
     skip_any_of = allow_int_or_string and any_of == _INT_OR_STRING
     skip_first = allow_int_or_string and not skip_any_of and _first_any_of(all_of) == _INT_OR_STRING
@@ -178,7 +179,7 @@ def _nested(raw: JsonObject, path: FieldPath, *, skip_any_of: bool = False) -> I
 
 
 def _completeness(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Fields which logical keywords mention must be specified outside of them."""
+    """Fields inside logical keywords must be specified outside of them."""
     for keyword in ("anyOf", "allOf", "oneOf"):
         for index, branch in enumerate(raw.get(keyword) or []):
             yield from _specified(raw, branch, path, path.child(keyword).index(index))
@@ -220,7 +221,7 @@ def _specified(
 
 
 def _defaults(schema: Schema, path: FieldPath) -> Iterator[FieldError]:
-    """Declared defaults must be values which the schema accepts and keeps."""
+    """Declared defaults must be valid and must survive pruning."""
     if schema.has_default and schema.default is not None:
         yield from _default_errors(schema, path.child("default"))
     for name, child in schema.properties.items():

@@ -1,4 +1,4 @@
-"""Checking values against a schema, with the errors that users of Kubernetes know.
+"""Validation of values against a schema, with the error messages of Kubernetes.
 
 A schema becomes a chain of small checks per node, compiled when the node is first met. Each gets the
 value, its path, and the list of errors to append to. Two paths lead to a value: the *name* by which
@@ -20,7 +20,7 @@ from .scalars import NO_PATH, Check, number_checks, string_checks
 
 
 def validate(document: Any, schema: Schema, path: FieldPath | None = None) -> list[FieldError]:
-    """What is wrong with `document` by `schema`, in the order in which it is found.
+    """The errors of `document` against `schema`, in the order in which they are found.
 
     `path` is put before the paths of all errors, but not into their texts.
     """
@@ -89,7 +89,7 @@ def _validator(schema: Schema) -> Check:
 
 
 def _checks_for(schema: Schema, kind: type, type_check: Check, enum_check: Check) -> Iterator[Check]:
-    """The checks which say anything about values of this Python type."""
+    """The checks that apply to values of this Python type."""
     raw = schema.raw
     if not _type_accepts_always(schema, kind):
         yield type_check
@@ -232,7 +232,7 @@ def _object_checks(schema: Schema) -> Iterator[Check]:
 
 
 def _narrows_metadata(raw: dict[str, Any]) -> bool:
-    """ObjectMeta has its own validation; only what a schema adds to it (names) is checked here."""
+    """ObjectMeta has its own validation; only what a schema restricts further (names) is checked here."""
     return bool(((raw.get("properties") or {}).get("metadata") or {}).get("properties"))
 
 

@@ -1,7 +1,6 @@
-"""An API server in memory, behind the client's transport, for tests of whatever is written on the client.
-
-It keeps objects, versions, finalizers, selectors, watches and history; it knows no defaults, no
-validation and no admission. Failures are injected where a test wants them.
+"""An in-memory API server behind the client's transport, for tests of code that uses the client. It
+implements storage, resourceVersions, finalizers, selectors and watches, but no defaulting, validation or
+admission. Tests can inject failures.
 """
 
 from kubecore.testing.memory import MemoryApi

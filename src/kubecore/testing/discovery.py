@@ -1,4 +1,4 @@
-"""What the in-memory API server says about the resources it serves."""
+"""Discovery documents of the in-memory API server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "updat
 
 
 def answer(path: str, types: Sequence[ResourceType]) -> JsonObject | None:
-    """What discovery says at `path`; None where nothing is to discover."""
+    """The discovery document at `path`, or None."""
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
     if path == "/apis":
@@ -41,7 +41,7 @@ def answer(path: str, types: Sequence[ResourceType]) -> JsonObject | None:
 
 
 def aggregated(path: str, types: Sequence[ResourceType]) -> JsonObject | None:
-    """The same in one document, as servers give it to whoever asks for that form."""
+    """The aggregated discovery document."""
     if path not in ("/api", "/apis"):
         return None
     groups: dict[str, dict[str, list[JsonObject]]] = {}

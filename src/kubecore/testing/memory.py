@@ -43,7 +43,7 @@ def built_in_resources() -> list[ResourceType]:
 class MemoryApi:
     """Objects by resource, namespace and name, served to any number of `client`s.
 
-    `requests` records what was asked; `reactions` may answer first. Tests may `put` and `remove` objects
+    `requests` records all requests; `reactions` may answer them first. Tests may `put` and `remove` objects
     directly, which watchers see like any other write.
     """
 
@@ -91,13 +91,13 @@ class MemoryApi:
         self._publish("DELETED", resource, obj, obj)
 
     def expire_history(self) -> None:
-        """Forget past events: watches from before now are answered with 410, running ones end."""
+        """Drop the event history: watches from older versions get 410, running ones end."""
         self._oldest_version = self._last_version
         self._history.clear()
         self.break_watches()
 
     def break_watches(self) -> None:
-        """Cut all running watches as a failing network does."""
+        """Break all running watches like a failing network."""
         for watcher in itertools.chain.from_iterable(self._watchers.values()):
             watcher.queue.put_nowait(None)
 
@@ -118,7 +118,7 @@ class MemoryApi:
             return Response(error.code, error.headers, orjson.dumps(error.to_status()))
 
     def watch(self, request: Request) -> AsyncIterator[bytes]:
-        """Answer a watch. Raises StatusError for versions that are forgotten."""
+        """Answer a watch. Raises StatusError (410) for versions older than the history."""
         self.requests.append(request)
         self._refuse(request)
         target = self._target(request.path)
@@ -150,7 +150,7 @@ class MemoryApi:
             self._watchers[watcher.resource].remove(watcher)
 
     def _known_at(self, watcher: watchers.Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
-        """Which objects the watcher saw before the backlog: undo it from the present."""
+        """The objects that the watcher knew before the backlog: the present ones with the backlog undone."""
         known = set(watcher.known)
         for _, _, resource, new, old in reversed(list(backlog)):
             if resource != watcher.resource:

@@ -1,4 +1,4 @@
-"""How clients reach the in-memory API server: without a connection, a turn of the event loop per request."""
+"""The transport to the in-memory API server: no connection, one event loop iteration per request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MemoryTransport:
         self._watch = watch
 
     async def request(self, request: Request) -> Response:
-        """The answer."""
+        """The response."""
         await asyncio.sleep(0)
         return self._handle(request)
 

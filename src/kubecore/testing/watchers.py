@@ -1,4 +1,4 @@
-"""Who watches the in-memory API server, and what a change means for each."""
+"""Watches of the in-memory API server, and the events that they get."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def line(event: str, obj: JsonObject) -> bytes:
 
 
 def deliver(found: Iterable[Watcher], event: str, new: JsonObject, old: JsonObject | None) -> None:
-    """Tell watchers of a resource what the change means for the selection of each."""
+    """Send a change to the watchers of a resource, as the event that their selector makes of it."""
     known_as = key(new)
     encoded: dict[str, bytes] = {}
 

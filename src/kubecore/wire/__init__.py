@@ -1,4 +1,4 @@
-"""gRPC interfaces of a node, spoken by its agent, its runtime and its plugins, from tables of numbers.
+"""gRPC interfaces of a node (CRI, CSI, device plugins), built from tables of field numbers.
 
 The tables are the JSON files beside this module. No Python package carries these interfaces in current form,
 and generated code would have to be committed; a descriptor pool built when first asked costs a few

@@ -1,4 +1,4 @@
-"""Failed calls as Go's gRPC words them, which is how Kubernetes shows them in events and statuses."""
+"""gRPC errors in Go's wording, as Kubernetes shows them in events and statuses."""
 
 from __future__ import annotations
 

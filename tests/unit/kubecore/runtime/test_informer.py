@@ -185,7 +185,7 @@ async def test_a_failing_handler_does_not_end_the_cache(caplog: pytest.LogCaptur
         api.put(PODS, pod("a"))
         await settle()
         assert seen == [("ADDED", "a")]
-    assert "a handler of pods failed on lab/a" in caplog.text
+    assert "an event handler of informer pods failed on lab/a" in caplog.text
 
 
 def test_a_kind_that_is_not_served_yet_is_looked_for_sooner_than_a_server_that_fails() -> None:
