@@ -1,8 +1,8 @@
-"""Accepting connections, one in each round of the event loop.
+"""Accepting connections, one per event loop iteration.
 
-The loop's own server accepts all that wait at once, and then all of them want the costly first step of their
-TLS handshakes in the same round: a thousand clients who connect together would hold up everybody for a
-second. Here each round takes one more, and the requests of the others go on in between.
+asyncio's server accepts all pending connections at once and then runs the expensive first step of all their
+TLS handshakes in one iteration: a thousand clients connecting together would block the server for a second.
+Here each iteration accepts one, and other requests are served in between.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 1.0
 
 
 class Listener:
-    """Listening sockets and the connections whose handshake is under way."""
+    """The listening sockets, and the connections in their TLS handshake."""
 
     def __init__(
         self,
@@ -119,14 +119,14 @@ class Listener:
                 self._protocol, connection, ssl=context, ssl_handshake_timeout=patience
             )
         except (OSError, TimeoutError) as error:
-            # Whoever connects may go away or speak something else; nothing is wrong with the server.
+            # Clients may disconnect or not speak TLS; that is no error of the server.
             _LOG.debug("TLS handshake with %s failed: %s", address, error)
             connection.close()
             if self._max_per_client is not None:
                 self.release(address)
 
     def close(self) -> None:
-        """Accept no more; handshakes under way end. Connections stay."""
+        """Stop accepting and cancel handshakes. Established connections stay."""
         if self._resumption is not None:
             self._resumption.cancel()
         for each in self._sockets:

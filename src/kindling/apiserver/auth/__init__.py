@@ -1,1 +1,1 @@
-"""Who is asking, and may they: authentication, impersonation, authorization and the reviews about both."""
+"""Authentication, impersonation, authorization, and the review APIs of both."""

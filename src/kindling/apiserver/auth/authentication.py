@@ -47,7 +47,7 @@ TokenCheck = Callable[[str], Awaitable[UserInfo | None]]
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """Whose certificates may speak for others by X-Remote-* headers."""
+    """The certificates that may name another user in X-Remote-* headers."""
 
     issuer_names: frozenset[str] = frozenset()
     """Common names of the CA that signs front-proxy clients."""
@@ -56,7 +56,7 @@ class FrontProxy:
 
 @dataclass(slots=True)
 class Authenticator:
-    """Finds the user of a request."""
+    """Authenticates requests."""
 
     static_tokens: Mapping[str, UserInfo] = field(default_factory=dict)
     token_checks: list[TokenCheck] = field(default_factory=list)

@@ -9,7 +9,7 @@ from .rbac import RbacAuthorizer
 
 
 class Authorizer:
-    """Allows what one of the two allows."""
+    """A union authorizer: allows what one of the two allows."""
 
     def __init__(self, rbac: RbacAuthorizer, objects: ObjectReader) -> None:
         self._rbac = rbac

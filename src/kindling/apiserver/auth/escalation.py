@@ -1,4 +1,4 @@
-"""Escalation prevention: nobody grants rights they do not hold, unless they may ``escalate`` or ``bind``."""
+"""RBAC escalation check: a user cannot grant rights without having them, or ``escalate`` or ``bind``."""
 
 from __future__ import annotations
 

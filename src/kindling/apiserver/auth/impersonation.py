@@ -1,4 +1,4 @@
-"""Impersonation: acting as somebody else, by ``Impersonate-*`` headers, with the rights for each part."""
+"""Impersonation by ``Impersonate-*`` headers, with authorization of each header."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 
 
 class Impersonator:
-    """Turns the authenticated user into the one the headers name, if that is allowed.
-
-    Two sets of rights lead there: the verb ``impersonate`` on each part, and the constrained form, which is
-    bound to what is done (``impersonate-on:MODE:VERB``). A refusal speaks of the one that the user last
-    got by with.
+    """Resolves the impersonated user, if that is authorized. There are two ways: the verb ``impersonate``
+    for each header, and constrained impersonation, limited to certain verbs (``impersonate-on:MODE:VERB``).
+    The error message is that of the way that last succeeded for the user.
     """
 
     def __init__(self, authorize: Authorize) -> None:
@@ -108,7 +106,7 @@ def _queries(user: UserInfo, wanted: UserInfo, verb: str) -> list[AuthorizationQ
 
 
 def _complete(wanted: UserInfo) -> UserInfo:
-    """The groups that come with a name, as authentication would add them."""
+    """The user with the groups that authentication would add for its name."""
     groups = wanted.groups
     if wanted.name.startswith(_ACCOUNT) and wanted.name.count(":") == 3 and not groups:
         namespace = wanted.name.removeprefix(_ACCOUNT).partition(":")[0]

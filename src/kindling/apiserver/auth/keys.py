@@ -36,17 +36,17 @@ def load_or_create_key(path: Path) -> bytes:
 
 
 class Keys:
-    """Keys by their text; `ring` is what they can do."""
+    """PEM keys; `ring` loads them and signs."""
 
     def __init__(self, pems: Sequence[bytes]) -> None:
-        """Raises ValueError for a text that is no key, as far as that is seen without reading it."""
+        """Raises ValueError for text that is not PEM; the keys are parsed later."""
         self._pems = tuple(pems)
         if not all(frame in pem for pem in self._pems for frame in _FRAMES):
             raise ValueError("a service account key is not in PEM form")
 
     @cached_property
     def ring(self) -> KeyRing:
-        """Raises ValueError when one of the keys cannot be read."""
+        """The loaded keys. Raises ValueError when one of them cannot be parsed."""
         from .signatures import KeyRing  # noqa: PLC0415 - loads the libraries, see above
 
         return KeyRing(self._pems)

@@ -1,7 +1,7 @@
-"""What a node may do: look after itself, and read what the pods bound to it refer to.
+"""The node authorizer: a node may access its own objects and read what its pods refer to.
 
-The rules are those of Kubernetes' node authorizer. Relations are looked up in the server's memory when they
-are asked for: a node asks seldom, and nothing has to be kept in step with the pods.
+The rules are those of Kubernetes. Relations between pods and objects are looked up for each request instead
+of in a graph: nodes ask seldom, and there is no graph to keep up to date.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NO_OPINION: _Answer = (False, "")
 
 
 def node_of(user: UserInfo) -> str | None:
-    """The name of the node that a user is; "" for a node without a name, None for others."""
+    """The node name of a user in system:nodes; "" without a name, None for other users."""
     if _GROUP not in user.groups:
         return None
     return user.name.removeprefix(_PREFIX) if user.name.startswith(_PREFIX) else None
 
 
 class NodeAuthorizer:
-    """Answers for users that are nodes; it never forbids what another authorizer allows."""
+    """Authorizes nodes; it allows or has no opinion, it never denies."""
 
     def __init__(self, objects: ObjectReader) -> None:
         self._objects = objects
@@ -143,7 +143,7 @@ class NodeAuthorizer:
                 return volume is not None and self._is_volume_in_use(node, volume)
 
     def _pods(self, node: str, namespace: str) -> Iterable[JsonObject]:
-        """Pods bound to the node. Mirror pods don't count: a node makes them itself."""
+        """Pods bound to the node, without mirror pods, which a node creates itself."""
         for pod in self._objects.list(PODS, namespace):
             if get_str(pod, "spec", "nodeName") == node and not get_str(
                 pod, "metadata", "annotations", _MIRROR
@@ -161,7 +161,7 @@ class NodeAuthorizer:
         return bool(name) and self._names(node, namespace, name, pod_references.claims)
 
     def _is_volume_secret(self, node: str, namespace: str, name: str) -> bool:
-        """Whether a volume that a pod of the node uses hands this secret to its driver."""
+        """Whether a persistent volume used by a pod of the node refers to this secret."""
         wanted = (namespace, name)
         return any(
             wanted in pod_references.volume_secrets(volume) and self._is_volume_in_use(node, volume)

@@ -1,4 +1,4 @@
-"""What a pod refers to by name in its own namespace: what its node must be able to read (pure)."""
+"""The objects that a pod refers to in its namespace, which its node may read (pure)."""
 
 from __future__ import annotations
 

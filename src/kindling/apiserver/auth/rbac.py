@@ -38,7 +38,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A rule that somebody holds, and through what."""
+    """A rule granted to a user, and the binding and role that grant it."""
 
     rule: Rule
     binding: Binding
@@ -102,7 +102,7 @@ class RbacAuthorizer:
         return self._roles.get((namespace if kind == "Role" else "", name))
 
     def grants(self, user: UserInfo, namespace: str) -> Iterator[Grant]:
-        """Everything the user holds in a namespace (cluster-wide grants included)."""
+        """All grants of the user in a namespace, cluster-wide ones included."""
         for scope in ("", namespace) if namespace else ("",):
             here = self._by_subject.get(scope)
             if not here:

@@ -1,4 +1,4 @@
-"""Reviews: questions about identities and rights, answered and never stored."""
+"""Review resources: TokenReview, SubjectAccessReview and the like. They are answered, never stored."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Published = Callable[[str, str, str], ResourceDefinition]
 
 
 class _ReviewStrategy(GenericStrategy):
-    """Reviews always have a spec and a status, which nobody owns as such."""
+    """The strategy of reviews: spec and status are always present and have no field owner."""
 
     def blank(self) -> JsonObject:
         """The containers alone."""
@@ -158,7 +158,7 @@ class Reviews:
         return self._decided(ctx, review, _subject(spec))
 
     def _metadata_errors(self, ctx: RequestContext, review: JsonObject) -> list[FieldError]:
-        """A review names nothing and carries no metadata of its own."""
+        """Errors of a review with a name or other metadata."""
         if all(value is None for value in review.get("metadata", {}).values()):
             return []
         managed.track_write(self._by_kind[review["kind"]], None, review, ctx)
@@ -226,7 +226,9 @@ def _sorted(value: Any) -> Any:
 
 
 def _field_selector(attributes: JsonObject) -> str:
-    """The review's field selector as text, less the requirements that no text can say: they only narrow."""
+    """The review's field selector as text. Requirements without text form are left out: they only restrict
+    it.
+    """
     selector = attributes.get("fieldSelector") or {}
     if selector.get("rawSelector"):
         return str(selector["rawSelector"])

@@ -1,4 +1,4 @@
-"""RBAC rules: matching requests, covering one another, and showing them as Kubernetes does (pure)."""
+"""RBAC rules: matching requests, covering other rules, and printing them as Kubernetes does (pure)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rule:
     """nonResourceURLs."""
 
     def allows(self, query: AuthorizationQuery) -> bool:
-        """Whether the rule grants what is asked."""
+        """Whether the rule allows the request."""
         if ALL not in self.verbs and query.verb not in self.verbs:
             return False
         if query.resource:

@@ -1,4 +1,4 @@
-"""Tokens of service accounts: what they say, and whether it still holds."""
+"""Service account tokens: issuing and validating them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_REMEMBERED = 5_000
 
 @dataclass(frozen=True, slots=True)
 class BoundObject:
-    """What a token dies with: a pod, a secret or a node."""
+    """The object that a token is bound to: a pod, secret or node."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ class TokenUser:
 
 
 class TokenAuthority:
-    """Signs with the first key and accepts all of them, so that keys can be changed without a gap."""
+    """Signs with the first key and accepts all of them, so that keys can be rotated without a gap."""
 
     def __init__(
         self, keys: Sequence[bytes], issuer: str, audiences: Sequence[str], objects: ObjectReader
@@ -95,7 +95,9 @@ class TokenAuthority:
         return self._keys.ring.sign(claims), float(now + seconds)
 
     def issue_legacy(self, account: JsonObject, secret: JsonObject) -> str:
-        """The token of a secret of type kubernetes.io/service-account-token; it ends with that one."""
+        """The token for a secret of type kubernetes.io/service-account-token; invalid once the secret is
+        deleted.
+        """
         metadata = account["metadata"]
         return self._keys.ring.sign(
             {
@@ -110,7 +112,7 @@ class TokenAuthority:
         )
 
     async def check(self, token: str) -> UserInfo | None:
-        """The user of a token meant for this server; None when it is no token of ours."""
+        """The user of a token for this server's audience; None for tokens of other issuers."""
         if token.count(".") != 2:
             return None
         found = self.review(token, self.audiences)
@@ -194,9 +196,8 @@ class TokenAuthority:
 
 
 def _holds(secret: JsonObject | None, token: str, uid: object) -> bool:
-    """Whether a secret is the one that a legacy token was made for, and still has it.
-
-    Another one of the same name is not, whoever put the token into it.
+    """Whether a legacy token's secret still contains it. A new secret of the same name does not count, even
+    with the same token in it.
     """
     if secret is None or secret.get("type") != SECRET_TYPE or meta.is_being_deleted(secret):
         return False

@@ -41,7 +41,7 @@ class TokenRequests:
             raise errors.not_found(SERVICE_ACCOUNTS, ctx.name)
         spec = request.setdefault("spec", {})
         spec.setdefault("boundObjectRef", None)
-        if spec.get("expirationSeconds") is None:  # Clients write null for what they leave open.
+        if spec.get("expirationSeconds") is None:  # Clients send null for unset fields.
             spec["expirationSeconds"] = _DEFAULT_SECONDS
         seconds = spec["expirationSeconds"]
         self._check_seconds(seconds)
@@ -50,7 +50,7 @@ class TokenRequests:
         metadata["creationTimestamp"] = times.now_rfc3339()
         if not spec.get("audiences"):
             spec["audiences"] = list(self._authority.audiences)
-        # Nothing is stored, but clients see an account of their fields as with every object.
+        # Nothing is stored, but the response has managedFields like every object.
         write = managed.Write(ctx.field_manager, _API_VERSION, metadata["creationTimestamp"], "token")
         metadata["managedFields"] = managed.track_update(None, request, self._schema, write)
         request["status"] = {"token": "", "expirationTimestamp": None}

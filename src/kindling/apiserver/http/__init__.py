@@ -1,6 +1,6 @@
-"""The wire: paths, media types, bodies, answers and watches, over aiohttp's low-level server.
+"""HTTP: paths, media types, request bodies, responses and watches, on aiohttp's low-level server.
 
-Every request goes through ``server``: authentication, impersonation, authorization, then ``resources``
-for objects, ``pages`` for everything else, or a proxy. ``resources`` decides which verb is meant; the verbs
-are served by ``reading``, ``watch_requests``, ``writing``, ``deleting`` and ``subresources``.
+Every request goes through ``server``: authentication, impersonation, authorization, then ``resources`` for
+objects, ``pages`` for non-resource paths, or a proxy. ``resources`` dispatches on the verb to ``reading``,
+``watch_requests``, ``writing``, ``deleting`` and ``subresources``.
 """

@@ -21,9 +21,8 @@ _MAX_BYTES = 100 * 1024 * 1024
 
 
 class AuditLog:
-    """Writes events in a thread of its own; the file is turned over at 100 MiB, keeping one old file.
-
-    When the disk is too slow, events are dropped and counted rather than requests held up.
+    """Writes events in a thread of its own; the file is rotated at 100 MiB, keeping one old file. When the
+    disk is too slow, events are dropped and counted; requests never wait.
     """
 
     def __init__(self, path: Path) -> None:

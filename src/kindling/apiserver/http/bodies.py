@@ -1,4 +1,4 @@
-"""Request bodies: size limits, JSON and YAML, and what is strictly wrong with them."""
+"""Request bodies: size limits, JSON and YAML decoding, and the errors of strict decoding."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _TYPE_META = (
 
 @dataclass(slots=True)
 class Body:
-    """A decoded body: the document and what strict decoding has to say about it."""
+    """A decoded body: the document and the errors of strict decoding."""
 
     document: Any
     duplicates: list[str] = field(default_factory=list)
     """Paths of repeated fields in JSON."""
     repeated_keys: list[str] = field(default_factory=list)
-    """Complaints about repeated keys in YAML, which has lines instead of paths."""
+    """Errors about repeated keys in YAML, by line instead of path."""
 
 
 async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
     """The raw body. Raises StatusError (413, 429, 504).
 
-    For a big one, wait until it is this request's turn to be worked on.
+    A large request waits here for a slot of the `LargeRequestPool`.
     """
     if not request.body_exists:
         return b""
@@ -67,7 +67,7 @@ async def read(request: web.BaseRequest, limit: int = MAX_BODY_BYTES) -> bytes:
 
 
 async def _read_slowly(request: web.BaseRequest, limit: int) -> bytes:
-    """A body that arrives in parts; each is accounted for, as many senders may hold back their last one."""
+    """Read a chunked body; each chunk is accounted for, because many clients may never send the last one."""
     share = request.protocol.share if isinstance(request.protocol, Connection) else None
     chunks: list[bytes] = []
     total = 0
@@ -84,7 +84,7 @@ async def _read_slowly(request: web.BaseRequest, limit: int) -> bytes:
 
 
 async def decoded(request: web.BaseRequest, raw: bytes, content_type: str, kind: str = "") -> Body:
-    """See ``decode``; a big body is decoded in a thread."""
+    """See ``decode``; a large body is decoded in a thread."""
     if len(raw) > LARGE_BYTES and isinstance(request.protocol, Connection):
         return await request.protocol.large_requests.run(decode, raw, content_type, kind)
     return decode(raw, content_type, kind)

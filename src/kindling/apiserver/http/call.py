@@ -1,4 +1,4 @@
-"""One request that has passed authentication and authorization."""
+"""An authenticated and authorized request."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_DIGITS = 64
 
 @dataclass(slots=True)
 class Call:
-    """What handlers need of a request."""
+    """The request as handlers see it."""
 
     request: web.BaseRequest
     info: RequestInfo
@@ -38,7 +38,7 @@ class Call:
     audit_id: str = ""
 
     def authorization(self, verb: str) -> AuthorizationQuery:
-        """What the user has to be allowed for this request; `verb` is `info.verb` or what follows from it."""
+        """The authorization attributes of this request; `verb` is `info.verb` or derived from it."""
         return self.info.authorization(self.user, verb, self.query.get("fieldSelector", ""))
 
     def flag(self, name: str) -> bool:
@@ -107,8 +107,8 @@ def write_options(call: Call, kind: str) -> WriteOptions:
 def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool, routed: bool = True) -> Media:
     """The media type of the response. Raises StatusError (406).
 
-    `routed`: the path is one of a fixed route, whose types are compared first and with other words; those of
-    custom resources are not.
+    `routed`: the path belongs to a fixed route (not to a custom resource), whose media types are compared
+    first, with another error message.
     """
     header = request.headers.get("Accept")
     if media.is_plain_json(header):

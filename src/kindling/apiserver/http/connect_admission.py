@@ -1,6 +1,5 @@
-"""Admission of connections: streams to pods, and requests passed on to pods, services and nodes.
-
-What admission sees of them is an object of options, made of the query. Logs are read, not connected to.
+"""CONNECT admission: streams to pods, and requests proxied to pods, services and nodes. Admission sees an
+options object made from the query. Logs are a GET, not a CONNECT.
 """
 
 from __future__ import annotations
@@ -24,17 +23,14 @@ _FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
 class ConnectAdmission:
-    """Asks admission before a connection is made."""
+    """Runs the admission chain before a connection is made."""
 
     def __init__(self, registry: Registry, contexts: Contexts) -> None:
         self._registry = registry
         self._contexts = contexts
 
     async def admit(self, call: Call, definition: ResourceDefinition, subresource: Subresource) -> None:
-        """Let admission see the connection, and change what a stream is opened with.
-
-        Raises StatusError where it is refused.
-        """
+        """Run admission, which may change the stream options. Raises StatusError where it refuses."""
         kind = subresource.kind
         if not kind.endswith("Options"):
             return
@@ -51,7 +47,7 @@ class ConnectAdmission:
 
 
 def connect_options(call: Call, kind: str) -> JsonObject:
-    """The object of options (``PodExecOptions``, ...) that a request amounts to. Raises StatusError (400)."""
+    """The options object (``PodExecOptions``, ...) of a request. Raises StatusError (400)."""
     options: JsonObject = {"kind": kind, "apiVersion": "v1"}
     query = call.query
     if kind.endswith("ProxyOptions"):
@@ -70,14 +66,14 @@ def connect_options(call: Call, kind: str) -> JsonObject:
 
 
 def _port(text: str) -> int:
-    """What admission did not see as a port, the node must not read as one. Raises StatusError (400)."""
+    """A port, parsed as strictly as the node does, so that both see the same. Raises StatusError (400)."""
     if _PORT.fullmatch(text) is None:
         raise errors.bad_request(f"invalid port {text[:20]!r}")
     return int(text)
 
 
 def query_of(options: JsonObject) -> MultiMapping[str]:
-    """The query that amounts to these options."""
+    """The query for these options."""
     query: MultiDict[str] = MultiDict()
     for name, value in options.items():
         if name in ("kind", "apiVersion"):

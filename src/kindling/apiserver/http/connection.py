@@ -1,4 +1,4 @@
-"""Connections which tell when they are gone, so that watches and tunnels can end at once."""
+"""Connections with callbacks on disconnect, so that watches and tunnels end at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NOT_HTTP = "400 Bad Request"
 
 
 class Connection(RequestHandler):
-    """One client connection; remembers who its certificate belongs to."""
+    """One client connection; caches the user of its client certificate."""
 
     __slots__ = (
         "certificate",
@@ -65,11 +65,11 @@ class Connection(RequestHandler):
         super().data_received(data)
 
     def begin_request(self) -> None:
-        """A request's head is complete."""
+        """The headers of a request are complete."""
         self.is_serving, self.waiting_since = True, None
 
     def end_request(self) -> None:
-        """The request is answered: give back what it took."""
+        """The response is sent: release the request's share of the pool."""
         self.is_serving = False
         self.share.give_back()
 
@@ -80,7 +80,7 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """What is no HTTP is answered as Go's server does: briefly, and without repeating it."""
+        """Answer malformed HTTP as Go's server does: briefly, without echoing it."""
         if status < 500:
             too_long = isinstance(exc, LineTooLong) or "Too many headers" in (message or "")
             text = _TOO_LONG if too_long else _NOT_HTTP
@@ -100,20 +100,20 @@ class Connection(RequestHandler):
         super().resume_writing()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell everybody who asked."""
+        """Call the callbacks."""
         super().connection_lost(exc)
         self.writable.set()
         self.end_streams()
 
     def end_streams(self) -> None:
-        """Let watches and tunnels of this connection end; other requests go on."""
+        """End watches and tunnels of this connection; other requests continue."""
         for closer in list(self.closers):
             closer()
         self.closers.clear()
 
 
 class HttpServer(web.Server):
-    """aiohttp's server with our connections."""
+    """aiohttp's server, with `Connection` as its protocol."""
 
     def __init__(
         self, handler: Any, large_requests: LargeRequestPool, patience: float, **options: Any
@@ -127,7 +127,7 @@ class HttpServer(web.Server):
         return Connection(self, self._large_requests, self._patience, loop=self._loop, **self._options)
 
     async def drop_slow_heads(self) -> None:
-        """Close connections whose clients send the head of a request too slowly, for ever."""
+        """Run until cancelled: close connections whose clients send request headers too slowly."""
         loop = asyncio.get_running_loop()
         seconds = min(_HEAD_SECONDS, self._patience)
         while True:
@@ -140,7 +140,7 @@ class HttpServer(web.Server):
                     connection.transport.abort()
 
     def end_streams(self) -> None:
-        """Let all watches and tunnels end, which would otherwise outlast any patience at a stop."""
+        """End all watches and tunnels, which would otherwise outlast the shutdown timeout."""
         for connection in self.connections:
             if isinstance(connection, Connection):
                 connection.end_streams()

@@ -1,4 +1,4 @@
-"""The context in which the registry carries out a request: who asks for what, and with which options."""
+"""RequestContexts for the registry: user, object and options of a request."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 
 
 class Contexts:
-    """Makes the contexts of operations."""
+    """Builds RequestContexts."""
 
     def __init__(self, registry: Registry, objects: ServerObjects, authorize: Authorize) -> None:
         self._addresses = registry.addresses
@@ -27,7 +27,7 @@ class Contexts:
         self._authorize = authorize
 
     def of(self, call: Call, definition: ResourceDefinition, verb: str) -> RequestContext:
-        """The context of an operation."""
+        """The RequestContext of an operation."""
         info = call.info
         namespaced = definition.resource.namespaced
         return RequestContext(
@@ -55,7 +55,7 @@ class Contexts:
         return ctx
 
     def _check_create(self, call: Call, definition: ResourceDefinition) -> None:
-        """Whether what was authorized as an update or a patch may create. Raises StatusError (403)."""
+        """Check that an update or patch that creates is authorized to create. Raises StatusError (403)."""
         if call.info.verb == "create":
             return
         allowed, reason = self._authorize(call.authorization("create"))

@@ -1,4 +1,4 @@
-"""The ``timeout`` that a request may name: how long its client is going to wait for a response."""
+"""The ``timeout`` query parameter: how long the client waits for a response."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ Outcome = TypeVar("Outcome")
 
 
 def seconds_of(call: Call) -> float | None:
-    """Seconds after which the request has failed. None: nothing is asked for, or it may last.
-
-    Raises StatusError (400).
+    """The request's timeout in seconds; None without one and for long-running requests. Raises StatusError
+    (400).
     """
     text = call.query.get("timeout")
     if not text:
@@ -40,7 +39,7 @@ def seconds_of(call: Call) -> float | None:
 
 
 def duration(text: str) -> float:
-    """The seconds of a duration such as ``1m30s``. Raises ValueError in the words that clients know."""
+    """The seconds of a Go duration such as ``1m30s``. Raises ValueError with Go's message."""
     rest = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     if rest == "0":
         return 0.0
@@ -58,13 +57,15 @@ def duration(text: str) -> float:
 
 
 class Deadlines:
-    """Answers in time. A write that has begun is finished all the same: nobody can take it back."""
+    """Enforces request timeouts. A write that has begun is finished all the same, because it cannot be
+    undone.
+    """
 
     def __init__(self) -> None:
         self._late: set[asyncio.Future[Any]] = set()
 
     async def within(self, seconds: float, answering: Awaitable[Outcome]) -> Outcome:
-        """The response. Raises StatusError (504) when it takes longer."""
+        """The result of `answering`. Raises StatusError (504) after `seconds`."""
         task = asyncio.ensure_future(answering)
         try:
             done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -80,4 +81,4 @@ class Deadlines:
     def _forget(self, task: asyncio.Future[Any]) -> None:
         self._late.discard(task)
         if not task.cancelled():
-            task.exception()  # its client is gone
+            task.exception()  # the client has disconnected

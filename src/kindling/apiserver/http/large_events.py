@@ -1,7 +1,7 @@
-"""Big events on their way to many watchers: how much may lie in buffers at once.
+"""Sending large watch events to many watchers with bounded buffers.
 
 An event is encoded once for all watchers, but every connection encrypts a copy of its own. A thousand
-watchers of an object of one megabyte would take a gigabyte, most of it for those that do not read.
+watchers of a 1 MiB object would take 1 GiB of buffers, most of it for watchers that do not read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Sending:
 
 
 class LargeEventSender:
-    """Lets big events out in pieces, to a limited number of watchers at once, in the order they ask."""
+    """Sends large events in chunks, to a limited number of watchers at a time, first come first served."""
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._at_once = at_once
@@ -36,7 +36,7 @@ class LargeEventSender:
         self._released = asyncio.Event()
 
     async def send(self, connection: Connection, transport: asyncio.Transport, data: bytes) -> None:
-        """Write `data` as the client reads; ends early when it is gone."""
+        """Write `data` as the client reads; returns early when it disconnects."""
         async with self._next:
             while len(self._sending) >= self._at_once:
                 await self._make_room()
@@ -50,18 +50,18 @@ class LargeEventSender:
                 if transport.is_closing():
                     return
                 transport.write(view[start : start + BIG_BYTES])
-                # Others shall have a turn between two pieces of encryption.
+                # Other tasks run between the encryption of two chunks.
                 await asyncio.sleep(0)
                 await connection.writable.wait()
             whole = True
         finally:
             if not whole:
-                transport.abort()  # the client must not take a part of an event for the whole
+                transport.abort()  # a truncated event must not look complete
             del self._sending[sending]
             self._released.set()
 
     async def _make_room(self) -> None:
-        """Wait until somebody is done; who takes too long is cut off, and may resume where it was."""
+        """Wait for a free place; a watcher that takes too long is disconnected and may resume its watch."""
         self._released.clear()
         oldest = next(iter(self._sending))
         try:

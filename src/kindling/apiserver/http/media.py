@@ -1,4 +1,4 @@
-"""Media types of answers: JSON or YAML, as they are, as tables, or reduced to metadata."""
+"""Content negotiation: JSON or YAML; objects, tables or metadata only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What a response shall look like."""
+    """The negotiated form of a response."""
 
     type: str = JSON
     as_kind: str = ""
@@ -55,17 +55,19 @@ def parse_accept(header: str) -> list[Accepted]:
 
 
 def is_plain_json(header: str | None) -> bool:
-    """The usual case, decided without parsing."""
+    """Whether the header accepts plain JSON: the usual case, without parsing."""
     return header in (None, "", JSON, "*/*")
 
 
 def matches_any_offer(accepted: list[Accepted]) -> bool:
-    """Whether some clause names a type that is offered at all (wildcards of a subtype do not count)."""
+    """Whether some clause names an offered type (wildcards of a subtype do not count)."""
     return any(clause.type in ("*/*", *OFFERED) for clause in accepted)
 
 
 def choose(accepted: list[Accepted], *, transforms: bool) -> Media | None:
-    """The best clause that can be served, or None. `transforms`: tables and metadata are possible."""
+    """The best clause that can be served, or None. `transforms`: Table and PartialObjectMetadata are
+    offered.
+    """
     for clause in accepted:
         media_type = JSON if clause.type == "*/*" else clause.type
         if media_type not in (JSON, YAML):

@@ -137,7 +137,7 @@ class Metrics:
             child.observe(seconds)
 
     def _resource_labels(self, info: RequestInfo) -> tuple[str, ...]:
-        """Labels of what is served; whatever else clients write into paths must not become series."""
+        """Metric labels of a served resource; other paths must not create new time series."""
         if not info.is_resource:
             return "", "", "", "", "cluster"
         scope = "resource" if info.name else "namespace" if info.namespace else "cluster"

@@ -1,4 +1,4 @@
-"""Requests that read: get and list, and the shape in which an object is answered."""
+"""Get and list requests, and the form of objects in responses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .responses import Response
 
 
 def selected(call: Call, definition: ResourceDefinition) -> Matcher:
-    """Which objects the request's selectors choose. Raises StatusError (400)."""
+    """The selectors of the request. Raises StatusError (400)."""
     return reads.matcher(definition, call.query.get("labelSelector", ""), _field_selector(call))
 
 
@@ -62,7 +62,7 @@ def document_response(
     document: JsonObject,
     status: int,
 ) -> Response:
-    """An object in the shape and form that the client asked for. Raises StatusError (406)."""
+    """An object in the form and media type that the client accepts. Raises StatusError (406)."""
     wanted = call.media
     if wanted.as_kind:
         tables.check_shape(definition, wanted, is_list=False)
@@ -123,7 +123,7 @@ class Reading:
         return await self._in_shape(size, lambda: document_response(call, definition, document, status))
 
     async def _in_shape(self, size: int, work: Callable[[], Response]) -> Response:
-        """A response that takes long to make where it is about `size` big bytes (YAML, tables)."""
+        """Build a response; in a thread if `size` bytes make it slow (YAML, tables)."""
         return work() if size <= LARGE_BYTES else await self._registry.large_requests.run(work)
 
     async def written_response(self, call: Call, written: Written, status: int) -> Response:

@@ -1,8 +1,7 @@
-"""What a request is about, found once from its method, its undecoded path and its query.
-
-Authorization, routing, aggregation, proxies, auditing and metrics all read this one finding, so that none of
-them can take a request for something else than another did. The rules are those of Kubernetes' API server
-(``RequestInfo`` of k8s.io/apiserver): the path counts decoded, so that ``%2F`` separates like ``/``.
+"""RequestInfo: verb, resource and name of a request, parsed once from method, raw path and query.
+Authorization, routing, aggregation, proxies, auditing and metrics all use this one result, so that they
+cannot disagree about a request. The rules are those of Kubernetes' API server (``RequestInfo`` of
+k8s.io/apiserver): the decoded path counts, so ``%2F`` separates like ``/``.
 """
 
 from __future__ import annotations
@@ -43,24 +42,24 @@ class RequestInfo:
     path: str
     """Decoded."""
     verb: str
-    """What authorization is asked for; empty for methods that mean nothing to resources."""
+    """The verb for authorization; empty for methods that resources do not have."""
     is_resource: bool = False
     group: str = ""
     version: str = ""
-    """Group and version are also known of the discovery page ``/apis/GROUP/VERSION``."""
+    """Group and version are also set for the discovery path ``/apis/GROUP/VERSION``."""
     namespace: str = ""
     resource: str = ""
     subresource: str = ""
     name: str = ""
-    """From the path, or the one name that the field selector of a list or watch chooses."""
+    """From the path, or from ``metadata.name`` in the field selector of a list or watch."""
     parts: tuple[str, ...] = ()
     """Decoded path segments from the resource on."""
     prefix: str = ""
-    """The old segment before the resource that sets the verb: ``watch`` or ``proxy``."""
+    """The legacy path segment before the resource that sets the verb: ``watch`` or ``proxy``."""
     is_inside_namespace: bool = False
     """The path leads through ``namespaces/NAME/`` to a resource."""
     is_malformed: bool = False
-    """A segment that has a meaning is empty or missing: nothing is served at such a path."""
+    """A required segment is empty or missing: nothing is served at such a path."""
     raw_path: str = ""
     """As it was sent."""
     depth: int = 0
@@ -89,11 +88,11 @@ class RequestInfo:
 
     @property
     def canonical_path(self) -> str:
-        """The path encoded again: whoever reads it, decoded before or after splitting, sees what is here."""
+        """The path encoded again, so that it means the same whether decoded before or after splitting."""
         return quote(self.path, safe=_PATH)
 
     def at_subresource(self) -> tuple[str, str]:
-        """The undecoded path up to the subresource, and what follows it: nothing, or a path of its own."""
+        """The raw path up to the subresource, and the rest after it."""
         ends = [found.end() for found in islice(_SEGMENT.finditer(self.raw_path), self.depth)]
         rest = self.raw_path[ends[-1] :]
         # The slash between the two may be encoded; the path that follows begins with a plain one.
@@ -102,7 +101,7 @@ class RequestInfo:
 
 def parse(method: str, raw_path: str, query: MultiMapping[str]) -> RequestInfo:
     """The meaning of a request line: `raw_path` is undecoded and without `query`, which is decoded."""
-    # What clients send undecoded although it is not ASCII is treated as if they had encoded it.
+    # Non-ASCII characters that clients did not encode are treated as if encoded.
     raw = raw_path if raw_path.isascii() else quote(raw_path, safe=_ASCII, errors="surrogateescape")
     path = unquote(raw) if "%" in raw else raw
     segments = path.strip("/").split("/")
@@ -162,7 +161,7 @@ def is_true(value: str | None) -> bool:
 
 
 def _selected_name(query: MultiMapping[str]) -> str:
-    """The one name that the field selector chooses, if it is one that a path could have."""
+    """The ``metadata.name`` of the field selector, if it is a valid path segment."""
     text = query.get("fieldSelector")
     if not text:
         return ""

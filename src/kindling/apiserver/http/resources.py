@@ -1,4 +1,4 @@
-"""Requests for objects: which of the verbs a path and a method mean, and whether the resource has it."""
+"""Dispatching of resource requests: the verb of a path and method, and whether the resource supports it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class ResourceApi:
     async def _handle_item(self, call: Call, definition: ResourceDefinition) -> Response:
         """A request for one object by name."""
         verb = call.info.verb
-        # The paths of custom resources are not routed by method: a name in the URL of a create goes unread.
+        # Paths of custom resources are not routed by method: a name in the URL of a POST is ignored.
         if verb not in ("get", "update", "patch", "delete") and not (verb == "create" and definition.custom):
             raise errors.method_not_allowed()
         _need(definition, verb)
@@ -114,7 +114,9 @@ def _need(definition: ResourceDefinition, verb: str) -> None:
 
 
 def _is_no_page(definition: ResourceDefinition, call: Call) -> bool:
-    """Whether a path below a custom resource leads nowhere. Raises StatusError for its subresources."""
+    """Whether nothing is served at a path below a custom resource. Raises StatusError for its
+    subresources.
+    """
     if not definition.custom:
         return False
     info = call.info
@@ -124,9 +126,8 @@ def _is_no_page(definition: ResourceDefinition, call: Call) -> bool:
 
 
 def check_place(info: RequestInfo) -> None:
-    """Refuse requests for resources that nobody serves, whoever the resources belong to. Raises StatusError.
-
-    ``/watch/`` names its verb in the path, which is then all that was authorized: reading is all it serves.
+    """Refuse legacy paths and unknown methods, for local and aggregated resources alike. Raises
+    StatusError. Below ``/watch/`` only the verb watch was authorized, so only GET is served.
     """
     if info.is_malformed or info.prefix == "proxy" or (info.prefix == "watch" and info.subresource):
         raise errors.page_not_found()

@@ -1,4 +1,4 @@
-"""Answers: bodies with their headers, errors as Status documents, compression."""
+"""Responses: bodies with their headers, errors as Status documents, compression."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def is_worth_compressing(response: Response) -> bool:
 
 
 def compress(response: Response) -> None:
-    """Compress the body; takes a while, and does not hold the interpreter meanwhile."""
+    """Compress the body. Slow; releases the GIL."""
     response.body = gzip.compress(response.body, _GZIP_LEVEL, mtime=0)
     response.headers += [("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
 

@@ -1,4 +1,4 @@
-"""The way of every request: who asks, may they, what for, and how the response is sent."""
+"""Request handling: authentication, authorization, dispatching, and sending the response."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Aggregate = Callable[[RequestInfo], Callable[[Call], Awaitable[web.StreamRespons
 
 @dataclass(slots=True)
 class Routes:
-    """What the server does once it knows who asks for what."""
+    """The handlers of authorized requests, and the authentication before them."""
 
     resources: ResourceApi
     pages: Callable[[str], Page | None]
@@ -93,7 +93,7 @@ class RequestServer:
         except StorageError as error:
             _LOG.error("Storage refused a write", extra={"err": str(error)})
             response = responses.error_response(errors.internal(str(error)))
-        except Exception as error:  # the boundary: a client gets 500, the log gets the reason
+        except Exception as error:  # catch-all: the client gets 500, the log the traceback
             _LOG.exception("A request failed")
             response = responses.error_response(errors.internal(f"{type(error).__name__}: {error}"))
         if isinstance(response, web.StreamResponse):
@@ -102,7 +102,7 @@ class RequestServer:
         extra += responses.warning_headers(call.warnings)
         accepts_gzip = "gzip" in call.request.headers.get("Accept-Encoding", "")
         if accepts_gzip and responses.is_worth_compressing(response):
-            # Big lists take tens of milliseconds, which other clients should not wait for.
+            # Compressing large lists takes tens of milliseconds: not on the event loop.
             await asyncio.to_thread(responses.compress, response)
         return responses.to_aiohttp(response, extra=extra)
 
@@ -147,7 +147,7 @@ class RequestServer:
 
 
 def forbidden(query: AuthorizationQuery, reason: str) -> errors.StatusError:
-    """403 in Kubernetes' words."""
+    """403 with Kubernetes' message."""
     user = f'User "{query.user.name}" cannot {query.verb}'
     if not query.resource:
         text = f'{user} path "{query.path}"'

@@ -1,4 +1,4 @@
-"""Requests that watch: their options, and how their events are shown."""
+"""Watch requests: their options and the encoding of their events."""
 
 from __future__ import annotations
 

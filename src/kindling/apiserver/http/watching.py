@@ -1,4 +1,4 @@
-"""Watches: events written straight to the connection, encoded once for all watchers alike."""
+"""Watches: events written directly to the connection, encoded once for all watchers of one form."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Render = Callable[[Item, str], Awaitable[bytes]]
 
 @dataclass(slots=True)
 class WatchQuery:
-    """The part of ListOptions that decides what a watch shows."""
+    """The ListOptions of a watch."""
 
     resource_version: str = ""
     timeout_seconds: float = 0
@@ -51,7 +51,7 @@ def frame(event_type: str, body: bytes) -> bytes:
 
 
 def seen_as(event: Event, wanted: Matcher) -> tuple[str, Item] | None:
-    """What a watcher with a selector sees of a change: nothing, or a type and an object."""
+    """The event that a watcher with a selector gets for a change: None, or type and object."""
     if wanted.everything:
         return event.type, event.item
     now = event.type != DELETED and wanted.matches(event.item)
@@ -64,7 +64,7 @@ def seen_as(event: Event, wanted: Matcher) -> tuple[str, Item] | None:
 
 
 def departed(event: Event) -> Item:
-    """The object as a watcher last saw it, with the revision that took it out of sight."""
+    """The object as the watcher last saw it, with the revision in which it left the selection."""
     if event.departed is None and event.previous is not None:
         previous = event.previous
         document = previous.document()
@@ -81,13 +81,13 @@ def departed(event: Event) -> Item:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a watch shows objects. `render` is None for plain JSON in the definition's own version."""
+    """The form of a watch's objects. `render` is None for plain JSON in the definition's own version."""
 
     head: bytes
-    """What encodings of that version begin with."""
+    """The common prefix of encodings in that version."""
     render: Render | None
     frame_key: object
-    """Watches with equal keys show an event in the same bytes."""
+    """Watches with equal keys send the same bytes for an event."""
     bookmark: Callable[[int, JsonObject], bytes]
 
 
@@ -126,7 +126,7 @@ class Watch:
         self._ended.set()
 
     async def run(self, response: web.StreamResponse, request: web.BaseRequest) -> None:
-        """Serve until the time is over or the client goes away. `response` is prepared, headers are sent."""
+        """Serve until the timeout or until the client disconnects. The headers of `response` are sent."""
         self._transport = request.transport
         if isinstance(request.protocol, Connection):
             self._connection = request.protocol
@@ -140,7 +140,7 @@ class Watch:
                 self._expire(error)
                 return
             revision = store.revision
-            # From here on events queue up behind the initial ones.
+            # From here on events queue after the initial ones.
             self._converting = True
             unsubscribe = store.subscribe(bucket, self._on_event)
             await self._send_initial(initial, revision)
@@ -155,7 +155,9 @@ class Watch:
                 unsubscribe()
 
     def _candidates(self) -> list[Item | Event]:
-        """What the watch begins with, selected or not: the objects of now, or what happened since."""
+        """The initial events before selection: current objects, or the history since the requested
+        version.
+        """
         query, store = self._query, self._registry.store
         bucket = self._definition.storage_prefix
         since = int(query.resource_version or 0)
@@ -170,7 +172,7 @@ class Watch:
         return [event for event in store.history(bucket, since) if event.item.path.startswith(query.prefix)]
 
     async def _chosen(self, candidates: Sequence[Item | Event]) -> list[tuple[str, Item]]:
-        """The types and objects of those that the watcher sees."""
+        """The initial events that match the watcher's selectors."""
         wanted = self._wanted
         if wanted.is_converting:
             items = [each if isinstance(each, Item) else each.item for each in candidates]
@@ -195,7 +197,7 @@ class Watch:
         self._sent_revision = revision
 
     def _on_event(self, event: Event) -> None:
-        """A change was committed: write it now, or queue it where something before it still takes time."""
+        """A change was committed: write it now, or queue it behind events that are still being sent."""
         if not event.item.path.startswith(self._query.prefix) or event.item.revision <= self._after:
             return
         is_blocked = self._connection is not None and not self._connection.writable.is_set()
@@ -225,7 +227,7 @@ class Watch:
             self._cut_off()
 
     async def _send_late(self) -> None:
-        """Send queued events in order; when none is left, events are written directly again."""
+        """Send queued events in order; once the queue is empty, events are written directly again."""
         while True:
             if self._late.empty():
                 self._converting = False
