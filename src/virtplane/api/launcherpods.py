@@ -1,4 +1,4 @@
-"""What virt-controller writes into launcher pods and virt-handler finds there again."""
+"""Conventions for launcher pods shared by virt-controller and virt-handler."""
 
 from __future__ import annotations
 

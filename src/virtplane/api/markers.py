@@ -1,4 +1,4 @@
-"""What the types below are written with: the base struct, scalar types, and marks for the schema.
+"""Building blocks of the API types: the base struct, scalar types, and schema markers.
 
 Structs are typed *views*. The raw JSON document stays the truth; a struct is decoded from it to read
 with types (``decode(VirtualMachine, document)``) and never written back, so fields that a struct does not

@@ -1,4 +1,4 @@
-"""How far an installation is, read from what the cluster shows. Pure."""
+"""The progress of an installation, from the objects of the cluster (pure)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command says and how it ends."""
+"""Output, errors and exit codes of all commands."""
 
 from __future__ import annotations
 

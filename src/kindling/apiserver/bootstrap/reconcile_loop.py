@@ -1,4 +1,4 @@
-"""Work that is done again after every change of what it depends on."""
+"""A reconcile loop with a single key: it runs again after every change of its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ReconcileLoop:
-    """Does `work` after ``changed``, once for all changes that came in the meantime."""
+    """Runs `work` after ``changed``; changes during a run are coalesced into one more run."""
 
     def __init__(self, work: Callable[[], Awaitable[None]], failure: str) -> None:
         """`failure` is what the log says when an attempt fails; the next change is the next attempt."""
@@ -21,11 +21,11 @@ class ReconcileLoop:
         self._dirty = asyncio.Event()
 
     def changed(self) -> None:
-        """Something that the work depends on is different."""
+        """Request another run: an input changed."""
         self._dirty.set()
 
     async def run(self) -> None:
-        """Keep it up, until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._dirty.wait()
             self._dirty.clear()

@@ -1,4 +1,4 @@
-"""What the rules of a schema may cost: each by itself, and all together."""
+"""CEL cost limits of a schema's validation rules: per rule and in total."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Budget:
     def check(
         self, program: Program, schema: Schema, cardinality: int, path: FieldPath, what: str
     ) -> Iterator[FieldError]:
-        """Account for an expression that is evaluated `cardinality` times at most; whether it is too much."""
+        """Add an expression that is evaluated at most `cardinality` times; errors if it exceeds the limit."""
         variables = {"self": schema, "oldSelf": schema, "oldSelfValue": schema}
         cost = times(estimate(program, variables), cardinality)
         self._total += cost
@@ -35,7 +35,7 @@ class Budget:
             yield forbidden(path, _exceeds(f"estimated {what} cost", cost, RULE_LIMIT))
 
     def check_total(self, path: FieldPath) -> Iterator[FieldError]:
-        """Whether all expressions of the schema together are too much."""
+        """Errors if all expressions of the schema together exceed the limit."""
         if self._total <= SCHEMA_LIMIT:
             return
         self._costs.sort(key=lambda entry: -entry[0])

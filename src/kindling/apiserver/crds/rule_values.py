@@ -1,4 +1,4 @@
-"""Values as rules see them: times and durations by their formats, field names that CEL can spell."""
+"""JSON values as CEL values: timestamps and durations by format, escaped field names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition may say."""
+"""Validation of CustomResourceDefinitions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the server tells about itself: groups, versions, resources, and their OpenAPI descriptions."""
+"""Discovery: groups, versions, resources, and OpenAPI documents."""

@@ -22,7 +22,7 @@ class Health:
         self._checks = checks
 
     def page(self, path: str) -> Page | None:
-        """The page at a path, if it is a health check."""
+        """The handler of a path, if it is a health endpoint."""
         endpoint, _, name = path.strip("/").partition("/")
         checks = self._checks.get(endpoint)
         if checks is None or (name and name not in checks):

@@ -78,7 +78,7 @@ class AggregatedApis:
         self._dirty.set()
 
     def service_changed(self, event: str, obj: JsonObject) -> None:
-        """A service or its endpoints changed: something behind it may have come or gone."""
+        """A service or its endpoints changed: its APIServices must be checked again."""
         name = meta.labels(obj).get("kubernetes.io/service-name") or meta.name(obj)
         for found in self._remote.values():
             service = get_object(found, "spec", "service")
@@ -173,7 +173,7 @@ class AggregatedApis:
             await self._check_all()
 
     async def _check_all(self) -> None:
-        """Check on every APIService; what goes wrong with one is no matter of the others."""
+        """Check every APIService; a failure of one does not affect the others."""
         checked = list(self._remote.items())
         outcomes = await asyncio.gather(
             *(self._check(key, found) for key, found in checked), return_exceptions=True
@@ -214,7 +214,7 @@ class AggregatedApis:
                 _LOG.warning("An APIService's status was not written", extra={"err": str(error)})
 
     def _service_problem(self, obj: JsonObject) -> tuple[str, str]:
-        """(reason, message) of what is missing before anybody can be asked; empty when nothing is."""
+        """(reason, message) if the service cannot be called at all; empty otherwise."""
         service = get_object(obj, "spec", "service")
         namespace, name, port = (
             str(service.get("namespace")),

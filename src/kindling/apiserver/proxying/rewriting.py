@@ -1,4 +1,4 @@
-"""Answers of proxied servers, their links made to lead through the proxy again.
+"""Rewriting of links in proxied responses, so that they lead through the proxy.
 
 A server behind ``…/proxy`` does not know that path. What it names by a path from the root (in redirects, and
 in the attributes of HTML that hold addresses) gets the proxy's path before it. Links to other hosts and

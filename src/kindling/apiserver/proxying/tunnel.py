@@ -34,7 +34,7 @@ class TunnelledResponse(web.StreamResponse):
 
 
 def is_upgrade(request: web.BaseRequest) -> bool:
-    """Whether the client asks to leave HTTP for the protocol of a stream."""
+    """Whether this is an upgrade request (websocket or SPDY)."""
     tokens = request.headers.get("Connection", "").lower()
     return "upgrade" in tokens and request.headers.get("Upgrade", "").lower() in _PROTOCOLS
 

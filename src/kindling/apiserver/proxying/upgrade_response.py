@@ -1,4 +1,4 @@
-"""The response to a request that asks to switch protocols."""
+"""The response to an upgrade request (101 or an error)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Big requests: few at a time, and their long stretches of computing in threads.
+"""Large requests: a few at a time, with their CPU work in threads.
 
 One event loop serves everybody. Decoding, checking and defaulting an object of some megabytes takes it
-seconds; in a thread it takes as long, but the interpreter changes over every millisecond and the small
-requests of others go on. Each big document in the works takes tens of megabytes, so only a few are let in at
-once, and what waits outside is bounded in bytes.
+seconds; in a thread it takes as long, but the GIL is handed over every millisecond and small requests
+continue. Each large document in work takes tens of megabytes, so the number of slots is small, and the
+bytes of waiting requests are bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class LargeRequestPool:
-    """Turns and threads for big requests. Belongs to one event loop; close it at the end."""
+    """Slots and threads for large requests. Bound to one event loop; close it at the end."""
 
     def __init__(self, at_once: int = _AT_ONCE, max_held_bytes: int = _MAX_HELD_BYTES) -> None:
         self._turns = asyncio.Semaphore(at_once)
@@ -55,12 +55,12 @@ class LargeRequestPool:
         self._held_bytes -= size
 
     async def acquire_slot(self) -> None:
-        """Wait until this request may be worked on; ``release_slot`` must follow."""
+        """Wait for a slot; ``release_slot`` must follow."""
         await self._turns.acquire()
         self._in_work += 1
 
     def release_slot(self) -> None:
-        """Let the next one in. After the last one, memory that it took goes back to the system."""
+        """Release a slot. After the last one, freed memory is returned to the system."""
         self._turns.release()
         self._in_work -= 1
         if not self._in_work and self._trim is not None and not self._is_closed:
@@ -78,7 +78,7 @@ class LargeRequestPool:
 
 
 class RequestShare:
-    """What one request has taken of the server's capacity for big requests, to be given back at its end."""
+    """The bytes and the slot that one request holds; both are released at its end."""
 
     __slots__ = ("_bytes", "_has_slot", "_large_requests")
 

@@ -1,4 +1,4 @@
-"""Who asks, and whether they may: front-proxy certificates and headers, then an access review."""
+"""Authentication by the front proxy's certificate and headers, authorization by SubjectAccessReview."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _DESCHEDULER = "sigs.k8s.io/descheduler"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of an eviction. Allowed when `refusal` is empty; `mark` asks for the instance's mark."""
+    """The decision on an eviction: allowed if `refusal` is empty; `mark` sets status.evacuationNodeName."""
 
     refusal: str = ""
     mark: bool = False

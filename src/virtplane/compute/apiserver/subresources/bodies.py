@@ -54,7 +54,7 @@ def parse_options(body: bytes, struct: type[ApiStruct] | None = None) -> JsonObj
 
 
 def unreadable(what: str) -> StatusError:
-    """A body holds something else than it should, as those say it who read bodies into types."""
+    """The error for a body that cannot be decoded, with the message of Go's decoder."""
     return errors.bad_request(f"{_START}json: cannot unmarshal {what}")
 
 
@@ -104,5 +104,5 @@ def _fits(expected: str, form: str, value: Any) -> bool:
 
 
 def accepted_without_effect(warning: str) -> web.Response:
-    """The answer to a request that is noted, but that nothing carries out yet: its sender is warned."""
+    """The response with a warning to a request that is recorded but not carried out yet."""
     return web.Response(status=202, headers={"Warning": f'299 - "{warning}"'})

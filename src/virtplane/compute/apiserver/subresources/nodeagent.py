@@ -1,4 +1,4 @@
-"""The way to virt-handler: find the one on the instance's node, speak mutual TLS with it."""
+"""The client of virt-handler: find the one on the VMI's node and call it with mutual TLS."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def forward(
 
 
 class DatagramForwarder(asyncio.DatagramProtocol):
-    """Gives datagrams that arrive to a queue; the newest are lost when nobody takes them."""
+    """Queues received datagrams; when the queue is full, new ones are dropped."""
 
     def __init__(self) -> None:
         self.received: asyncio.Queue[bytes] = asyncio.Queue(1024)
