@@ -78,7 +78,7 @@ class CustomResources:
             try:
                 await self._reconcile(name)
             except StatusError as error:
-                _LOG.warning("definition %s: %s; trying again", name, error.message)
+                _LOG.warning("CustomResourceDefinition %s: %s; trying again", name, error.message)
                 self._environment.spawn(self._again(name), f"retry of definition {name}")
 
     async def _again(self, name: str) -> None:
@@ -125,7 +125,11 @@ class CustomResources:
                         await self._release(name)
                         return
                 except StatusError as error:
-                    _LOG.warning("instances of definition %s: %s; trying again", name, error.message)
+                    _LOG.warning(
+                        "deleting the instances of CustomResourceDefinition %s failed: %s; trying again",
+                        name,
+                        error.message,
+                    )
                 await asyncio.sleep(_CLEANUP_INTERVAL_SECONDS)
         finally:
             self._cleaning.discard(name)

@@ -169,7 +169,7 @@ class SqliteJournal:
         try:
             self._append(rows)
         except Exception as error:  # the boundary of a thread: whoever waits must hear of anything
-            _LOG.error("Nothing could be written", extra={"err": str(error), "rows": len(rows)})
+            _LOG.error("A batch of writes failed", extra={"err": str(error), "rows": len(rows)})
             if not is_retriable(error):
                 self._failed = StorageLost(str(error))
             elif rows:
@@ -183,7 +183,10 @@ class SqliteJournal:
                 self._give_back()
         except (sqlite3.Error, OSError) as error:
             # The rows are durable, which is what was asked. The next batch tries the rest again.
-            _LOG.warning("Tidying the database failed", extra={"err": str(error)})
+            _LOG.warning(
+                "Removing superseded rows from the database failed; trying again with the next write",
+                extra={"err": str(error)},
+            )
 
     def _append(self, rows: list[Row]) -> None:
         connection = self._opened()
