@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Time, mark, one_of
@@ -35,3 +36,8 @@ class ObservedCondition(ApiStruct, kw_only=True):
             maxLength=316,
         ),
     ]
+
+
+def is_true(conditions: Iterable[Condition], type: str) -> bool:
+    """Whether the condition `type` is there and ``True``."""
+    return any(condition.type == type and condition.status == "True" for condition in conditions)

@@ -9,6 +9,7 @@ from msgspec import field
 
 from virtplane.api.markers import (
     ATOMIC,
+    REQUIRED,
     ApiStruct,
     Int32,
     Int64,
@@ -164,8 +165,8 @@ class TypedLocalObjectReference(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
     api_group: str | None = None
-    kind: str
-    name: str
+    kind: Annotated[str, REQUIRED] = ""
+    name: Annotated[str, REQUIRED] = ""
 
 
 class TypedObjectReference(ApiStruct, kw_only=True):

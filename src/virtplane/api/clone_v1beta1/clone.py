@@ -16,21 +16,22 @@ from virtplane.api.meta_v1 import ObjectMeta
 class VirtualMachineCloneTemplateFilters(ApiStruct, kw_only=True):
     """Which labels and annotations of the template are copied."""
 
-    annotation_filters: Annotated[tuple[str, ...], ATOMIC] = ()
-    label_filters: Annotated[tuple[str, ...], ATOMIC] = ()
+    # None copies all as it is; an empty list copies nothing.
+    annotation_filters: Annotated[tuple[str, ...] | None, ATOMIC] = None
+    label_filters: Annotated[tuple[str, ...] | None, ATOMIC] = None
 
 
 class VirtualMachineCloneSpec(ApiStruct, kw_only=True):
     """Source and target, and what changes on the way."""
 
-    annotation_filters: Annotated[tuple[str, ...], ATOMIC] = ()
-    label_filters: Annotated[tuple[str, ...], ATOMIC] = ()
+    annotation_filters: Annotated[tuple[str, ...] | None, ATOMIC] = None
+    label_filters: Annotated[tuple[str, ...] | None, ATOMIC] = None
     new_mac_addresses: Mapping[str, str] = field(default_factory=dict)
     new_sm_bios_serial: str | None = field(default=None, name="newSMBiosSerial")
     patches: Annotated[tuple[str, ...], ATOMIC] = ()
     source: TypedLocalObjectReference
     target: TypedLocalObjectReference | None = None
-    template: VirtualMachineCloneTemplateFilters | None = None
+    template: VirtualMachineCloneTemplateFilters = VirtualMachineCloneTemplateFilters()
     volume_name_policy: Annotated[str | None, one_of("RandomizeNames", "PrefixTargetName")] = None
 
 
@@ -53,4 +54,4 @@ class VirtualMachineClone(ApiStruct, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineCloneSpec
-    status: VirtualMachineCloneStatus | None = None
+    status: VirtualMachineCloneStatus = VirtualMachineCloneStatus()

@@ -65,4 +65,4 @@ class VirtualMachineRestore(ApiStruct, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineRestoreSpec
-    status: VirtualMachineRestoreStatus | None = None
+    status: VirtualMachineRestoreStatus = VirtualMachineRestoreStatus()

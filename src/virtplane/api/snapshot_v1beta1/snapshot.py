@@ -14,11 +14,11 @@ from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.markers import (
     ATOMIC,
     NULLABLE,
+    PRESERVE,
+    REQUIRED,
     SET,
     ApiStruct,
     Duration,
-    KeptMetadata,
-    TemplateMetadata,
     Time,
 )
 from virtplane.api.meta_v1 import ObjectMeta
@@ -76,13 +76,13 @@ class VirtualMachineSnapshot(ApiStruct, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSnapshotSpec
-    status: VirtualMachineSnapshotStatus | None = None
+    status: VirtualMachineSnapshotStatus = VirtualMachineSnapshotStatus()
 
 
 class SnapshotVirtualMachine(ApiStruct, kw_only=True):
     """The machine as it was."""
 
-    metadata: TemplateMetadata = None
+    metadata: Annotated[ObjectMeta, NULLABLE, PRESERVE] = ObjectMeta()
     spec: VirtualMachineSpec | None = None
     status: VirtualMachineStatus | None = None
 
@@ -90,13 +90,13 @@ class SnapshotVirtualMachine(ApiStruct, kw_only=True):
 class SourceSpec(ApiStruct, kw_only=True):
     """What was snapshotted."""
 
-    virtual_machine: SnapshotVirtualMachine | None = None
+    virtual_machine: SnapshotVirtualMachine = SnapshotVirtualMachine()
 
 
 class PersistentVolumeClaim(ApiStruct, kw_only=True):
     """A claim as it was."""
 
-    metadata: KeptMetadata = field(default_factory=dict)
+    metadata: Annotated[ObjectMeta, PRESERVE] = ObjectMeta()
     spec: PersistentVolumeClaimSpec | None = None
 
 
@@ -111,7 +111,7 @@ class VolumeBackup(ApiStruct, kw_only=True):
 class VirtualMachineSnapshotContentSpec(ApiStruct, kw_only=True):
     """The machine as it was, and its volumes."""
 
-    source: SourceSpec
+    source: Annotated[SourceSpec, REQUIRED] = SourceSpec()
     virtual_machine_snapshot_name: str | None = None
     volume_backups: Annotated[tuple[VolumeBackup, ...], ATOMIC] = ()
 
@@ -142,4 +142,4 @@ class VirtualMachineSnapshotContent(ApiStruct, kw_only=True):
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSnapshotContentSpec
-    status: VirtualMachineSnapshotContentStatus | None = None
+    status: VirtualMachineSnapshotContentStatus = VirtualMachineSnapshotContentStatus()
