@@ -3,127 +3,121 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import orjson
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode, encode
+from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachineCloneSpec
+from virtplane.api.kubevirt_v1.domain import DomainSpec
+from virtplane.api.kubevirt_v1.firmware import Firmware
+from virtplane.api.kubevirt_v1.networks import Interface
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
 from virtplane.cluster import conditions
 
 PHASES = ("SnapshotInProgress", "RestoreInProgress", "CreatingTargetVM", "Succeeded", "Failed")
-_KIND = kinds.VIRTUAL_MACHINE_CLONES
 
 
-def source_kind(clone: JsonObject) -> str:
-    """What is copied: VirtualMachine or VirtualMachineSnapshot."""
-    return get_str(clone, "spec", "source", "kind")
-
-
-def snapshot_name(clone: JsonObject) -> str:
+def snapshot_name(clone: VirtualMachineClone) -> str:
     """The snapshot that the copy is restored from."""
-    if source_kind(clone) == "VirtualMachineSnapshot":
-        return get_str(clone, "spec", "source", "name")
-    return f"tmp-snapshot-{meta.uid(clone)}"
+    if clone.spec.source.kind == "VirtualMachineSnapshot":
+        return clone.spec.source.name
+    return f"tmp-snapshot-{clone.metadata.uid}"
 
 
-def restore_name(clone: JsonObject) -> str:
+def restore_name(clone: VirtualMachineClone) -> str:
     """The restore that makes the copy."""
-    return f"tmp-restore-{meta.uid(clone)}"
+    return f"tmp-restore-{clone.metadata.uid}"
 
 
-def target_name(clone: JsonObject) -> str:
+def target_name(clone: VirtualMachineClone) -> str:
     """The copy's name."""
-    named = get_str(clone, "spec", "target", "name")
-    return named or f"{get_str(clone, 'spec', 'source', 'name')}-clone-{meta.uid(clone)[:5]}"
+    named = clone.spec.target.name if clone.spec.target else ""
+    return named or f"{clone.spec.source.name}-clone-{clone.metadata.uid[:5]}"
 
 
-def has_persistent_state(vm: JsonObject) -> bool:
+def has_persistent_state(vm: VirtualMachine) -> bool:
     """Whether the VM keeps TPM or firmware state, which cannot be copied."""
-    domain = get_object(vm, "spec", "template", "spec", "domain")
-    if get_object(domain, "devices", "tpm").get("persistent") is True:
-        return True
-    return get_object(domain, "firmware", "bootloader", "efi").get("persistent") is True
+    spec = vm.spec.template.spec
+    if spec is None:
+        return False
+    tpm, efi = spec.domain.devices.tpm, spec.domain.firmware.bootloader.efi
+    return bool((tpm and tpm.persistent) or (efi and efi.persistent))
 
 
-def new_snapshot(clone: JsonObject) -> JsonObject:
+def new_snapshot(clone: VirtualMachineClone) -> JsonObject:
     """The helper snapshot of the source VM."""
     kind = kinds.VIRTUAL_MACHINE_SNAPSHOTS
-    source = {
-        "apiGroup": "kubevirt.io",
-        "kind": "VirtualMachine",
-        "name": get_str(clone, "spec", "source", "name"),
-    }
-    return _owned(clone, kind.api_version, kind.kind, snapshot_name(clone), {"source": source})
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": clone.spec.source.name}
+    return _owned(clone, kind, snapshot_name(clone), {"source": source})
 
 
-def new_restore(clone: JsonObject, source: JsonObject) -> JsonObject:
+def new_restore(clone: VirtualMachineClone, source: SnapshotVirtualMachine) -> JsonObject:
     """The helper restore; its patches make the copy different from `source` where it must be."""
-    kind = kinds.VIRTUAL_MACHINE_RESTORES
     spec: JsonObject = {
         "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": target_name(clone)},
         "virtualMachineSnapshotName": snapshot_name(clone),
         "patches": [orjson.dumps(item).decode() for item in patches(clone, source)],
     }
-    policy = get_str(clone, "spec", "volumeNamePolicy")
-    if policy:
-        spec["volumeRestorePolicy"] = policy
-    return _owned(clone, kind.api_version, kind.kind, restore_name(clone), spec)
+    if clone.spec.volume_name_policy:
+        spec["volumeRestorePolicy"] = clone.spec.volume_name_policy
+    return _owned(clone, kinds.VIRTUAL_MACHINE_RESTORES, restore_name(clone), spec)
 
 
-def _owned(clone: JsonObject, version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
+def _owned(clone: VirtualMachineClone, kind: ResourceType, name: str, spec: JsonObject) -> JsonObject:
+    owner = meta.new_controller_ref({"metadata": encode(clone.metadata)}, kinds.VIRTUAL_MACHINE_CLONES)
     return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {
-            "name": name,
-            "namespace": meta.namespace(clone),
-            "ownerReferences": [meta.new_controller_ref(clone, _KIND)],
-        },
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {"name": name, "namespace": clone.metadata.namespace, "ownerReferences": [owner]},
         "spec": spec,
     }
 
 
-def patches(clone: JsonObject, source: JsonObject) -> list[JsonObject]:
+def patches(clone: VirtualMachineClone, source: SnapshotVirtualMachine) -> list[JsonObject]:
     """Operations on the copy: addresses and identity of its own, labels and annotations as filtered."""
-    wanted = get_object(clone, "spec")
-    found: list[JsonObject] = []
-    template = get_object(source, "spec", "template")
-    addresses = get_object(wanted, "newMacAddresses")
-    interfaces = get_list(template, "spec", "domain", "devices", "interfaces")
+    template = source.spec.template if source.spec else VirtualMachineInstanceTemplateSpec()
+    domain = template.spec.domain if template.spec else DomainSpec()
+    return [
+        *_addresses(clone.spec, domain.devices.interfaces),
+        *_identity(clone.spec, domain.firmware),
+        *_entries(clone.spec, source.metadata, decode(ObjectMeta, template.metadata or {})),
+        *(orjson.loads(text) for text in clone.spec.patches),
+    ]
+
+
+def _addresses(wanted: VirtualMachineCloneSpec, interfaces: Sequence[Interface]) -> Iterator[JsonObject]:
     for index, interface in enumerate(interfaces):
         path = f"/spec/template/spec/domain/devices/interfaces/{index}/macAddress"
-        found += _set(path, interface.get("macAddress"), addresses.get(get_str(interface, "name")))
-    firmware = get_object(template, "spec", "domain", "firmware")
-    base = "/spec/template/spec/domain/firmware"
-    serial = wanted.get("newSMBiosSerial")
-    if firmware:
-        found += _set(f"{base}/serial", firmware.get("serial"), serial)
-        found += _set(f"{base}/uuid", firmware.get("uuid"), None)
+        yield from _set(path, interface.mac_address, wanted.new_mac_addresses.get(interface.name))
+
+
+def _identity(wanted: VirtualMachineCloneSpec, firmware: Firmware) -> Iterator[JsonObject]:
+    path, serial = "/spec/template/spec/domain/firmware", wanted.new_sm_bios_serial
+    if firmware != Firmware():
+        yield from _set(f"{path}/serial", firmware.serial, serial)
+        yield from _set(f"{path}/uuid", firmware.uuid, None)
     elif serial:
-        found.append({"op": "add", "path": base, "value": {"serial": serial}})
-    for filters, owner, path in (
-        (wanted.get("labelFilters"), get_object(source, "metadata", "labels"), "/metadata/labels"),
-        (
-            wanted.get("annotationFilters"),
-            get_object(source, "metadata", "annotations"),
-            "/metadata/annotations",
-        ),
-        (
-            get_object(wanted, "template").get("labelFilters"),
-            get_object(template, "metadata", "labels"),
-            "/spec/template/metadata/labels",
-        ),
-        (
-            get_object(wanted, "template").get("annotationFilters"),
-            get_object(template, "metadata", "annotations"),
-            "/spec/template/metadata/annotations",
-        ),
+        yield {"op": "add", "path": path, "value": {"serial": serial}}
+
+
+def _entries(
+    wanted: VirtualMachineCloneSpec, machine: ObjectMeta, template: ObjectMeta
+) -> Iterator[JsonObject]:
+    for filters, entries, path in (
+        (wanted.label_filters, machine.labels, "/metadata/labels"),
+        (wanted.annotation_filters, machine.annotations, "/metadata/annotations"),
+        (wanted.template.label_filters, template.labels, "/spec/template/metadata/labels"),
+        (wanted.template.annotation_filters, template.annotations, "/spec/template/metadata/annotations"),
     ):
-        if isinstance(filters, list) and owner:
-            found.append({"op": "replace", "path": path, "value": filtered(owner, filters)})
-    return [*found, *(orjson.loads(text) for text in get_list(wanted, "patches"))]
+        if filters is not None and entries:
+            yield {"op": "replace", "path": path, "value": filtered(entries, filters)}
 
 
 def _set(path: str, present: object, value: object) -> list[JsonObject]:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.cluster import conditions
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.storage.clone import decisions
+from virtplane.storage.snapshot.documents import INVALID, readable, status_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
@@ -36,121 +43,150 @@ class CloneController:
         self.controller.depend(cluster.claims)
 
     def _machine_keys(self, vm: JsonObject) -> list[Key]:
-        found = self._clones.list(meta.namespace(vm))
-        names = (meta.name(vm),)
+        name = meta.name(vm)
         return [
-            meta.key(item)
-            for item in found
-            if get_str(item, "spec", "source", "name") in names or decisions.target_name(item) in names
+            (clone.metadata.namespace, clone.metadata.name)
+            for clone in readable(VirtualMachineClone, self._clones.list(meta.namespace(vm)))
+            if name in (clone.spec.source.name, decisions.target_name(clone))
         ]
 
     async def _reconcile(self, key: Key) -> Result:
-        clone = self._clones.get(*key)
-        if clone is None or meta.is_being_deleted(clone):
+        document = self._clones.get(*key)
+        if document is None or meta.is_being_deleted(document):
             return DONE
-        phase = get_str(clone, "status", "phase")
-        if phase == "Failed":
+        try:
+            clone = decode(VirtualMachineClone, document)
+        except UnfitDocument as error:
+            self._event(document, "Warning", INVALID, str(error))
             return DONE
-        if phase == "Succeeded":
+        if clone.status.phase == "Failed":
+            return DONE
+        if clone.status.phase == "Succeeded":
             return await self._watch_target(clone)
-        new = deep_copy(clone)
-        status = new.setdefault("status", {})
-        await self._advance(new, status)
-        if status != get_object(clone, "status"):
-            await self._cluster.client.update(_KIND, new, subresource="status")
+        status = deep_copy(get_object(document, "status"))
+        try:
+            await self._advance(clone, document, status)
+        except UnfitDocument as error:
+            self._event(document, "Warning", INVALID, str(error))
+        await self._write_status(document, status)
         return RequeueAfter(_RETRY_SECONDS) if status.get("phase") != "Succeeded" else DONE
 
-    async def _advance(self, clone: JsonObject, status: JsonObject) -> None:
-        namespace = meta.namespace(clone)
-        snapshot = self._snapshots.get(namespace, decisions.snapshot_name(clone))
-        if snapshot is None:
-            await self._begin(clone, status)
+    async def _advance(self, clone: VirtualMachineClone, document: JsonObject, status: JsonObject) -> None:
+        """One step towards the copy. Raises UnfitDocument where an object on the way cannot be read."""
+        namespace = clone.metadata.namespace
+        found = self._snapshots.get(namespace, decisions.snapshot_name(clone))
+        if found is None:
+            await self._begin(clone, document, status)
             return
-        if get_str(snapshot, "status", "phase") == "Failed":
+        snapshot = decode(VirtualMachineSnapshot, found)
+        if snapshot.status.phase == "Failed":
             decisions.set_phase(status, "Failed")
             return
-        if get_object(snapshot, "status").get("readyToUse") is not True:
+        if not snapshot.status.ready_to_use:
             decisions.set_phase(status, "SnapshotInProgress")
             return
-        restore = self._restores.get(namespace, decisions.restore_name(clone))
-        if restore is None:
-            await self._restore(clone, status, snapshot)
-        elif conditions.has_status(meta.conditions(restore), "Failure", "True"):
+        made = self._restores.get(namespace, decisions.restore_name(clone))
+        if made is None:
+            await self._restore(clone, document, status, snapshot)
+            return
+        restore = decode(VirtualMachineRestore, made)
+        if is_true(restore.status.conditions, "Failure"):
             decisions.set_phase(status, "Failed")
-        elif get_object(restore, "status").get("complete") is not True:
+        elif not restore.status.complete:
             decisions.set_phase(status, "RestoreInProgress")
         else:
-            await self._complete(clone, status, snapshot, restore)
+            await self._complete(clone, document, status, restore)
 
-    async def _begin(self, clone: JsonObject, status: JsonObject) -> None:
+    async def _begin(self, clone: VirtualMachineClone, document: JsonObject, status: JsonObject) -> None:
         """Makes the snapshot of a VM that can be copied."""
-        name = get_str(clone, "spec", "source", "name")
-        if decisions.source_kind(clone) != "VirtualMachine":
-            self._event(clone, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
+        name, namespace = clone.spec.source.name, clone.metadata.namespace
+        if clone.spec.source.kind != "VirtualMachine":
+            self._event(document, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
             return
-        vm = self._cluster.vms.get(meta.namespace(clone), name)
+        vm = self._cluster.vms.get(namespace, name)
         if vm is None:
-            text = f"VirtualMachine {meta.namespace(clone)}/{name} does not exist"
-            self._event(clone, "Warning", "SourceDoesNotExist", text)
+            text = f"VirtualMachine {namespace}/{name} does not exist"
+            self._event(document, "Warning", "SourceDoesNotExist", text)
             return
-        if decisions.has_persistent_state(vm):
+        if decisions.has_persistent_state(decode(VirtualMachine, vm)):
             text = "Source VM has persistent TPM or EFI state, which cannot be cloned"
-            self._event(clone, "Warning", "SourceVMWithBackendStorageInvalid", text)
+            self._event(document, "Warning", "SourceVMWithBackendStorageInvalid", text)
             return
         created = await self._create(_SNAPSHOTS, decisions.new_snapshot(clone))
         status["snapshotName"] = decisions.snapshot_name(clone)
         decisions.set_phase(status, "SnapshotInProgress")
         if created:
-            self._event(clone, "Normal", "SnapshotCreated", f"created snapshot {status['snapshotName']}")
+            self._event(document, "Normal", "SnapshotCreated", f"created snapshot {status['snapshotName']}")
 
-    async def _restore(self, clone: JsonObject, status: JsonObject, snapshot: JsonObject) -> None:
-        name = get_str(snapshot, "status", "virtualMachineSnapshotContentName")
-        content = self._contents.get(meta.namespace(clone), name)
-        if content is None:
+    async def _restore(
+        self,
+        clone: VirtualMachineClone,
+        document: JsonObject,
+        status: JsonObject,
+        snapshot: VirtualMachineSnapshot,
+    ) -> None:
+        name = snapshot.status.virtual_machine_snapshot_content_name or ""
+        found = self._contents.get(clone.metadata.namespace, name)
+        if found is None:
             return
-        source = get_object(content, "spec", "source", "virtualMachine")
+        source = decode(VirtualMachineSnapshotContent, found).spec.source.virtual_machine
         created = await self._create(_RESTORES, decisions.new_restore(clone, source))
         status["restoreName"] = decisions.restore_name(clone)
         decisions.set_phase(status, "RestoreInProgress")
         if created:
-            self._event(clone, "Normal", "SnapshotReady", f"snapshot {meta.name(snapshot)} is ready")
-            self._event(clone, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
+            text = f"snapshot {snapshot.metadata.name} is ready"
+            self._event(document, "Normal", "SnapshotReady", text)
+            self._event(document, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
 
     async def _complete(
-        self, clone: JsonObject, status: JsonObject, snapshot: JsonObject, restore: JsonObject
+        self,
+        clone: VirtualMachineClone,
+        document: JsonObject,
+        status: JsonObject,
+        restore: VirtualMachineRestore,
     ) -> None:
         """The copy is there: once its claims are bound, the helpers go."""
+        namespace = clone.metadata.namespace
         status["targetName"] = decisions.target_name(clone)
-        claims = self._cluster.claims_of(meta.namespace(clone))
-        restored = [get_str(item, "persistentVolumeClaim") for item in restore["status"].get("restores", [])]
-        if any(get_str(claims.get(name), "status", "phase") != "Bound" for name in restored):
+        restored = [item.persistent_volume_claim for item in restore.status.restores]
+        found = [self._cluster.claims.get(namespace, name) for name in restored]
+        claims = [decode(PersistentVolumeClaim, claim) for claim in found if claim is not None]
+        if sum(claim.status.phase == "Bound" for claim in claims) < len(restored):
             decisions.set_phase(status, "CreatingTargetVM")
             return
-        await self._delete(_RESTORES, restore)
-        if decisions.source_kind(clone) == "VirtualMachine":
-            await self._delete(_SNAPSHOTS, snapshot)
+        await self._delete(_RESTORES, namespace, restore.metadata.name)
+        if clone.spec.source.kind == "VirtualMachine":
+            await self._delete(_SNAPSHOTS, namespace, decisions.snapshot_name(clone))
         for key in ("snapshotName", "restoreName"):
             status.pop(key, None)
         if restored:
             status["creationTime"] = times.now_rfc3339()
-            self._event(clone, "Normal", "PVCBound", "all PVCs are bound")
+            self._event(document, "Normal", "PVCBound", "all PVCs are bound")
         decisions.set_phase(status, "Succeeded")
-        self._event(clone, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
+        self._event(document, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
 
-    async def _watch_target(self, clone: JsonObject) -> Result:
+    async def _watch_target(self, clone: VirtualMachineClone) -> Result:
         """A clone goes with its copy."""
-        name = get_str(clone, "status", "targetName")
-        if self._cluster.vms.get(meta.namespace(clone), name) is None:
+        namespace, name = clone.metadata.namespace, clone.status.target_name or ""
+        if self._cluster.vms.get(namespace, name) is None:
             try:
-                await self._cluster.client.get(kinds.VIRTUAL_MACHINES, name, meta.namespace(clone))
+                await self._cluster.client.get(kinds.VIRTUAL_MACHINES, name, namespace)
             except StatusError as error:
                 if not is_not_found(error):
                     raise
-                await self._delete(_KIND, clone)
+                await self._delete(_KIND, namespace, clone.metadata.name)
         return DONE
 
-    def _event(self, clone: JsonObject, kind: str, reason: str, text: str) -> None:
-        self._cluster.recorder.event(clone, "Warning" if kind == "Warning" else "Normal", reason, text)
+    async def _write_status(self, document: JsonObject, status: JsonObject) -> None:
+        operations = status_patch(document, status)
+        if operations:
+            name, namespace = meta.name(document), meta.namespace(document)
+            await self._cluster.client.patch(
+                _KIND, name, operations, namespace, type="json", subresource="status"
+            )
+
+    def _event(self, document: JsonObject, kind: str, reason: str, text: str) -> None:
+        self._cluster.recorder.event(document, "Warning" if kind == "Warning" else "Normal", reason, text)
 
     async def _create(self, kind: ResourceType, obj: JsonObject) -> bool:
         try:
@@ -161,9 +197,9 @@ class CloneController:
             raise
         return True
 
-    async def _delete(self, kind: ResourceType, obj: JsonObject) -> None:
+    async def _delete(self, kind: ResourceType, namespace: str, name: str) -> None:
         try:
-            await self._cluster.client.delete(kind, meta.name(obj), meta.namespace(obj))
+            await self._cluster.client.delete(kind, name, namespace)
         except StatusError as error:
             if not is_not_found(error):
                 raise

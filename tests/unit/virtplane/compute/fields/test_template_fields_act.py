@@ -10,6 +10,7 @@ from tests.support import every_field
 import virtplane
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.structs import decode
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
 from virtplane.api.fields import operations
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.instancetypes import INSTANCETYPE, PREFERENCE
@@ -18,6 +19,7 @@ from virtplane.api.fields.state import Field, State, Table
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.pool import preservation
 from virtplane.instancetypes.apply import apply
@@ -288,7 +290,8 @@ def test_every_field_of_a_clone_that_acts_changes_the_copy() -> None:
 
     def restore(spec: JsonObject) -> JsonObject:
         metadata = {"name": "c", "namespace": "n", "uid": "u"}
-        return cloning.new_restore({"metadata": metadata, "spec": spec}, source)
+        clone = decode(VirtualMachineClone, {"metadata": metadata, "spec": spec})
+        return cloning.new_restore(clone, decode(SnapshotVirtualMachine, source))
 
     samples = every_field.documents(clone, [[("target", None)]])
     assert every_field.silent(operations.CLONE, samples, [restore]) == []

@@ -1,0 +1,80 @@
+"""Reading documents as structs, and the patches that several controllers of storage write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from kubecore.json import JsonObject
+from kubecore.objects.structs import Struct, UnfitDocument, decode, encode
+from kubecore.patch.guarded import guarded_patch, same_object, same_version
+from virtplane.api.markers import ApiStruct
+from virtplane.api.meta_v1 import ObjectMeta
+
+INVALID = "InvalidObject"
+"""The event on an object that waits because a document, its own or another's, does not fit its type."""
+
+
+class AnyObject(ApiStruct, kw_only=True):
+    """What deleting needs of an object: one whose spec cannot be read can still be deleted."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Holders(ApiStruct, kw_only=True):
+    """Names of the snapshot and the restore that hold a machine."""
+
+    restore_in_progress: str | None = None
+    snapshot_in_progress: str | None = None
+
+
+class HeldMachine(ApiStruct, kw_only=True):
+    """What holding needs of a VirtualMachine: one whose spec cannot be read can still be released."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: Holders | None = None
+
+    @property
+    def holders(self) -> Holders:
+        """Who holds the machine; the status may still be absent."""
+        return self.status or Holders()
+
+
+def readable(struct: type[Struct], documents: Iterable[JsonObject]) -> Iterator[Struct]:
+    """Those of `documents` that fit, for whoever must not fail because of the others."""
+    for document in documents:
+        try:
+            yield decode(struct, document)
+        except UnfitDocument:
+            continue  # The controller of that object reports it.
+
+
+def finalizer_patch(metadata: ObjectMeta, finalizer: str, *, present: bool) -> list[JsonObject]:
+    """Operations that add or remove `finalizer`; none where that is done."""
+    if (finalizer in metadata.finalizers) == present:
+        return []
+    others = tuple(other for other in metadata.finalizers if other != finalizer)
+    changed = replace(metadata, finalizers=(*others, finalizer) if present else others)
+    return guarded_patch({"metadata": encode(metadata)}, {"metadata": encode(changed)}, ("metadata",))
+
+
+def hold_patch(machine: HeldMachine, holders: Holders) -> list[JsonObject]:
+    """Operations that hold a machine, at this very version: another may be taking hold by the other field."""
+    before, after = encode(machine), encode(replace(machine, status=holders))
+    return [*same_version(before), *guarded_patch(before, after, ("status",))]
+
+
+def release_patch(machine: HeldMachine, field: str, holder: str) -> list[JsonObject]:
+    """Operations that take `holder` out of the status' `field` (its wire name)."""
+    path = f"/status/{field}"
+    return [
+        *same_object(encode(machine)),
+        {"op": "test", "path": path, "value": holder},
+        {"op": "remove", "path": path},
+    ]
+
+
+def status_patch(document: JsonObject, status: JsonObject) -> list[JsonObject]:
+    """Operations that change the status of `document` into `status`; none where they are equal."""
+    return guarded_patch(document, {"status": status}, ("status",))

@@ -1,0 +1,112 @@
+"""What a clone makes of its source, and clones that cannot go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.controllers import running_controllers, until
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
+from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.clone import decisions
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+
+
+def _clone(**spec: Any) -> JsonObject:
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
+    return {
+        "apiVersion": kinds.VIRTUAL_MACHINE_CLONES.api_version,
+        "kind": "VirtualMachineClone",
+        "metadata": {"name": "copy", "namespace": "ns", "uid": "0123456789"},
+        "spec": {"source": source, **spec},
+    }
+
+
+def _patches(clone: JsonObject, source: JsonObject) -> list[JsonObject]:
+    return decisions.patches(decode(VirtualMachineClone, clone), decode(SnapshotVirtualMachine, source))
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({}, []),
+        ({"labelFilters": []}, [{"op": "replace", "path": "/metadata/labels", "value": {}}]),
+        ({"labelFilters": ["a"]}, [{"op": "replace", "path": "/metadata/labels", "value": {"a": "1"}}]),
+        (
+            {"template": {"annotationFilters": ["*", "!c"]}},
+            [{"op": "replace", "path": "/spec/template/metadata/annotations", "value": {"d": "4"}}],
+        ),
+    ],
+)
+def test_a_clone_without_filters_keeps_all_and_one_with_none_of_them_nothing(
+    filters: JsonObject, expected: list[JsonObject]
+) -> None:
+    template = {"metadata": {"annotations": {"c": "3", "d": "4"}}, "spec": {"domain": {}}}
+    source = {"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"template": template}}
+    assert _patches(_clone(**filters), source) == expected
+
+
+def test_a_clone_with_a_serial_adds_firmware_where_its_source_has_none() -> None:
+    source = {"spec": {"template": {"spec": {"domain": {}}}}}
+    path = "/spec/template/spec/domain/firmware"
+    expected = [{"op": "add", "path": path, "value": {"serial": "s"}}]
+    assert _patches(_clone(newSMBiosSerial="s"), source) == expected
+
+
+def test_the_helpers_of_a_clone_are_its_own() -> None:
+    clone = decode(VirtualMachineClone, _clone())
+    snapshot = decisions.new_snapshot(clone)
+    assert snapshot["metadata"] == {
+        "name": "tmp-snapshot-0123456789",
+        "namespace": "ns",
+        "ownerReferences": [
+            {
+                "apiVersion": kinds.VIRTUAL_MACHINE_CLONES.api_version,
+                "kind": "VirtualMachineClone",
+                "name": "copy",
+                "uid": "0123456789",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    assert decisions.target_name(clone) == "vm-clone-01234"
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("clone", "machine", "problem"),
+    [
+        (_clone(patches="x"), {}, "VirtualMachineClone ns/copy: spec.patches"),
+        (
+            _clone(),
+            {"template": {"spec": {"domain": {"cpu": {"cores": "x"}}}}},
+            "VirtualMachine ns/vm: spec.",
+        ),
+    ],
+)
+async def test_a_clone_that_cannot_be_read_or_whose_source_cannot_says_so(
+    clone: JsonObject, machine: JsonObject, problem: str
+) -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    if machine:
+        metadata = {"name": "vm", "namespace": "ns"}
+        kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}
+        api.put(kinds.VIRTUAL_MACHINES, {**kind, "metadata": metadata, "spec": machine})
+    api.put(kinds.VIRTUAL_MACHINE_CLONES, clone)
+
+    def said() -> bool:
+        events = api.list(resources.EVENTS, "ns")
+        return any(problem in str(event) and "InvalidObject" in str(event) for event in events)
+
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+    async with running_controllers(api, Images("launcher:1", "sidecar:1"), served):
+        await until(said)
