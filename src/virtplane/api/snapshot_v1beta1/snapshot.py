@@ -141,5 +141,5 @@ class VirtualMachineSnapshotContent(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: VirtualMachineSnapshotContentSpec
+    spec: Annotated[VirtualMachineSnapshotContentSpec, REQUIRED] = VirtualMachineSnapshotContentSpec()
     status: VirtualMachineSnapshotContentStatus = VirtualMachineSnapshotContentStatus()

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import encode
 from virtplane.api import labels
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.snapshot_v1beta1.snapshot import (
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+    VolumeBackup,
+)
+from virtplane.api.storage_kinds import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotStatus
 from virtplane.cluster import conditions
 
 SNAPSHOT_FINALIZER = labels.FINALIZER_SNAPSHOT
@@ -38,14 +47,27 @@ _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001, "us": 1e-6, "ns": 1e-9}
 class Volumes:
     """Which volumes a snapshot takes and which it leaves out."""
 
-    included: tuple[tuple[str, JsonObject], ...] = ()
-    """Names with their claims."""
+    included: tuple[tuple[str, str], ...] = ()
+    """Names with those of their claims."""
     excluded: tuple[str, ...] = ()
 
 
-def content_name(snapshot: JsonObject) -> str:
-    """The name of a snapshot's content."""
-    return f"vmsnapshot-content-{meta.uid(snapshot)}"
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the status of a snapshot is decided from, as far as it is there."""
+
+    vm: VirtualMachine | None
+    vmi: VirtualMachineInstance | None
+    content: VirtualMachineSnapshotContent | None
+    claims: Container[str]
+    """Names of the claims of the namespace."""
+    problem: str = ""
+    """Why nothing more can be done now, where that is known."""
+
+
+def content_name(uid: str) -> str:
+    """The name of the content of the snapshot with that uid."""
+    return f"vmsnapshot-content-{uid}"
 
 
 def seconds_of(duration: str) -> float:
@@ -55,56 +77,80 @@ def seconds_of(duration: str) -> float:
     )
 
 
-def deadline_seconds(snapshot: JsonObject) -> float:
+def deadline_seconds(snapshot: VirtualMachineSnapshot) -> float:
     """Seconds after creation at which an unfinished snapshot fails; 0 for never."""
-    given = get_object(snapshot, "spec").get("failureDeadline")
-    return _DEFAULT_DEADLINE_SECONDS if given is None else seconds_of(str(given))
+    given = snapshot.spec.failure_deadline
+    return _DEFAULT_DEADLINE_SECONDS if given is None else seconds_of(given)
 
 
-def is_expired(snapshot: JsonObject, now: datetime) -> bool:
+def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
     """Whether the deadline has passed."""
     limit = deadline_seconds(snapshot)
-    age = (now - times.parse_time(meta.creation_timestamp(snapshot))).total_seconds()
+    age = (now - times.parse_time(snapshot.metadata.creation_timestamp or "")).total_seconds()
     return 0 < limit < age
 
 
-def choose_volumes(vm: JsonObject, claims: Mapping[str, JsonObject]) -> Volumes:
+def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:
     """By the VM's own account of what can be snapshotted; volumes without claims never can."""
-    enabled = {
-        get_str(item, "name"): item.get("enabled") is True
-        for item in get_list(vm, "status", "volumeSnapshotStatuses")
-    }
-    included: list[tuple[str, JsonObject]] = []
+    statuses = vm.status.volume_snapshot_statuses if vm.status else ()
+    enabled = {status.name for status in statuses if status.enabled}
+    included: list[tuple[str, str]] = []
     excluded: list[str] = []
-    for volume in get_list(vm, "spec", "template", "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claims.get(claim_name(decode(Volume, volume)))
-        if enabled.get(name) and claim is not None:
-            included.append((name, claim))
-        elif claim_name(decode(Volume, volume)):
-            excluded.append(name)
+    for volume in vm.spec.template.spec.volumes if vm.spec.template.spec else ():
+        claim = claim_name(volume)
+        if volume.name in enabled and claim in claims:
+            included.append((volume.name, claim))
+        elif claim:
+            excluded.append(volume.name)
     return Volumes(tuple(included), tuple(excluded))
 
 
-def new_content(snapshot: JsonObject, vm: JsonObject, spec: JsonObject, volumes: Volumes) -> JsonObject:
-    """The content: the VM as it is (`spec` as its guest runs it) and its claims."""
-    metadata = {key: value for key, value in meta.metadata(vm).items() if key != "managedFields"}
-    refs = ("instancetypeRef", "preferenceRef")
-    status = {key: deep_copy(vm["status"][key]) for key in refs if key in get_object(vm, "status")}
-    source = {"metadata": metadata, "spec": spec, "status": status}
+# What a content keeps are documents, copied as they are: a struct would lose what it does not know of.
+
+
+def running_spec(spec: JsonObject, started: JsonObject | None) -> JsonObject:
+    """The spec that the guest was `started` with, its volumes those of the present `spec`; else that."""
+    if started is None:
+        return deep_copy(spec)
+    present, result = deep_copy(spec), deep_copy(started)
+    current = get_object(present, "template", "spec")
+    template = result.setdefault("template", {}).setdefault("spec", {})
+    if "volumes" in current:
+        template["volumes"] = current["volumes"]
+        disks = get_list(current, "domain", "devices", "disks")
+        template.setdefault("domain", {}).setdefault("devices", {})["disks"] = disks
+    if "dataVolumeTemplates" in present:
+        result["dataVolumeTemplates"] = present["dataVolumeTemplates"]
+    return result
+
+
+def _kept_metadata(document: JsonObject) -> JsonObject:
+    return {key: value for key, value in meta.metadata(document).items() if key != "managedFields"}
+
+
+def new_content(
+    snapshot: VirtualMachineSnapshot,
+    vm: JsonObject,
+    spec: JsonObject,
+    volumes: Volumes,
+    claims: Mapping[str, JsonObject],
+) -> JsonObject:
+    """The content: the VM as it is (`spec` as its guest runs it) and those of `claims` that are taken."""
+    known = get_object(vm, "status")
+    status = {key: deep_copy(known[key]) for key in ("instancetypeRef", "preferenceRef") if key in known}
+    source = {"metadata": _kept_metadata(vm), "spec": spec, "status": status}
     content: JsonObject = {
-        "virtualMachineSnapshotName": meta.name(snapshot),
+        "virtualMachineSnapshotName": snapshot.metadata.name,
         "source": {"virtualMachine": source},
     }
     backups = [
         {
             "volumeName": name,
             "persistentVolumeClaim": {
-                "metadata": {
-                    key: value for key, value in meta.metadata(claim).items() if key != "managedFields"
-                },
-                "spec": deep_copy(get_object(claim, "spec")),
+                "metadata": _kept_metadata(claims[claim]),
+                "spec": deep_copy(get_object(claims[claim], "spec")),
             },
-            "volumeSnapshotName": f"vmsnapshot-{meta.uid(snapshot)}-volume-{name}",
+            "volumeSnapshotName": f"vmsnapshot-{snapshot.metadata.uid}-volume-{name}",
         }
         for name, claim in volumes.included
     ]
@@ -114,59 +160,60 @@ def new_content(snapshot: JsonObject, vm: JsonObject, spec: JsonObject, volumes:
         "apiVersion": kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS.api_version,
         "kind": kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS.kind,
         "metadata": {
-            "name": content_name(snapshot),
-            "namespace": meta.namespace(snapshot),
+            "name": content_name(snapshot.metadata.uid),
+            "namespace": snapshot.metadata.namespace,
             "finalizers": [CONTENT_FINALIZER],
         },
         "spec": content,
     }
 
 
-def volume_snapshot(content: JsonObject, backup: JsonObject, snapshot_class: str) -> JsonObject:
+def volume_snapshot(
+    content: VirtualMachineSnapshotContent, backup: VolumeBackup, snapshot_class: str
+) -> JsonObject:
     """The VolumeSnapshot of one claim."""
-    vm = get_object(content, "spec", "source", "virtualMachine", "metadata")
-    spec: JsonObject = {
-        "source": {"persistentVolumeClaimName": get_str(backup, "persistentVolumeClaim", "metadata", "name")}
-    }
+    vm = content.spec.source.virtual_machine.metadata
+    owner = {"metadata": encode(content.metadata)}
+    spec: JsonObject = {"source": {"persistentVolumeClaimName": backup.persistent_volume_claim.metadata.name}}
     if snapshot_class:
         spec["volumeSnapshotClassName"] = snapshot_class
     return {
         "apiVersion": kinds.VOLUME_SNAPSHOTS.api_version,
         "kind": kinds.VOLUME_SNAPSHOTS.kind,
         "metadata": {
-            "name": get_str(backup, "volumeSnapshotName"),
-            "namespace": meta.namespace(content),
+            "name": backup.volume_snapshot_name or "",
+            "namespace": content.metadata.namespace,
             "labels": {
-                "snapshot.kubevirt.io/source-vm-name": get_str(vm, "name"),
-                "snapshot.kubevirt.io/source-vm-namespace": get_str(vm, "namespace"),
+                "snapshot.kubevirt.io/source-vm-name": vm.name,
+                "snapshot.kubevirt.io/source-vm-namespace": vm.namespace,
             },
-            "ownerReferences": [meta.new_controller_ref(content, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS)],
+            "ownerReferences": [meta.new_controller_ref(owner, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS)],
         },
         "spec": spec,
     }
 
 
-def snapshot_class(driver: str, classes: Iterable[JsonObject]) -> str:
+def snapshot_class(driver: str, classes: Iterable[VolumeSnapshotClass]) -> str:
     """The class for a driver: the only one, else the default one; empty when it cannot be told."""
-    found = [item for item in classes if get_str(item, "driver") == driver]
+    found = [item.metadata for item in classes if item.driver == driver]
     if len(found) == 1:
-        return meta.name(found[0])
+        return found[0].name
     key = "snapshot.storage.kubernetes.io/is-default-class"
-    return next((meta.name(item) for item in found if meta.annotations(item).get(key) == "true"), "")
+    return next((item.name for item in found if item.annotations.get(key) == "true"), "")
 
 
-def content_status(content: JsonObject, found: Mapping[str, JsonObject]) -> JsonObject:
-    """The content's status from its VolumeSnapshots by name."""
-    status = deep_copy(get_object(content, "status"))
+def content_status(
+    content: VirtualMachineSnapshotContent, known: JsonObject, found: Mapping[str, VolumeSnapshot]
+) -> JsonObject:
+    """The content's status, which was `known`, from its VolumeSnapshots by name."""
+    status = deep_copy(known)
     entries: list[JsonObject] = []
-    for backup in get_list(content, "spec", "volumeBackups"):
-        name = get_str(backup, "volumeSnapshotName")
-        reported = get_object(found.get(name), "status")
-        entry: JsonObject = {"volumeSnapshotName": name}
-        for key in ("creationTime", "readyToUse", "error"):
-            if key in reported:
-                entry[key] = reported[key]
-        entries.append(entry)
+    for backup in content.spec.volume_backups:
+        name = backup.volume_snapshot_name or ""
+        reported = found[name].status if name in found else VolumeSnapshotStatus()
+        said = encode(reported)
+        said.pop("restoreSize", None)
+        entries.append({"volumeSnapshotName": name, **said})
     if entries:
         status["volumeSnapshotStatus"] = entries
     if all(entry.get("creationTime") for entry in entries):
@@ -180,16 +227,80 @@ def content_status(content: JsonObject, found: Mapping[str, JsonObject]) -> Json
     return status
 
 
-def indications_of(vm: JsonObject, vmi: JsonObject | None, volumes: Volumes) -> list[str]:
+def snapshot_status(
+    snapshot: VirtualMachineSnapshot, known: JsonObject, observed: Observed, now: datetime
+) -> JsonObject:
+    """The snapshot's status, which was `known`."""
+    status = deep_copy(known)
+    if observed.vm is not None and observed.content is not None and snapshot.status.source_uid is None:
+        status.update(_description(observed.vm, observed.vmi, observed.content, observed.claims))
+    content = observed.content or VirtualMachineSnapshotContent()
+    taken = content.status.creation_time
+    if taken:
+        status["creationTime"] = taken
+    error = encode(content.status.error) if content.status.error else {}
+    if error:
+        status["error"] = error
+    status["readyToUse"] = content.status.ready_to_use is True
+    if snapshot.status.phase == "Failed" or (not taken and is_expired(snapshot, now)):
+        status["phase"] = "Failed"
+        failed = conditions.new_condition("Failure", "True", DEADLINE_REASON)
+        conditions.put(status.setdefault("conditions", []), failed)
+        set_progress(status, ("False", "Operation failed"), ("False", "Operation failed"))
+    elif taken:
+        status["phase"] = "Succeeded"
+        ready = ("True", "Ready") if status["readyToUse"] else ("False", "Not ready")
+        set_progress(status, ("False", "Operation complete"), ready)
+    else:
+        status["phase"] = "InProgress"
+        set_progress(status, _progress(observed), ("False", "Not ready"))
+    return status
+
+
+def _progress(observed: Observed) -> tuple[str, str]:
+    if observed.problem:
+        return "False", observed.problem
+    if observed.vm is None:
+        return "False", "Source does not exist"
+    if observed.content is None:
+        return "False", "Source not locked"
+    return "True", "Source locked and operation in progress"
+
+
+def _description(
+    vm: VirtualMachine,
+    vmi: VirtualMachineInstance | None,
+    content: VirtualMachineSnapshotContent,
+    claims: Container[str],
+) -> JsonObject:
+    """What the status says of the source once the content is there."""
+    chosen = choose_volumes(vm, claims)
+    listed: JsonObject = {}
+    if content.spec.volume_backups:
+        listed["includedVolumes"] = [backup.volume_name for backup in content.spec.volume_backups]
+    if chosen.excluded:
+        listed["excludedVolumes"] = list(chosen.excluded)
+    result: JsonObject = {
+        "sourceUID": vm.metadata.uid,
+        "virtualMachineSnapshotContentName": content.metadata.name,
+        "snapshotVolumes": listed,
+    }
+    indications = indications_of(vmi, chosen)
+    if indications:
+        result["indications"] = indications
+        result["sourceIndications"] = described(indications)
+    return result
+
+
+def indications_of(vmi: VirtualMachineInstance | None, volumes: Volumes) -> list[str]:
     """What users should know about a snapshot's consistency."""
     result: list[str] = []
     if vmi is not None:
         result.append("Online")
-        if meta.is_condition_true(vmi, "Paused"):
+        if is_true(vmi.status.conditions, "Paused"):
             result.append("Paused")
-        has_agent = meta.is_condition_true(vmi, "AgentConnected")
+        has_agent = is_true(vmi.status.conditions, "AgentConnected")
         result.append("GuestAgent" if has_agent else "NoGuestAgent")
-    del vm
     return [*result, PARTIAL] if volumes.excluded else result
 
 

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from msgspec.structs import replace as changed
+
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.patch.guarded import guarded_patch, same_object, same_version
+from kubecore.objects.structs import Struct, UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.cluster import conditions
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.storage_kinds import StorageClass, VolumeSnapshot, VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.storage.snapshot import decisions
+from virtplane.storage.snapshot.decisions import Observed
+from virtplane.storage.snapshot.documents import (
+    INVALID,
+    AnyObject,
+    HeldMachine,
+    finalizer_patch,
+    hold_patch,
+    readable,
+    release_patch,
+    status_patch,
+)
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS
 _RETRY_SECONDS = 5.0
-_BUSY = ("snapshotInProgress", "restoreInProgress")
 
 
 class SnapshotController:
@@ -50,218 +69,204 @@ class SnapshotController:
         self.controller.depend(cluster.vmis)
 
     def _machine_keys(self, vm: JsonObject) -> list[Key]:
-        found = self._snapshots.list(meta.namespace(vm))
-        return [meta.key(item) for item in found if get_str(item, "spec", "source", "name") == meta.name(vm)]
+        return [
+            (snapshot.metadata.namespace, snapshot.metadata.name)
+            for snapshot in readable(VirtualMachineSnapshot, self._snapshots.list(meta.namespace(vm)))
+            if snapshot.spec.source.name == meta.name(vm)
+        ]
 
     async def _reconcile(self, key: Key) -> Result:
-        snapshot = self._snapshots.get(*key)
-        if snapshot is None:
+        document = self._snapshots.get(*key)
+        if document is None:
             return DONE
-        vm = self._cluster.vms.get(key[0], get_str(snapshot, "spec", "source", "name"))
-        content = self._contents.get(key[0], decisions.content_name(snapshot))
-        if meta.is_being_deleted(snapshot):
-            return await self._finish(snapshot, vm, content)
+        try:
+            snapshot = decode(VirtualMachineSnapshot, document)
+        except UnfitDocument as error:
+            return await self._leave_unfit(document, error)
+        vm = self._cluster.vms.get(key[0], snapshot.spec.source.name)
+        machine = decode(HeldMachine, vm) if vm else None
+        if snapshot.metadata.is_being_deleted:
+            return await self._finish(snapshot, machine)
         if self._volumes is None or self._classes is None:
             return DONE
-        if not meta.has_finalizer(snapshot, decisions.SNAPSHOT_FINALIZER):
-            new = deep_copy(snapshot)
-            meta.add_finalizer(new, decisions.SNAPSHOT_FINALIZER)
-            await self._patch_metadata(_SNAPSHOTS, snapshot, new)
+        adding = finalizer_patch(snapshot.metadata, decisions.SNAPSHOT_FINALIZER, present=True)
+        if adding:
+            await self._patch(_SNAPSHOTS, snapshot.metadata, adding)
             return DONE
-        if get_str(snapshot, "status", "phase") in ("Succeeded", "Failed"):
-            await self._update(snapshot, vm, content)
-            await self._unlock(snapshot, vm)
+        if snapshot.status.phase in ("Succeeded", "Failed"):
+            observed = self._observe(snapshot)
+            if not observed.problem:  # What cannot be read now does not undo what was taken.
+                await self._update(snapshot, document, observed)
+            await self._unlock(snapshot.metadata.name, machine)
             return DONE
-        is_locked = vm is not None and await self._lock(snapshot, vm)
-        if vm is not None and is_locked and content is None:
-            content = await self._create_content(snapshot, vm)
-        await self._update(snapshot, vm, content)
+        is_locked = machine is not None and await self._lock(snapshot, machine)
+        observed = self._observe(snapshot)
+        if vm is not None and is_locked and observed.content is None and not observed.problem:
+            content = await self._create_content(snapshot, document, vm, observed)
+            observed = replace(observed, content=content)
+        await self._update(snapshot, document, observed)
         return RequeueAfter(_RETRY_SECONDS)
 
-    async def _finish(
-        self, snapshot: JsonObject, vm: JsonObject | None, content: JsonObject | None
-    ) -> Result:
-        await self._unlock(snapshot, vm)
-        keeps = get_str(snapshot, "spec", "deletionPolicy") == "Retain"
-        if content is not None and not keeps:
-            if not meta.is_being_deleted(content):
-                await self._delete(_CONTENTS, content)
-            await self._release_content(content)
-        if meta.has_finalizer(snapshot, decisions.SNAPSHOT_FINALIZER):
-            new = deep_copy(snapshot)
-            meta.remove_finalizer(new, decisions.SNAPSHOT_FINALIZER)
-            await self._patch_metadata(_SNAPSHOTS, snapshot, new)
+    async def _leave_unfit(self, document: JsonObject, error: UnfitDocument) -> Result:
+        """A snapshot that cannot be read is let go when it is deleted; else an event says why it waits."""
+        snapshot = decode(AnyObject, document).metadata
+        if not snapshot.is_being_deleted:
+            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
+            return DONE
+        for machine in readable(HeldMachine, self._cluster.vms.list(snapshot.namespace)):
+            await self._unlock(snapshot.name, machine)
+        removing = finalizer_patch(snapshot, decisions.SNAPSHOT_FINALIZER, present=False)
+        await self._patch(_SNAPSHOTS, snapshot, removing)
         return DONE
 
-    async def _release_content(self, content: JsonObject) -> None:
-        if meta.has_finalizer(content, decisions.CONTENT_FINALIZER):
-            new = deep_copy(content)
-            meta.remove_finalizer(new, decisions.CONTENT_FINALIZER)
-            await self._patch_metadata(_CONTENTS, content, new)
+    def _observe(self, snapshot: VirtualMachineSnapshot) -> Observed:
+        """What there is of the snapshot's objects; what cannot be read is a problem."""
+        namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
+        vm = self._cluster.vms.get(namespace, name)
+        vmi = self._cluster.vmis.get(namespace, name) if vm else None
+        content = self._contents.get(namespace, decisions.content_name(snapshot.metadata.uid))
+        problems: list[str] = []
+        return Observed(
+            _read(VirtualMachine, vm, problems),
+            _read(VirtualMachineInstance, vmi, problems),
+            _read(VirtualMachineSnapshotContent, content, problems),
+            self._cluster.claims_of(namespace).keys(),
+            "; ".join(problems),
+        )
 
-    async def _lock(self, snapshot: JsonObject, vm: JsonObject) -> bool:
+    async def _finish(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine | None) -> Result:
+        metadata = snapshot.metadata
+        await self._unlock(metadata.name, machine)
+        content = self._contents.get(metadata.namespace, decisions.content_name(metadata.uid))
+        if content is not None and snapshot.spec.deletion_policy != "Retain":
+            kept = decode(AnyObject, content).metadata
+            if not kept.is_being_deleted:
+                await self._delete(_CONTENTS, kept)
+            await self._release_content(kept)
+        removing = finalizer_patch(metadata, decisions.SNAPSHOT_FINALIZER, present=False)
+        await self._patch(_SNAPSHOTS, metadata, removing)
+        return DONE
+
+    async def _release_content(self, content: ObjectMeta) -> None:
+        removing = finalizer_patch(content, decisions.CONTENT_FINALIZER, present=False)
+        await self._patch(_CONTENTS, content, removing)
+
+    async def _lock(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine) -> bool:
         """Holds the VM still; False while somebody else does, or it is on its way."""
-        status = get_object(vm, "status")
-        holders = [status.get(key) for key in _BUSY if status.get(key)]
-        if holders == [meta.name(snapshot)] and meta.has_finalizer(vm, decisions.SOURCE_FINALIZER):
+        name, held = snapshot.metadata.name, machine.holders
+        holders = [holder for holder in (held.snapshot_in_progress, held.restore_in_progress) if holder]
+        adding = finalizer_patch(machine.metadata, decisions.SOURCE_FINALIZER, present=True)
+        if holders == [name] and not adding:
             return True
-        if meta.is_being_deleted(vm) or any(holder != meta.name(snapshot) for holder in holders):
+        if machine.metadata.is_being_deleted or any(holder != name for holder in holders):
             return False
         if not holders:
-            locked = deep_copy(vm)
-            locked.setdefault("status", {})["snapshotInProgress"] = meta.name(snapshot)
-            # At this very version: a restore may be taking hold of the machine by another field.
-            operations = [*same_version(vm), *guarded_patch(vm, locked, ("status",))]
-            await self._patch(kinds.VIRTUAL_MACHINES, vm, operations, "status")
-        elif not meta.has_finalizer(vm, decisions.SOURCE_FINALIZER):
-            new = deep_copy(vm)
-            meta.add_finalizer(new, decisions.SOURCE_FINALIZER)
-            await self._patch_metadata(kinds.VIRTUAL_MACHINES, vm, new)
+            operations = hold_patch(machine, changed(held, snapshot_in_progress=name))
+            await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, operations, "status")
+        else:
+            await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, adding)
         return False
 
-    async def _unlock(self, snapshot: JsonObject, vm: JsonObject | None) -> None:
-        if vm is None or get_object(vm, "status").get("snapshotInProgress") != meta.name(snapshot):
+    async def _unlock(self, name: str, machine: HeldMachine | None) -> None:
+        if machine is None or machine.holders.snapshot_in_progress != name:
             return
-        if meta.has_finalizer(vm, decisions.SOURCE_FINALIZER):
-            new = deep_copy(vm)
-            meta.remove_finalizer(new, decisions.SOURCE_FINALIZER)
-            await self._patch_metadata(kinds.VIRTUAL_MACHINES, vm, new)
-        path = "/status/snapshotInProgress"
-        operations: list[JsonObject] = [
-            *same_object(vm),
-            {"op": "test", "path": path, "value": meta.name(snapshot)},
-            {"op": "remove", "path": path},
-        ]
-        await self._patch(kinds.VIRTUAL_MACHINES, vm, operations, "status")
+        removing = finalizer_patch(machine.metadata, decisions.SOURCE_FINALIZER, present=False)
+        await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, removing)
+        operations = release_patch(machine, "snapshotInProgress", name)
+        await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, operations, "status")
 
-    async def _create_content(self, snapshot: JsonObject, vm: JsonObject) -> JsonObject:
-        volumes = decisions.choose_volumes(vm, self._cluster.claims_of(meta.namespace(vm)))
-        frozen = deep_copy(vm)
-        frozen["status"].pop("snapshotInProgress", None)
-        content = decisions.new_content(snapshot, frozen, self._running_spec(vm), volumes)
+    async def _create_content(
+        self, snapshot: VirtualMachineSnapshot, document: JsonObject, vm: JsonObject, observed: Observed
+    ) -> VirtualMachineSnapshotContent:
+        claims = self._cluster.claims_of(snapshot.metadata.namespace)
+        volumes = decisions.choose_volumes(decode(VirtualMachine, vm), claims)
+        revision = None
+        if observed.vmi is not None and observed.vmi.status.virtual_machine_revision_name:
+            name = observed.vmi.status.virtual_machine_revision_name
+            revision = self._cluster.revisions.get(snapshot.metadata.namespace, name)
+        started = get_object(revision, "data", "spec") if revision else None
+        spec = decisions.running_spec(get_object(vm, "spec"), started)
+        content = decisions.new_content(snapshot, vm, spec, volumes, claims)
         try:
             created = await self._cluster.client.create(_CONTENTS, content)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-            return await self._cluster.client.get(_CONTENTS, meta.name(content), meta.namespace(vm))
+            created = await self._cluster.client.get(_CONTENTS, meta.name(content), meta.namespace(vm))
+            return decode(VirtualMachineSnapshotContent, created)
         text = f"Successfully created VirtualMachineSnapshotContent {meta.name(created)}"
         reason = "SuccessfulVirtualMachineSnapshotContentCreate"
-        self._cluster.recorder.event(snapshot, "Normal", reason, text)
-        return created
+        self._cluster.recorder.event(document, "Normal", reason, text)
+        return decode(VirtualMachineSnapshotContent, created)
 
-    def _running_spec(self, vm: JsonObject) -> JsonObject:
-        """The spec that the guest was started with, where one runs; its volumes are the present ones."""
-        spec = deep_copy(get_object(vm, "spec"))
-        vmi = self._cluster.vmis.get(*meta.key(vm))
-        name = get_str(vmi, "status", "virtualMachineRevisionName") if vmi else ""
-        revision = self._cluster.revisions.get(meta.namespace(vm), name) if name else None
-        if revision is None:
-            return spec
-        started = deep_copy(get_object(revision, "data", "spec"))
-        current = get_object(spec, "template", "spec")
-        template = started.setdefault("template", {}).setdefault("spec", {})
-        if "volumes" in current:
-            template["volumes"] = current["volumes"]
-            disks = get_list(current, "domain", "devices", "disks")
-            template.setdefault("domain", {}).setdefault("devices", {})["disks"] = disks
-        if "dataVolumeTemplates" in spec:
-            started["dataVolumeTemplates"] = spec["dataVolumeTemplates"]
-        return started
-
-    async def _update(self, snapshot: JsonObject, vm: JsonObject | None, content: JsonObject | None) -> None:
-        new = deep_copy(snapshot)
-        status = new.setdefault("status", {})
-        phase = get_str(status, "phase")
-        if vm is not None and content is not None and "sourceUID" not in status:
-            self._describe(status, vm, content)
-        reported = get_object(content, "status")
-        if reported.get("creationTime"):
-            status["creationTime"] = reported["creationTime"]
-        if reported.get("error"):
-            status["error"] = reported["error"]
-        status["readyToUse"] = reported.get("readyToUse") is True
-        if phase == "Failed" or (
-            not reported.get("creationTime") and decisions.is_expired(snapshot, times.now())
-        ):
-            status["phase"] = "Failed"
-            failed = conditions.new_condition("Failure", "True", decisions.DEADLINE_REASON)
-            conditions.put(status.setdefault("conditions", []), failed)
-            decisions.set_progress(status, ("False", "Operation failed"), ("False", "Operation failed"))
-        elif reported.get("creationTime"):
-            status["phase"] = "Succeeded"
-            ready = ("True", "Ready") if status["readyToUse"] else ("False", "Not ready")
-            decisions.set_progress(status, ("False", "Operation complete"), ready)
-        else:
-            status["phase"] = "InProgress"
-            progress = ("True", "Source locked and operation in progress")
-            if vm is None:
-                progress = ("False", "Source does not exist")
-            elif content is None:
-                progress = ("False", "Source not locked")
-            decisions.set_progress(status, progress, ("False", "Not ready"))
-        if status != get_object(snapshot, "status"):
-            await self._cluster.client.update(_SNAPSHOTS, new, subresource="status")
-
-    def _describe(self, status: JsonObject, vm: JsonObject, content: JsonObject) -> None:
-        vmi = self._cluster.vmis.get(*meta.key(vm))
-        included = [get_str(item, "volumeName") for item in get_list(content, "spec", "volumeBackups")]
-        chosen = decisions.choose_volumes(vm, self._cluster.claims_of(meta.namespace(vm)))
-        status["sourceUID"] = meta.uid(vm)
-        status["virtualMachineSnapshotContentName"] = meta.name(content)
-        listed: JsonObject = {}
-        if included:
-            listed["includedVolumes"] = included
-        if chosen.excluded:
-            listed["excludedVolumes"] = list(chosen.excluded)
-        status["snapshotVolumes"] = listed
-        indications = decisions.indications_of(vm, vmi, chosen)
-        if indications:
-            status["indications"] = indications
-            status["sourceIndications"] = decisions.described(indications)
+    async def _update(
+        self, snapshot: VirtualMachineSnapshot, document: JsonObject, observed: Observed
+    ) -> None:
+        known = get_object(document, "status")
+        status = decisions.snapshot_status(snapshot, known, observed, times.now())
+        await self._patch(_SNAPSHOTS, snapshot.metadata, status_patch(document, status), "status")
 
     async def _reconcile_content(self, key: Key) -> Result:
-        content = self._contents.get(*key)
-        if content is None:
+        document = self._contents.get(*key)
+        if document is None:
             return DONE
-        if meta.is_being_deleted(content):
-            snapshot = self._snapshots.get(key[0], get_str(content, "spec", "virtualMachineSnapshotName"))
-            if snapshot is None or meta.is_being_deleted(snapshot):
-                await self._release_content(content)
-            return DONE
+        try:
+            content = decode(VirtualMachineSnapshotContent, document)
+        except UnfitDocument as error:
+            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
+            return await self._release_unneeded(decode(AnyObject, document).metadata, "")
+        if content.metadata.is_being_deleted:
+            name = content.spec.virtual_machine_snapshot_name or ""
+            return await self._release_unneeded(content.metadata, name)
         if self._volumes is None or self._classes is None:
             return DONE
-        found = {meta.name(item): item for item in self._volumes.list(key[0])}
+        found: dict[str, VolumeSnapshot] = {}
         problem = ""
-        if not get_object(content, "status").get("creationTime"):
-            problem = await self._create_volume_snapshots(content, found, self._classes.list())
-        status = decisions.content_status(content, found)
+        try:
+            found = _snapshots_of(content, self._volumes.list(key[0]))
+            if not content.status.creation_time:
+                classes = self._classes.list()
+                problem = await self._create_volume_snapshots(content, document, found, classes)
+        except UnfitDocument as error:
+            problem = str(error)
+            self._cluster.recorder.event(document, "Warning", INVALID, problem)
+            if content.status.creation_time:  # What cannot be read now does not undo what was taken.
+                return DONE
+        known = get_object(document, "status")
+        status = decisions.content_status(content, known, found)
         if problem:
             status["error"] = {"time": times.now_rfc3339(), "message": problem}
             status.pop("creationTime", None)
             status["readyToUse"] = False
-        if _without_time(status) != _without_time(get_object(content, "status")):
-            await self._cluster.client.update(_CONTENTS, {**content, "status": status}, subresource="status")
+        if _without_time(status) != _without_time(known):
+            await self._patch(_CONTENTS, content.metadata, status_patch(document, status), "status")
         return RequeueAfter(_RETRY_SECONDS) if problem else DONE
 
+    async def _release_unneeded(self, content: ObjectMeta, name: str) -> Result:
+        """Lets a deleted content go once its snapshot (`name`; empty where unknown) is gone too."""
+        snapshot = self._snapshots.get(content.namespace, name) if name else None
+        if content.is_being_deleted and (snapshot is None or meta.is_being_deleted(snapshot)):
+            await self._release_content(content)
+        return DONE
+
     async def _create_volume_snapshots(
-        self, content: JsonObject, found: dict[str, JsonObject], classes: list[JsonObject]
+        self,
+        content: VirtualMachineSnapshotContent,
+        document: JsonObject,
+        found: dict[str, VolumeSnapshot],
+        classes: list[JsonObject],
     ) -> str:
         """Creates what is missing; a running guest with an agent is frozen meanwhile. Gives a problem."""
-        missing = [
-            backup
-            for backup in get_list(content, "spec", "volumeBackups")
-            if get_str(backup, "volumeSnapshotName") not in found
-        ]
+        backups = content.spec.volume_backups
+        missing = [backup for backup in backups if (backup.volume_snapshot_name or "") not in found]
         if not missing:
             await self._thaw_when_taken(content, found)
             return ""
-        storage = self._cluster.informer(resources.STORAGE_CLASSES)
         planned: list[JsonObject] = []
         for backup in missing:
-            name = get_str(backup, "persistentVolumeClaim", "spec", "storageClassName")
-            driver = get_str(storage.get(None, name), "provisioner")
-            chosen = decisions.snapshot_class(driver, classes)
+            spec = backup.persistent_volume_claim.spec
+            name = (spec.storage_class_name if spec else "") or ""
+            chosen = decisions.snapshot_class(self._driver(name), readable(VolumeSnapshotClass, classes))
             if not chosen:
                 return f"couldn't find VolumeSnapshotClass for {name}"
             planned.append(decisions.volume_snapshot(content, backup, chosen))
@@ -273,61 +278,83 @@ class SnapshotController:
                 if not is_already_exists(error):  # made before, and not in the cache yet
                     raise
                 continue
-            found[meta.name(created)] = created
+            found[meta.name(created)] = decode(VolumeSnapshot, created)
             text = f"Successfully created VolumeSnapshot {meta.name(created)}"
-            self._cluster.recorder.event(content, "Normal", "SuccessfulVolumeSnapshotCreate", text)
+            self._cluster.recorder.event(document, "Normal", "SuccessfulVolumeSnapshotCreate", text)
         return ""
 
-    async def _thaw_when_taken(self, content: JsonObject, found: dict[str, JsonObject]) -> None:
-        names = [get_str(item, "volumeSnapshotName") for item in get_list(content, "spec", "volumeBackups")]
-        if names and all(get_object(found.get(name), "status").get("creationTime") for name in names):
+    def _driver(self, storage_class: str) -> str:
+        found = self._cluster.informer(resources.STORAGE_CLASSES).get(None, storage_class)
+        return decode(StorageClass, found).provisioner if found else ""
+
+    async def _thaw_when_taken(
+        self, content: VirtualMachineSnapshotContent, found: dict[str, VolumeSnapshot]
+    ) -> None:
+        names = [backup.volume_snapshot_name or "" for backup in content.spec.volume_backups]
+        if names and all(name in found and found[name].status.creation_time for name in names):
             await self._freeze(content, "unfreeze")
 
-    async def _freeze(self, content: JsonObject, action: str) -> None:
-        vm = get_object(content, "spec", "source", "virtualMachine", "metadata")
-        vmi = self._cluster.vmis.get(meta.namespace(content), get_str(vm, "name"))
-        if (
-            vmi is None
-            or not meta.is_condition_true(vmi, "AgentConnected")
-            or meta.is_condition_true(vmi, "Paused")
-        ):
+    async def _freeze(self, content: VirtualMachineSnapshotContent, action: str) -> None:
+        name = content.spec.source.virtual_machine.metadata.name
+        found = self._cluster.vmis.get(content.metadata.namespace, name)
+        if found is None:
             return
-        base = f"{kinds.SUBRESOURCES_PATH}/namespaces/{meta.namespace(vmi)}/virtualmachineinstances"
+        vmi = decode(VirtualMachineInstance, found)
+        if not is_true(vmi.status.conditions, "AgentConnected") or is_true(vmi.status.conditions, "Paused"):
+            return
+        base = f"{kinds.SUBRESOURCES_PATH}/namespaces/{vmi.metadata.namespace}/virtualmachineinstances"
         body = {"unfreezeTimeout": "5m0s"} if action == "freeze" else {}
-        await self._cluster.client.request("PUT", f"{base}/{meta.name(vmi)}/{action}", body=body)
+        await self._cluster.client.request("PUT", f"{base}/{name}/{action}", body=body)
 
     async def _patch(
         self,
         kind: ResourceType,
-        obj: JsonObject,
+        obj: ObjectMeta,
         operations: list[JsonObject],
         subresource: str | None = None,
     ) -> None:
+        if not operations:
+            return
         try:
             await self._cluster.client.patch(
-                kind, meta.name(obj), operations, meta.namespace(obj), type="json", subresource=subresource
+                kind, obj.name, operations, obj.namespace, type="json", subresource=subresource
             )
         except StatusError as error:
             if not is_not_found(error):
                 raise
 
-    async def _patch_metadata(self, kind: ResourceType, old: JsonObject, new: JsonObject) -> None:
-        await self._patch(kind, old, guarded_patch(old, new, ("metadata",)))
-
-    async def _delete(self, kind: ResourceType, obj: JsonObject) -> None:
+    async def _delete(self, kind: ResourceType, obj: ObjectMeta) -> None:
         try:
-            await self._cluster.client.delete(kind, meta.name(obj), meta.namespace(obj))
+            await self._cluster.client.delete(kind, obj.name, obj.namespace)
         except StatusError as error:
             if not is_not_found(error):
                 raise
 
 
-def _snapshot_keys(content: JsonObject) -> list[Key]:
-    return [(meta.namespace(content), get_str(content, "spec", "virtualMachineSnapshotName"))]
+def _snapshot_keys(document: JsonObject) -> list[Key]:
+    return [
+        (content.metadata.namespace, content.spec.virtual_machine_snapshot_name or "")
+        for content in readable(VirtualMachineSnapshotContent, [document])
+    ]
 
 
 def _content_keys(snapshot: JsonObject) -> list[Key]:
-    return [(meta.namespace(snapshot), decisions.content_name(snapshot))]
+    return [(meta.namespace(snapshot), decisions.content_name(meta.uid(snapshot)))]
+
+
+def _snapshots_of(
+    content: VirtualMachineSnapshotContent, volumes: list[JsonObject]
+) -> dict[str, VolumeSnapshot]:
+    names = {backup.volume_snapshot_name for backup in content.spec.volume_backups}
+    return {meta.name(item): decode(VolumeSnapshot, item) for item in volumes if meta.name(item) in names}
+
+
+def _read(struct: type[Struct], document: JsonObject | None, problems: list[str]) -> Struct | None:
+    try:
+        return decode(struct, document) if document is not None else None
+    except UnfitDocument as error:
+        problems.append(str(error))
+        return None
 
 
 def _without_time(status: JsonObject) -> JsonObject:

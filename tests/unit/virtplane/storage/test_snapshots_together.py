@@ -12,8 +12,11 @@ from tests.support.controllers import running_controllers, until
 from kubecore import resources
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.snapshot import decisions
 
@@ -80,6 +83,13 @@ def _snapshot(**spec: Any) -> JsonObject:
 
 def _found(api: MemoryApi) -> JsonObject:
     return api.get(_SNAPSHOTS, "snap", "ns") or {}
+
+
+def _age(api: MemoryApi) -> None:
+    """Let the snapshot's deadline pass."""
+    aged = deep_copy(_found(api))
+    aged["metadata"]["creationTimestamp"] = "2020-01-01T00:00:00Z"
+    api.put(_SNAPSHOTS, aged)
 
 
 def _condition(obj: JsonObject, kind: str) -> tuple[str, str]:
@@ -224,7 +234,8 @@ async def test_a_restore_makes_claims_of_the_snapshot_and_puts_the_machine_on_th
     ],
 )
 def test_a_snapshot_has_five_minutes_unless_it_says_otherwise(spec: JsonObject, seconds: float) -> None:
-    assert decisions.deadline_seconds({"spec": spec}) == seconds
+    snapshot = decode(VirtualMachineSnapshot, _snapshot(**spec))
+    assert decisions.deadline_seconds(snapshot) == seconds
 
 
 @pytest.mark.feature("SNP-14")
@@ -233,6 +244,55 @@ def test_a_snapshot_has_five_minutes_unless_it_says_otherwise(spec: JsonObject, 
 )
 def test_snapshots_of_running_guests_say_how_consistent_they_are(agent: bool, expected: list[str]) -> None:
     conditions = [{"type": "AgentConnected", "status": "True"}] if agent else []
-    running = {"status": {"phase": "Running", "conditions": conditions}}
-    assert decisions.indications_of({}, running, decisions.Volumes()) == expected
-    assert decisions.indications_of({}, None, decisions.Volumes()) == []
+    status = {"phase": "Running", "conditions": conditions}
+    running = decode(VirtualMachineInstance, {"status": status})
+    assert decisions.indications_of(running, decisions.Volumes()) == expected
+    assert decisions.indications_of(None, decisions.Volumes()) == []
+
+
+async def test_a_snapshot_of_a_machine_that_cannot_be_read_says_why_and_fails_in_time(api: MemoryApi) -> None:
+    async with _running(api):
+        _machine(api)
+        broken = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+        broken["spec"]["template"]["spec"]["domain"]["cpu"] = "x"
+        api.put(kinds.VIRTUAL_MACHINES, broken)
+        api.put(_SNAPSHOTS, _snapshot())
+
+        def why() -> str:
+            return _condition(_found(api), "Progressing")[1]
+
+        await until(lambda: why().startswith("VirtualMachine ns/vm: spec.template.spec.domain.cpu: "))
+        _age(api)
+        await until(lambda: _found(api)["status"]["phase"] == "Failed")
+        await asyncio.sleep(_LONG_SECONDS)
+        vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+        assert "snapshotInProgress" not in vm["status"]
+        assert not api.list(_CONTENTS, "ns")
+
+
+async def test_a_snapshot_stays_taken_when_its_machine_cannot_be_read_any_more(api: MemoryApi) -> None:
+    async with _running(api):
+        taken = await _take(api)
+        broken = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+        broken["spec"]["template"]["spec"]["domain"]["cpu"] = "x"
+        api.put(kinds.VIRTUAL_MACHINES, broken)
+        _age(api)
+        await asyncio.sleep(_LONG_SECONDS)
+        assert _found(api)["status"] == taken["status"]
+
+
+async def test_a_deleted_snapshot_that_cannot_be_read_lets_go_of_its_machine(api: MemoryApi) -> None:
+    async with _running(api):
+        _machine(api)
+        held = deep_copy(api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {})
+        held["metadata"]["finalizers"] = [decisions.SOURCE_FINALIZER, "other"]
+        held["status"] = {**held.get("status", {}), "snapshotInProgress": "snap"}
+        api.put(kinds.VIRTUAL_MACHINES, held)
+        snapshot = _snapshot(failureDeadline=5)
+        snapshot["metadata"]["finalizers"] = [_FINALIZER]
+        snapshot["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        api.put(_SNAPSHOTS, snapshot)
+        await until(lambda: not api.list(_SNAPSHOTS, "ns"))
+        vm = api.get(kinds.VIRTUAL_MACHINES, "vm", "ns") or {}
+        assert "snapshotInProgress" not in vm["status"]
+        assert decisions.SOURCE_FINALIZER not in vm["metadata"]["finalizers"]

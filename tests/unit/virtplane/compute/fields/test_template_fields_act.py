@@ -155,9 +155,9 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "vmiName": ("compute/controller/migration/reconciler.py", '"vmiName"'),
     },
     "VirtualMachineSnapshot": {
-        "deletionPolicy": ("storage/snapshot/reconciler.py", '"deletionPolicy"'),
-        "failureDeadline": ("storage/snapshot/decisions.py", '"failureDeadline"'),
-        "source": ("storage/snapshot/reconciler.py", '"source"'),
+        "deletionPolicy": ("storage/snapshot/reconciler.py", "spec.deletion_policy"),
+        "failureDeadline": ("storage/snapshot/decisions.py", "spec.failure_deadline"),
+        "source": ("storage/snapshot/reconciler.py", "spec.source"),
     },
     "VirtualMachineRestore": {
         "patches": ("storage/restore/decisions.py", '"patches"'),
