@@ -10,17 +10,21 @@ import orjson
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, encode
 from kubecore.patch import apply_json_patch
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
+from virtplane.api.core_v1 import PersistentVolumeClaimSpec
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent, VolumeBackup
+from virtplane.api.storage_kinds import PersistentVolumeClaim, VolumeSnapshot
 
 FINALIZER = wellknown.FINALIZER_RESTORE
 LAST_RESTORE = "restore.kubevirt.io/lastRestoreUID"
 RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 GRACE_SECONDS = 300
-_KEPT_METADATA = ("labels", "annotations")
 
 
 class UnsupportedPolicy(ValueError):
@@ -34,42 +38,37 @@ class RestoredVolume:
     volume: str
     claim: str
     volume_snapshot: str
-    backup: JsonObject
+    backup: VolumeBackup
 
 
-def restore_uid(restore: JsonObject) -> str:
+def restore_uid(restore: VirtualMachineRestore) -> str:
     """The mark of this restore on its target."""
-    return f"{meta.name(restore)}-{meta.uid(restore)}"
+    return f"{restore.metadata.name}-{restore.metadata.uid}"
 
 
-def target_name(restore: JsonObject) -> str:
-    """The VM that is restored into."""
-    return get_str(restore, "spec", "target", "name")
-
-
-def volumes(restore: JsonObject, content: JsonObject) -> list[RestoredVolume]:
+def volumes(restore: VirtualMachineRestore, content: VirtualMachineSnapshotContent) -> list[RestoredVolume]:
     """The claims to make. Raises UnsupportedPolicy for restoring claims in place."""
-    policy = get_str(restore, "spec", "volumeRestorePolicy") or "RandomizeNames"
+    policy = restore.spec.volume_restore_policy or "RandomizeNames"
     if policy == "InPlace":
         raise UnsupportedPolicy("restoring volumes in place is not supported; use RandomizeNames")
-    overrides = {
-        get_str(item, "volumeName"): item for item in get_list(restore, "spec", "volumeRestoreOverrides")
-    }
+    names = {item.volume_name: item.restore_name for item in restore.spec.volume_restore_overrides}
     result = []
-    for backup in get_list(content, "spec", "volumeBackups"):
-        volume = get_str(backup, "volumeName")
-        name = f"restore-{meta.uid(restore)}-{volume}"
+    for backup in content.spec.volume_backups:
+        volume = backup.volume_name
+        name = f"restore-{restore.metadata.uid}-{volume}"
         if policy == "PrefixTargetName":
-            name = f"{target_name(restore)}-{volume}"
-        name = get_str(overrides.get(volume), "restoreName") or name
-        result.append(RestoredVolume(volume, name, get_str(backup, "volumeSnapshotName"), backup))
+            name = f"{restore.spec.target.name}-{volume}"
+        name = names.get(volume) or name
+        result.append(RestoredVolume(volume, name, backup.volume_snapshot_name or "", backup))
     return result
 
 
-def new_claim(restore: JsonObject, item: RestoredVolume, volume_snapshot: JsonObject | None) -> JsonObject:
+def new_claim(
+    restore: VirtualMachineRestore, item: RestoredVolume, volume_snapshot: VolumeSnapshot | None
+) -> JsonObject:
     """The claim that is filled from a VolumeSnapshot."""
-    source = get_object(item.backup, "persistentVolumeClaim")
-    spec = deep_copy(get_object(source, "spec"))
+    source = item.backup.persistent_volume_claim
+    spec = encode(source.spec or PersistentVolumeClaimSpec())
     for key in ("volumeName", "dataSource", "dataSourceRef"):
         spec.pop(key, None)
     spec["dataSource"] = {
@@ -77,39 +76,38 @@ def new_claim(restore: JsonObject, item: RestoredVolume, volume_snapshot: JsonOb
         "kind": kinds.VOLUME_SNAPSHOTS.kind,
         "name": item.volume_snapshot,
     }
-    smallest = get_object(volume_snapshot, "status").get("restoreSize")
+    smallest = volume_snapshot.status.restore_size if volume_snapshot else None
     requests = spec.setdefault("resources", {}).setdefault("requests", {})
     asked = requests.get("storage") or "0"
     if smallest is not None and Quantity.parse(smallest) > Quantity.parse(asked):
         requests["storage"] = smallest
     annotations = {
         key: value
-        for key, value in get_object(source, "metadata", "annotations").items()
+        for key, value in source.metadata.annotations.items()
         if "cdi.kubevirt.io" not in key and not key.startswith("pv.kubernetes.io/")
     }
-    labels = {
-        key: value
-        for key, value in get_object(source, "metadata", "labels").items()
-        if "cdi.kubevirt.io" not in key
-    }
-    labels["restore.kubevirt.io/source-vm-name"] = target_name(restore)
-    labels["restore.kubevirt.io/source-vm-namespace"] = meta.namespace(restore)
+    labels = {key: value for key, value in source.metadata.labels.items() if "cdi.kubevirt.io" not in key}
+    labels["restore.kubevirt.io/source-vm-name"] = restore.spec.target.name
+    labels["restore.kubevirt.io/source-vm-namespace"] = restore.metadata.namespace
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {
             "name": item.claim,
-            "namespace": meta.namespace(restore),
+            "namespace": restore.metadata.namespace,
             "labels": labels,
-            "annotations": {**annotations, RESTORE_ANNOTATION: meta.name(restore)},
+            "annotations": {**annotations, RESTORE_ANNOTATION: restore.metadata.name},
         },
         "spec": spec,
     }
 
 
-def restored_spec(content: JsonObject, items: list[RestoredVolume]) -> JsonObject:
-    """The VM's spec as it was, its volumes on the restored claims."""
-    spec = deep_copy(get_object(content, "spec", "source", "virtualMachine", "spec"))
+# A machine's spec is a document here, copied as it is: a struct would lose what it does not know of.
+
+
+def restored_spec(source: JsonObject, items: list[RestoredVolume]) -> JsonObject:
+    """The VM's spec as it was in the `source`, its volumes on the restored claims."""
+    spec = deep_copy(source)
     claims = {item.volume: item.claim for item in items}
     template = spec.setdefault("template", {}).setdefault("spec", {})
     replaced: set[str] = set()
@@ -137,37 +135,35 @@ def restored_spec(content: JsonObject, items: list[RestoredVolume]) -> JsonObjec
     return spec
 
 
-def new_target(restore: JsonObject, content: JsonObject, spec: JsonObject) -> JsonObject:
-    """A VM for the restored spec: off, marked, changed as the restore asks.
+def new_target(restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObject) -> JsonObject:
+    """A VM for the restored spec: off, marked, changed as the restore asks, labelled as its `source` was.
 
     Raises ValueError (of which the patch errors are kinds) where a patch cannot be applied.
     """
-    source = get_object(content, "spec", "source", "virtualMachine")
     off = {key: value for key, value in spec.items() if key not in ("running", "runStrategy")}
     off["runStrategy"] = "Halted"
-    metadata: JsonObject = {"name": target_name(restore), "namespace": meta.namespace(restore)}
-    for key in _KEPT_METADATA:
-        found = get_object(source, "metadata", key)
-        if found:
-            metadata[key] = dict(found)
-    annotations = metadata.setdefault("annotations", {})
-    for key in list(annotations):
-        if key.endswith("observed-api-version") or key == LAST_RESTORE:
-            del annotations[key]
+    metadata: JsonObject = {"name": restore.spec.target.name, "namespace": restore.metadata.namespace}
+    if source.labels:
+        metadata["labels"] = dict(source.labels)
+    metadata["annotations"] = {
+        key: value
+        for key, value in source.annotations.items()
+        if not key.endswith("observed-api-version") and key != LAST_RESTORE
+    }
     vm: JsonObject = {
         "apiVersion": kinds.VIRTUAL_MACHINES.api_version,
         "kind": "VirtualMachine",
         "metadata": metadata,
         "spec": off,
     }
-    patches = [orjson.loads(text) for text in get_list(restore, "spec", "patches")]
+    patches = [orjson.loads(text) for text in restore.spec.patches]
     if patches:
         vm = apply_json_patch(vm, patches)
     meta.set_annotation(vm, LAST_RESTORE, restore_uid(restore))
     return vm
 
 
-def updated_target(restore: JsonObject, vm: JsonObject, spec: JsonObject) -> JsonObject:
+def updated_target(restore: VirtualMachineRestore, vm: JsonObject, spec: JsonObject) -> JsonObject:
     """An existing VM with the restored spec; it stays on or off as it is."""
     new = deep_copy(vm)
     before = get_object(vm, "spec")
@@ -191,13 +187,15 @@ def restores_of(items: list[RestoredVolume]) -> list[JsonObject]:
     ]
 
 
-def are_bound(items: list[RestoredVolume], claims: Mapping[str, JsonObject], late: frozenset[str]) -> bool:
+def are_bound(
+    items: list[RestoredVolume], claims: Mapping[str, PersistentVolumeClaim], late: frozenset[str]
+) -> bool:
     """Whether all claims can be used: bound, or of a class in `late` that binds when first used."""
     for item in items:
         claim = claims.get(item.claim)
         if claim is None:
             return False
-        is_late = get_str(claim, "spec", "storageClassName") in late
-        if get_str(claim, "status", "phase") != "Bound" and not is_late:
+        is_late = (claim.spec.storage_class_name or "") in late
+        if claim.status.phase != "Bound" and not is_late:
             return False
     return True

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.patch.guarded import guarded_patch, same_object, same_version
+from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
 from virtplane.storage.restore import decisions
 from virtplane.storage.snapshot.decisions import set_progress
+from virtplane.storage.snapshot.documents import (
+    INVALID,
+    AnyObject,
+    HeldMachine,
+    finalizer_patch,
+    hold_patch,
+    readable,
+    release_patch,
+    status_patch,
+)
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0
@@ -49,133 +67,157 @@ class RestoreController:
         self.controller.depend(cluster.informer(resources.STORAGE_CLASSES))
 
     def _machine_keys(self, vm: JsonObject) -> list[Key]:
-        found = self._restores.list(meta.namespace(vm))
-        return [meta.key(item) for item in found if decisions.target_name(item) == meta.name(vm)]
+        return [
+            (restore.metadata.namespace, restore.metadata.name)
+            for restore in readable(VirtualMachineRestore, self._restores.list(meta.namespace(vm)))
+            if restore.spec.target.name == meta.name(vm)
+        ]
 
     async def _reconcile(self, key: Key) -> Result:
-        restore = self._restores.get(*key)
-        if restore is None:
+        document = self._restores.get(*key)
+        if document is None:
             return DONE
-        vm = self._cluster.vms.get(key[0], decisions.target_name(restore))
-        known = meta.conditions(restore)
-        is_over = get_object(restore, "status").get("complete") is True or conditions.has_status(
-            known, "Failure", "True"
-        )
-        if meta.is_being_deleted(restore) or is_over:
-            await self._unlock(restore, vm)
-            if meta.is_being_deleted(restore):
-                await self._set_finalizer(restore, present=False)
+        try:
+            restore = decode(VirtualMachineRestore, document)
+        except UnfitDocument as error:
+            return await self._leave_unfit(document, error)
+        vm = self._cluster.vms.get(key[0], restore.spec.target.name)
+        metadata = restore.metadata
+        is_over = restore.status.complete or is_true(restore.status.conditions, "Failure")
+        if metadata.is_being_deleted or is_over:
+            await self._unlock(metadata.name, decode(HeldMachine, vm) if vm else None)
+            if metadata.is_being_deleted:
+                await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
             return DONE
         if self._volumes is None:
             return DONE
-        if not meta.has_finalizer(restore, decisions.FINALIZER):
-            await self._set_finalizer(restore, present=True)
+        adding = finalizer_patch(metadata, decisions.FINALIZER, present=True)
+        if adding:
+            await self._patch(metadata, adding)
             return DONE
-        new = deep_copy(restore)
-        status = new.setdefault("status", {})
+        status = deep_copy(get_object(document, "status"))
         status.setdefault("complete", False)
+        owners = meta.owner_references(document)
         try:
-            await self._advance(new, vm)
-        except _Waits as waiting:
+            await self._advance(restore, document, status, vm)
+            owners = _owners(document, vm)
+        except (_Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
         except _Fails as failed:
             text = str(failed)
             set_progress(status, ("False", text), ("False", text))
             conditions.put(status["conditions"], conditions.new_condition("Failure", "True", text))
-            self._cluster.recorder.event(restore, "Warning", "VirtualMachineRestoreError", text)
-        await self._store(restore, new)
+            self._cluster.recorder.event(document, "Warning", "VirtualMachineRestoreError", text)
+        await self._store(document, owners, status)
         return RequeueAfter(_RETRY_SECONDS)
 
-    async def _advance(self, restore: JsonObject, vm: JsonObject | None) -> None:
-        """One step: lock, claims, target, done. Raises _Waits or _Fails."""
-        content = self._content(restore)
+    async def _leave_unfit(self, document: JsonObject, error: UnfitDocument) -> Result:
+        """A restore that cannot be read is let go when it is deleted; else an event says why it waits."""
+        metadata = decode(AnyObject, document).metadata
+        if not metadata.is_being_deleted:
+            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
+            return DONE
+        for machine in readable(HeldMachine, self._cluster.vms.list(metadata.namespace)):
+            await self._unlock(metadata.name, machine)
+        await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
+        return DONE
+
+    async def _advance(
+        self, restore: VirtualMachineRestore, document: JsonObject, status: JsonObject, vm: JsonObject | None
+    ) -> None:
+        """One step: lock, claims, target, done. Raises _Waits, _Fails or UnfitDocument."""
+        kept = self._content(restore)
+        content = decode(VirtualMachineSnapshotContent, kept)
+        source = content.spec.source.virtual_machine.metadata
         try:
             items = decisions.volumes(restore, content)
         except decisions.UnsupportedPolicy as error:
             raise _Fails(str(error)) from error
-        source = get_str(content, "spec", "source", "virtualMachine", "metadata", "uid")
         mark = decisions.restore_uid(restore)
-        is_marked = vm is not None and meta.annotations(vm).get(decisions.LAST_RESTORE) == mark
-        if vm is not None and not is_marked:
-            if meta.uid(vm) != source and get_str(restore, "status", "restoreTime") == "":
+        machine = decode(HeldMachine, vm) if vm is not None else None
+        is_marked = machine is not None and machine.metadata.annotations.get(decisions.LAST_RESTORE) == mark
+        if machine is not None and not is_marked:
+            if machine.metadata.uid != source.uid and not restore.status.restore_time:
                 text = "restore source and restore target are different but restore target already exists"
                 raise _Fails(text)
-            await self._hold(restore, vm)
+            await self._hold(restore, document, machine)
         if items:
-            restore["status"]["restores"] = decisions.restores_of(items)
+            status["restores"] = decisions.restores_of(items)
         await self._create_claims(restore, items)
-        spec = decisions.restored_spec(content, items)
+        spec = decisions.restored_spec(get_object(kept, "spec", "source", "virtualMachine", "spec"), items)
         if vm is None:
-            await self._create_target(restore, content, spec)
+            await self._create_target(restore, source, spec)
             raise _Waits("Updating target spec")
         if not is_marked:
-            await self._cluster.client.update(
-                kinds.VIRTUAL_MACHINES, decisions.updated_target(restore, vm, spec)
-            )
+            target = decisions.updated_target(restore, vm, spec)
+            changes = guarded_patch(vm, target, ("metadata",), ("spec",))
+            await self._patch_vm(meta.name(vm), meta.namespace(vm), [*same_version(vm), *changes])
             raise _Waits("Updating target spec")
-        _set_owner(restore, vm)
-        status = restore["status"]
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
         text = "Operation complete"
         set_progress(status, ("False", text), ("True", text))
-        event = f"Successfully completed VirtualMachineRestore {meta.name(restore)}"
-        self._cluster.recorder.event(restore, "Normal", "VirtualMachineRestoreComplete", event)
+        event = f"Successfully completed VirtualMachineRestore {restore.metadata.name}"
+        self._cluster.recorder.event(document, "Normal", "VirtualMachineRestoreComplete", event)
 
-    def _content(self, restore: JsonObject) -> JsonObject:
-        name, namespace = get_str(restore, "spec", "virtualMachineSnapshotName"), meta.namespace(restore)
-        snapshot = self._snapshots.get(namespace, name)
-        if snapshot is None:
+    def _content(self, restore: VirtualMachineRestore) -> JsonObject:
+        """The document of the content: the machine is made of it, not of what its struct knows."""
+        name, namespace = restore.spec.virtual_machine_snapshot_name, restore.metadata.namespace
+        found = self._snapshots.get(namespace, name)
+        if found is None:
             raise _Waits(f"VMSnapshot {namespace}/{name} does not exist")
-        if get_str(snapshot, "status", "phase") == "Failed":
+        snapshot = decode(VirtualMachineSnapshot, found)
+        if snapshot.status.phase == "Failed":
             raise _Fails(f"VirtualMachineSnapshot {name} is failed and cannot be used")
-        if get_object(snapshot, "status").get("readyToUse") is not True:
+        if not snapshot.status.ready_to_use:
             raise _Waits(f"VirtualMachineSnapshot {name} is not ready to use")
-        content = self._contents.get(
-            namespace, get_str(snapshot, "status", "virtualMachineSnapshotContentName")
-        )
+        content = self._contents.get(namespace, snapshot.status.virtual_machine_snapshot_content_name or "")
         if content is None:
             raise _Waits(f"VirtualMachineSnapshotContent of {name} does not exist")
         return content
 
-    async def _hold(self, restore: JsonObject, vm: JsonObject) -> None:
+    async def _hold(self, restore: VirtualMachineRestore, document: JsonObject, machine: HeldMachine) -> None:
         """Waits until the target is off, as the restore's policy says, and marks it as being restored."""
-        if self._cluster.vmis.get(*meta.key(vm)) is not None:
-            await self._wait_for_stop(restore, vm)
-        holder = get_object(vm, "status").get("restoreInProgress")
-        if holder == meta.name(restore):
+        name, namespace = machine.metadata.name, machine.metadata.namespace
+        if self._cluster.vmis.get(namespace, name) is not None:
+            await self._wait_for_stop(restore, document)
+        holders = machine.holders
+        if holders.restore_in_progress == restore.metadata.name:
             return
-        if holder or get_object(vm, "status").get("snapshotInProgress"):
+        if holders.restore_in_progress or holders.snapshot_in_progress:
             raise _Waits("Waiting for target to be ready")
-        held = deep_copy(vm)
-        held.setdefault("status", {})["restoreInProgress"] = meta.name(restore)
-        # At this very version: a snapshot may be taking hold of the machine by another field.
-        await self._patch_vm(vm, [*same_version(vm), *guarded_patch(vm, held, ("status",))])
+        operations = hold_patch(machine, replace(holders, restore_in_progress=restore.metadata.name))
+        await self._patch_vm(name, namespace, operations, "status")
         raise _Waits("Initializing VirtualMachineRestore")
 
-    async def _wait_for_stop(self, restore: JsonObject, vm: JsonObject) -> None:
-        policy = get_str(restore, "spec", "targetReadinessPolicy") or "WaitGracePeriod"
-        age = (times.now() - times.parse_time(meta.creation_timestamp(restore))).total_seconds()
+    async def _wait_for_stop(self, restore: VirtualMachineRestore, document: JsonObject) -> None:
+        policy = restore.spec.target_readiness_policy or "WaitGracePeriod"
+        created = times.parse_time(restore.metadata.creation_timestamp or "")
+        age = (times.now() - created).total_seconds()
         text = "Waiting for target to be ready"
         if policy == "FailImmediate":
             raise _Fails("Restore target failed to be ready")
         if policy == "WaitGracePeriod" and age > decisions.GRACE_SECONDS:
             raise _Fails("Restore target failed to be ready within 5m0s")
         if policy == "StopTarget":
-            path = f"{kinds.SUBRESOURCES_PATH}/namespaces/{meta.namespace(vm)}/virtualmachines"
+            path = f"{kinds.SUBRESOURCES_PATH}/namespaces/{restore.metadata.namespace}/virtualmachines"
             try:
-                await self._cluster.client.request("PUT", f"{path}/{meta.name(vm)}/stop", body={})
+                await self._cluster.client.request("PUT", f"{path}/{restore.spec.target.name}/stop", body={})
             except StatusError as error:
                 if error.code != 409:
                     raise
-        self._cluster.recorder.event(restore, "Normal", "RestoreTargetNotReady", text)
+        self._cluster.recorder.event(document, "Normal", "RestoreTargetNotReady", text)
         raise _Waits(text)
 
-    async def _create_claims(self, restore: JsonObject, items: list[decisions.RestoredVolume]) -> None:
-        claims, volumes = self._cluster.claims_of(meta.namespace(restore)), self._volumes
+    async def _create_claims(
+        self, restore: VirtualMachineRestore, items: list[decisions.RestoredVolume]
+    ) -> None:
+        namespace, volumes = restore.metadata.namespace, self._volumes
+        claims = self._cluster.claims_of(namespace)
         missing = [item for item in items if item.claim not in claims]
         for item in missing:
-            source = volumes.get(meta.namespace(restore), item.volume_snapshot) if volumes else None
+            found = volumes.get(namespace, item.volume_snapshot) if volumes else None
+            source = decode(VolumeSnapshot, found) if found else None
             try:
                 await self._cluster.client.create(
                     resources.PERSISTENT_VOLUME_CLAIMS, decisions.new_claim(restore, item, source)
@@ -185,17 +227,24 @@ class RestoreController:
                     raise
         if missing:
             raise _Waits("Creating new PVCs")
-        late = frozenset(
-            meta.name(item)
-            for item in self._cluster.informer(resources.STORAGE_CLASSES).list()
-            if get_str(item, "volumeBindingMode") == "WaitForFirstConsumer"
-        )
-        if not decisions.are_bound(items, claims, late):
+        restored = {item.claim: decode(PersistentVolumeClaim, claims[item.claim]) for item in items}
+        if not decisions.are_bound(items, restored, self._late_classes()):
             raise _Waits("Waiting for new PVCs")
 
-    async def _create_target(self, restore: JsonObject, content: JsonObject, spec: JsonObject) -> None:
+    def _late_classes(self) -> frozenset[str]:
+        """The storage classes whose claims are bound when they are first used."""
+        classes = self._cluster.informer(resources.STORAGE_CLASSES).list()
+        return frozenset(
+            item.metadata.name
+            for item in readable(StorageClass, classes)
+            if item.volume_binding_mode == "WaitForFirstConsumer"
+        )
+
+    async def _create_target(
+        self, restore: VirtualMachineRestore, source: ObjectMeta, spec: JsonObject
+    ) -> None:
         try:
-            target = decisions.new_target(restore, content, spec)
+            target = decisions.new_target(restore, source, spec)
         except (ValueError, StatusError) as error:
             raise _Fails(f"cannot apply patches: {error}") from error
         try:
@@ -206,57 +255,47 @@ class RestoreController:
             if not is_already_exists(error):
                 raise
 
-    async def _unlock(self, restore: JsonObject, vm: JsonObject | None) -> None:
-        if vm is None or get_object(vm, "status").get("restoreInProgress") != meta.name(restore):
+    async def _unlock(self, name: str, machine: HeldMachine | None) -> None:
+        if machine is None or machine.holders.restore_in_progress != name:
             return
-        path = "/status/restoreInProgress"
-        operations: list[JsonObject] = [
-            *same_object(vm),
-            {"op": "test", "path": path, "value": meta.name(restore)},
-            {"op": "remove", "path": path},
-        ]
-        await self._patch_vm(vm, operations)
+        operations = release_patch(machine, "restoreInProgress", name)
+        await self._patch_vm(machine.metadata.name, machine.metadata.namespace, operations, "status")
 
-    async def _patch_vm(self, vm: JsonObject, operations: list[JsonObject]) -> None:
+    async def _patch_vm(
+        self, name: str, namespace: str, operations: list[JsonObject], subresource: str | None = None
+    ) -> None:
         await self._cluster.client.patch(
-            kinds.VIRTUAL_MACHINES,
-            meta.name(vm),
-            operations,
-            meta.namespace(vm),
-            type="json",
-            subresource="status",
+            kinds.VIRTUAL_MACHINES, name, operations, namespace, type="json", subresource=subresource
         )
 
-    async def _set_finalizer(self, restore: JsonObject, *, present: bool) -> None:
-        new = deep_copy(restore)
-        if present:
-            meta.add_finalizer(new, decisions.FINALIZER)
-        elif not meta.remove_finalizer(new, decisions.FINALIZER):
-            return
-        operations = guarded_patch(restore, new, ("metadata",))
-        await self._cluster.client.patch(
-            _KIND, meta.name(restore), operations, meta.namespace(restore), type="json"
-        )
+    async def _patch(
+        self, metadata: ObjectMeta, operations: list[JsonObject], subresource: str | None = None
+    ) -> None:
+        if operations:
+            await self._cluster.client.patch(
+                _KIND, metadata.name, operations, metadata.namespace, type="json", subresource=subresource
+            )
 
-    async def _store(self, old: JsonObject, new: JsonObject) -> None:
+    async def _store(self, document: JsonObject, owners: list[JsonObject], status: JsonObject) -> None:
+        metadata = decode(AnyObject, document).metadata
+        owned = {"metadata": {**meta.metadata(document), "ownerReferences": owners}}
         try:
-            if meta.owner_references(old) != meta.owner_references(new):
-                written = await self._cluster.client.update(_KIND, new)
-                new["metadata"]["resourceVersion"] = meta.resource_version(written)
-            if get_object(old, "status") != get_object(new, "status"):
-                await self._cluster.client.update(_KIND, new, subresource="status")
+            if owners != meta.owner_references(document):
+                await self._patch(metadata, guarded_patch(document, owned, ("metadata",)))
+            await self._patch(metadata, status_patch(document, status), "status")
         except StatusError as error:
             if not is_not_found(error):
                 raise
 
 
-def _set_owner(restore: JsonObject, vm: JsonObject) -> None:
-    if any(get_str(item, "uid") == meta.uid(vm) for item in get_list(restore, "metadata", "ownerReferences")):
-        return
+def _owners(document: JsonObject, vm: JsonObject | None) -> list[JsonObject]:
+    """The owners of a restore whose machine is there: that is one of them."""
+    owners = meta.owner_references(document)
+    if vm is None or meta.is_owned_by(document, vm):
+        return owners
     # A restore that a clone made is controlled by the clone already.
-    refer = meta.new_owner_ref if meta.controller_of(restore) else meta.new_controller_ref
-    owner = refer(vm, kinds.VIRTUAL_MACHINES)
-    restore["metadata"]["ownerReferences"] = [*meta.owner_references(restore), owner]
+    refer = meta.new_owner_ref if meta.controller_of(document) else meta.new_controller_ref
+    return [*owners, refer(vm, kinds.VIRTUAL_MACHINES)]
 
 
 def _claim_keys(claim: JsonObject) -> list[Key]:

@@ -160,19 +160,19 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "source": ("storage/snapshot/reconciler.py", "spec.source"),
     },
     "VirtualMachineRestore": {
-        "patches": ("storage/restore/decisions.py", '"patches"'),
-        "target": ("storage/restore/decisions.py", '"target"'),
-        "targetReadinessPolicy": ("storage/restore/reconciler.py", '"targetReadinessPolicy"'),
+        "patches": ("storage/restore/decisions.py", "spec.patches"),
+        "target": ("storage/restore/decisions.py", "spec.target"),
+        "targetReadinessPolicy": ("storage/restore/reconciler.py", "spec.target_readiness_policy"),
         "virtualMachineSnapshotName": (
             "storage/restore/reconciler.py",
-            '"virtualMachineSnapshotName"',
+            "spec.virtual_machine_snapshot_name",
         ),
         "volumeRestoreOverrides[].restoreName": (
             "storage/restore/decisions.py",
-            '"restoreName"',
+            ".restore_name",
         ),
-        "volumeRestoreOverrides[].volumeName": ("storage/restore/decisions.py", '"volumeName"'),
-        "volumeRestorePolicy": ("storage/restore/decisions.py", '"volumeRestorePolicy"'),
+        "volumeRestoreOverrides[].volumeName": ("storage/restore/decisions.py", ".volume_name"),
+        "volumeRestorePolicy": ("storage/restore/decisions.py", "spec.volume_restore_policy"),
     },
 }
 """Fields whose effect no pure function shows, and the code that reads them."""

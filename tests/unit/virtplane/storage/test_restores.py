@@ -1,0 +1,145 @@
+"""What a restore makes of a snapshot, and restores that cannot go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.controllers import running_controllers, until
+
+from kubecore import resources
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from kubecore.testing import MemoryApi
+from virtplane.api import resources as kinds
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
+from virtplane.api.storage_kinds import VolumeSnapshot
+from virtplane.compute.launcherpod.inputs import Images
+from virtplane.storage.restore import decisions
+from virtplane.storage.snapshot.decisions import SNAPSHOT_FINALIZER, content_name
+
+_KINDS = [value for value in vars(kinds).values() if isinstance(value, type(kinds.KUBEVIRTS))]
+_RESTORES = kinds.VIRTUAL_MACHINE_RESTORES
+_CLAIM_SPEC: JsonObject = {
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+    "selector": {"matchLabels": {"a": "b"}},
+    "storageClassName": "",
+    "volumeMode": "Block",
+}
+
+
+def _restore(**spec: Any) -> JsonObject:
+    target = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "to"}
+    return {
+        "apiVersion": _RESTORES.api_version,
+        "kind": "VirtualMachineRestore",
+        "metadata": {"name": "back", "namespace": "ns", "uid": "u"},
+        "spec": {"target": target, "virtualMachineSnapshotName": "snap", **spec},
+    }
+
+
+def _content(vm_spec: JsonObject) -> JsonObject:
+    annotations = {"keep": "1", "pv.kubernetes.io/bound": "yes"}
+    metadata = {"name": "c1", "namespace": "ns", "annotations": annotations, "labels": {"l": "1"}}
+    lost = {"volumeName": "pv", "dataSourceRef": {"kind": "K", "name": "n"}}
+    claim = {"metadata": metadata, "spec": {**_CLAIM_SPEC, **lost}}
+    backup = {"volumeName": "root", "persistentVolumeClaim": claim, "volumeSnapshotName": "vs"}
+    machine = {"metadata": {"name": "vm", "namespace": "ns", "uid": "source"}, "spec": vm_spec}
+    return {
+        "metadata": {"name": "content", "namespace": "ns"},
+        "spec": {"source": {"virtualMachine": machine}, "volumeBackups": [backup]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        ({}, "restore-u-root"),
+        ({"volumeRestorePolicy": "PrefixTargetName"}, "to-root"),
+        ({"volumeRestoreOverrides": [{"volumeName": "root", "restoreName": "mine"}]}, "mine"),
+        ({"volumeRestoreOverrides": [{"volumeName": "other", "restoreName": "mine"}]}, "restore-u-root"),
+    ],
+)
+def test_a_restored_claim_is_named_as_the_restore_says(spec: JsonObject, name: str) -> None:
+    content = decode(VirtualMachineSnapshotContent, _content({"template": {}}))
+    (item,) = decisions.volumes(decode(VirtualMachineRestore, _restore(**spec)), content)
+    assert item.claim == name
+
+
+@pytest.mark.parametrize(("size", "expected"), [(None, "1Gi"), ("512Mi", "1Gi"), ("2Gi", "2Gi")])
+def test_a_restored_claim_is_that_of_the_snapshot_filled_from_it(size: str | None, expected: str) -> None:
+    restore = decode(VirtualMachineRestore, _restore())
+    content = decode(VirtualMachineSnapshotContent, _content({"template": {}}))
+    (item,) = decisions.volumes(restore, content)
+    taken = decode(VolumeSnapshot, {"status": {"restoreSize": size}})
+    claim = decisions.new_claim(restore, item, taken)
+    assert claim["spec"] == {
+        **_CLAIM_SPEC,
+        "resources": {"requests": {"storage": expected}},
+        "dataSource": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "vs"},
+    }
+    assert claim["metadata"]["annotations"] == {"keep": "1", decisions.RESTORE_ANNOTATION: "back"}
+    assert claim["metadata"]["labels"] == {
+        "l": "1",
+        "restore.kubevirt.io/source-vm-name": "to",
+        "restore.kubevirt.io/source-vm-namespace": "ns",
+    }
+
+
+def test_a_restored_machine_keeps_what_no_struct_knows_of() -> None:
+    spec = {"future": 1, "template": {"spec": {"domain": {"devices": {}}, "volumes": []}}}
+    assert decisions.restored_spec(spec, []) == spec
+
+
+@pytest.mark.looptime
+async def test_a_restore_of_a_content_that_cannot_be_read_says_why_in_its_conditions() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "vm"}
+    metadata = {"name": "snap", "namespace": "ns", "finalizers": [SNAPSHOT_FINALIZER]}
+    snapshot = api.put(kinds.VIRTUAL_MACHINE_SNAPSHOTS, {"metadata": metadata, "spec": {"source": source}})
+    name = content_name(meta.uid(snapshot))
+    status = {"readyToUse": True, "phase": "Succeeded", "virtualMachineSnapshotContentName": name}
+    api.put(kinds.VIRTUAL_MACHINE_SNAPSHOTS, {**snapshot, "status": status})
+    content = _content({"template": "x"})
+    content["metadata"]["name"] = name
+    api.put(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, content)
+    api.put(_RESTORES, _restore())
+
+    def why() -> str:
+        found = api.get(_RESTORES, "back", "ns") or {}
+        return str((meta.get_condition(found, "Progressing") or {}).get("reason", ""))
+
+    path = f"VirtualMachineSnapshotContent ns/{name}: spec.source.virtualMachine.spec.template: "
+    async with _running(api):
+        await until(lambda: why().startswith(path))
+
+
+@pytest.mark.looptime
+async def test_a_restore_that_cannot_be_read_says_so_and_lets_its_machine_go_when_deleted() -> None:
+    api = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    held = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "to", "namespace": "ns"},
+        "spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {}}}},
+        "status": {"restoreInProgress": "back"},
+    }
+    api.put(kinds.VIRTUAL_MACHINES, held)
+    restore = _restore(patches="x")
+    restore["metadata"]["finalizers"] = [decisions.FINALIZER]
+    api.put(_RESTORES, restore)
+    async with _running(api):
+        await until(
+            lambda: "VirtualMachineRestore ns/back: spec.patches" in str(api.list(resources.EVENTS, "ns"))
+        )
+        await api.client().delete(_RESTORES, "back", "ns")
+        await until(lambda: not api.list(_RESTORES, "ns"))
+        assert "restoreInProgress" not in (api.get(kinds.VIRTUAL_MACHINES, "to", "ns") or {})["status"]
+
+
+def _running(api: MemoryApi) -> Any:
+    served = frozenset({kinds.VOLUME_SNAPSHOTS, kinds.VOLUME_SNAPSHOT_CLASSES})
+    return running_controllers(api, Images("launcher:1", "sidecar:1"), served)
