@@ -269,7 +269,8 @@ class Client:
     ) -> Response:
         """Any request. `body` is sent unchanged when bytes, as JSON otherwise.
 
-        Raises StatusError for status 400 and above, ConnectionFailed for no response within `REQUEST_SECONDS`.
+        Raises StatusError for status 400 and above, and ConnectionFailed where no response comes within
+        `REQUEST_SECONDS`.
         """
         request = self._build(method, path, query, body, headers)
         for attempt in range(MAX_RETRIES + 1):

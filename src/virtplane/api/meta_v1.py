@@ -55,3 +55,8 @@ class ObjectMeta(ApiStruct, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
     resource_version: str = ""
     uid: str = ""
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether the object waits for its grace period or finalizers."""
+        return self.deletion_timestamp is not None

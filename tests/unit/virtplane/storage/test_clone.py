@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
+from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
 from virtplane.storage.clone import decisions
 
 
@@ -16,7 +18,9 @@ def test_a_clone_gets_an_identity_of_its_own() -> None:
     firmware = {"uuid": "u", "serial": "s"}
     devices = {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}
     source = {"spec": {"template": {"spec": {"domain": {"firmware": firmware, "devices": devices}}}}}
-    clone: JsonObject = {"metadata": {"uid": "c"}, "spec": {"newSMBiosSerial": "new"}}
-    operations = {item["path"].rpartition("/")[2]: item for item in decisions.patches(clone, source)}
+    spec = {"source": {"name": "vm"}, "newSMBiosSerial": "new"}
+    clone = decode(VirtualMachineClone, {"metadata": {"uid": "c"}, "spec": spec})
+    machine = decode(SnapshotVirtualMachine, source)
+    operations = {item["path"].rpartition("/")[2]: item for item in decisions.patches(clone, machine)}
     assert operations["uuid"]["op"] == operations["macAddress"]["op"] == "remove"
     assert operations["serial"]["value"] == "new"

@@ -55,7 +55,7 @@ def test_a_clone_without_filters_keeps_all_and_one_with_none_of_them_nothing(
 
 
 def test_a_clone_with_a_serial_adds_firmware_where_its_source_has_none() -> None:
-    source = {"spec": {"template": {"spec": {"domain": {}}}}}
+    source: JsonObject = {"spec": {"template": {"spec": {"domain": {}}}}}
     path = "/spec/template/spec/domain/firmware"
     expected = [{"op": "add", "path": path, "value": {"serial": "s"}}]
     assert _patches(_clone(newSMBiosSerial="s"), source) == expected
