@@ -77,7 +77,10 @@ def _is_paused(view: View) -> bool:
 
 
 def _reason(view: View, condition: str, status: str = "False") -> str:
-    found = meta.get_condition(view.vmi, condition) if view.vmi else None
+    """Why a condition of the instance is as it is; an instance that has ended waits for nothing any more."""
+    if view.vmi is None or is_final(view.vmi):
+        return ""
+    found = meta.get_condition(view.vmi, condition)
     if found is None or found.get("status") != status:
         return ""
     return get_str(found, "reason")

@@ -68,14 +68,18 @@ def has_stop_request(vm: JsonObject, vmi: JsonObject) -> bool:
 def open_requests(vm: JsonObject, vmi: JsonObject | None) -> list[JsonObject]:
     """The requests that are not yet fulfilled."""
     requests = get_list(vm, "status", "stateChangeRequests")
-    if not requests:
-        return []
-    first = requests[0]
-    if first.get("action") == "Stop":
-        is_done = vmi is None or first.get("uid") in (None, "") or first.get("uid") != meta.uid(vmi)
-    else:
-        is_done = vmi is not None and not is_final(vmi) and not meta.is_being_deleted(vmi)
-    return open_requests({"status": {"stateChangeRequests": requests[1:]}}, vmi) if is_done else requests
+    while requests and _is_fulfilled(requests[0], vm, vmi):
+        requests = requests[1:]
+    return requests
+
+
+def _is_fulfilled(request: JsonObject, vm: JsonObject, vmi: JsonObject | None) -> bool:
+    if request.get("action") != "Stop":
+        return vmi is not None and not is_final(vmi) and not meta.is_being_deleted(vmi)
+    if vmi is None or request.get("uid") in (None, "") or request.get("uid") != meta.uid(vmi):
+        return True
+    # Under Once an instance that has ended stays, so nobody would ever take the request away.
+    return get_str(vm, "spec", "runStrategy") == "Once" and is_final(vmi)
 
 
 def decide(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float = 0) -> Decision:

@@ -53,6 +53,10 @@ _DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             View(_vm(), _vmi("Scheduling", _condition("Synchronized", "False", "ErrImagePull"))),
             "ErrImagePull",
         ),
+        (
+            View(_vm("Once"), _vmi("Failed", _condition("PodScheduled", "False", "Unschedulable"))),
+            "Stopped",
+        ),
         (View(_vm(), _vmi("Scheduling")), "Starting"),
         (View(_vm(), expects_creation=True), "Starting"),
         (View(_vm(startFailure={"consecutiveFailCount": 1})), "CrashLoopBackOff"),

@@ -76,3 +76,9 @@ def test_a_start_request_is_fulfilled_by_a_live_instance() -> None:
     vm = _vm("Manual", stateChangeRequests=_START)
     assert strategy.open_requests(vm, _vmi("Scheduling")) == []
     assert strategy.open_requests(vm, _vmi("Failed")) == _START
+
+
+def test_a_stop_request_ends_with_an_instance_that_once_keeps() -> None:
+    vm = _vm("Once", stateChangeRequests=_STOP)
+    assert strategy.open_requests(vm, _vmi("Running")) == _STOP
+    assert strategy.open_requests(vm, _vmi("Failed")) == []
