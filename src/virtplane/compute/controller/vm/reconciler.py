@@ -6,7 +6,7 @@ import logging
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_lost_race, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta, times
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
@@ -17,16 +17,14 @@ from virtplane.compute.controller.vm import (
     datavolumes,
     failures,
     instancetypes,
-    liveupdate,
     provisioner,
-    restart,
     snapshots,
     starting,
     status,
     strategy,
-    volumemigration,
 )
 from virtplane.compute.controller.vm.requests import open_requests
+from virtplane.compute.controller.vm.running import RunningInstances, patch_instance
 from virtplane.compute.controller.vm.status import SyncError, View
 from virtplane.compute.controller.vm.strategy import Decision
 from virtplane.compute.controller.vmi.phases import VM_FINALIZER, is_final, phase_of
@@ -44,6 +42,7 @@ class VmController:
         self._cluster = cluster
         self._client = cluster.client
         self._types = instancetypes.InstancetypeSync(cluster)
+        self._running = RunningInstances(cluster, self._types)
         self.controller = Controller("virt-controller-vm", self._reconcile, workers=4)
         self.controller.watch(cluster.vms)
         self.controller.watch(cluster.vmis, self._vmi_keys)
@@ -124,7 +123,7 @@ class VmController:
         if not meta.has_finalizer(vm, VM_FINALIZER):
             await self._set_finalizer(vm, present=True)
         if vmi is not None:
-            await self._sync_generation(vm, vmi)
+            await self._running.sync_generation(vm, vmi)
         error = await self._types.sync(vm)
         if error is not None:
             return error, 0.0
@@ -134,7 +133,7 @@ class VmController:
         decision = strategy.decide(vm, vmi, failures.remaining_seconds(vm, times.now()))
         error = await self._apply(key, vm, vmi, decision)
         if error is None and vmi is not None and not decision.stop:
-            error = await self._sync_running(vm, vmi)
+            error = await self._running.sync(vm, vmi)
         return error, decision.wait_seconds
 
     async def _finish(self, key: Key, vm: JsonObject, vmi: JsonObject | None) -> SyncError | None:
@@ -163,24 +162,6 @@ class VmController:
         return await self._client.patch(
             kinds.VIRTUAL_MACHINES, meta.name(vm), operations, meta.namespace(vm), type="json"
         )
-
-    async def _sync_generation(self, vm: JsonObject, vmi: JsonObject) -> None:
-        """Tells the instance that it runs the VM's present generation when nothing changed for it."""
-        current = str(meta.generation(vm))
-        if meta.annotations(vmi).get(starting.GENERATION_ANNOTATION) == current:
-            return
-        started = self._started_spec(vm, vmi)
-        if started is None or started.get("template") != get_object(vm, "spec").get("template"):
-            return
-        patch = {"metadata": {"annotations": {starting.GENERATION_ANNOTATION: current}}}
-        await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), patch, meta.namespace(vmi), type="merge"
-        )
-
-    def _started_spec(self, vm: JsonObject, vmi: JsonObject) -> JsonObject | None:
-        name = get_str(vmi, "status", "virtualMachineRevisionName")
-        revision = self._cluster.revisions.get(meta.namespace(vm), name) if name else None
-        return get_object(revision, "data", "spec") if revision else None
 
     async def _sync_data_volumes(self, vm: JsonObject) -> SyncError | None:
         if not get_list(vm, "spec", "dataVolumeTemplates"):
@@ -284,51 +265,6 @@ class VmController:
             if not is_not_found(error):
                 raise
 
-    async def _sync_running(self, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
-        """Hands live changes to the instance and says when only a restart can bring them."""
-        known = vm.setdefault("status", {}).setdefault("conditions", [])
-        former = meta.find_condition(known, "RestartRequired")
-        error = await self._follow(vm, vmi, known)
-        if former is not None:
-            conditions.keep_time(known, former)
-        return error
-
-    async def _follow(self, vm: JsonObject, vmi: JsonObject, known: list[JsonObject]) -> SyncError | None:
-        settings = self._cluster.settings()
-        started = self._started_spec(vm, vmi)
-        if started is not None:
-            before, after = (
-                self._types.expanded(vm, started),
-                self._types.expanded(vm, get_object(vm, "spec")),
-            )
-            if restart.needs_restart(before, after, vmi, live_update=settings.live_update):
-                _require_restart(known, restart.MESSAGE)
-            else:
-                conditions.drop(known, "RestartRequired")
-        if get_str(vm, "spec", "updateVolumesStrategy") == "Migration":
-            error = await volumemigration.sync(self._cluster, vm, vmi)
-            if error is not None:
-                return error
-        elif settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
-            await self._patch_instance(vmi, liveupdate.volume_operations(vm, vmi))
-        if not settings.live_update or conditions.has_status(known, "RestartRequired", "True"):
-            return None
-        update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=settings.cpu_allocation_ratio)
-        await self._patch_instance(vmi, update.operations)
-        if update.restart_message:
-            _require_restart(known, update.restart_message)
-        return update.error
-
-    async def _patch_instance(self, vmi: JsonObject, operations: list[JsonObject]) -> None:
-        if operations:
-            await self._client.patch(
-                kinds.VIRTUAL_MACHINE_INSTANCES,
-                meta.name(vmi),
-                operations,
-                meta.namespace(vmi),
-                type="json",
-            )
-
     async def _update_status(
         self, key: Key, old: JsonObject, new: JsonObject, vmi: JsonObject | None, error: SyncError | None
     ) -> None:
@@ -402,7 +338,7 @@ class VmController:
         meta.remove_finalizer(new, VM_FINALIZER)
         operations = guarded_patch(vmi, new, ("metadata",))
         try:
-            await self._patch_instance(vmi, operations)
+            await patch_instance(self._client, vmi, operations)
         except StatusError as error:
             if not is_not_found(error):
                 raise
@@ -415,10 +351,6 @@ def _strategy_operations(vm: JsonObject, new_strategy: str) -> list[JsonObject]:
     else:
         new["spec"]["running"] = new_strategy == "Always"
     return guarded_patch(vm, new, ("spec",))
-
-
-def _require_restart(known: list[JsonObject], message: str) -> None:
-    conditions.put(known, conditions.new_condition("RestartRequired", "True", message=message))
 
 
 def _set_or_drop(document: JsonObject, key: str, value: object) -> None:
