@@ -120,7 +120,7 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
             "compute/controller/vm/starting.py",
             '"autoattachInputDevice"',
         ),
-        "updateVolumesStrategy": ("compute/controller/vm/reconciler.py", '"updateVolumesStrategy"'),
+        "updateVolumesStrategy": ("compute/controller/vm/running.py", '"updateVolumesStrategy"'),
         **{
             f"{matcher}.{field}": place
             for matcher in ("instancetype", "preference")
