@@ -11,10 +11,11 @@ A, CNAME, PTR, SRV, AAAA, ANY = 1, 5, 12, 33, 28, 255
 _IN = 1
 NO_ERROR, SERVER_FAILURE, NAME_ERROR = 0, 2, 3
 _TTL_SECONDS = 5
+_MAX_LABEL = 63
 
 
 class MalformedMessage(Exception):
-    """Bytes that are no DNS query."""
+    """Bytes that are no DNS message, or a name that no DNS message can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def parse_query(message: bytes) -> Question:
 
 
 def answer(question: Question, code: int, records: Sequence[Record] = ()) -> bytes:
-    """A response with `records`, authoritative."""
+    """A response with `records`, authoritative. Raises MalformedMessage for a name that does not fit."""
     flags = 0x8480 | (0x0100 if question.recursion else 0) | code
     head = struct.pack(">HHHHHH", question.identifier, flags, 1, len(records), 0, 0)
     return head + question.raw + b"".join(_encode(record) for record in records)
@@ -83,13 +84,16 @@ def _encode(record: Record) -> bytes:
 
 
 def encode_name(name: str) -> bytes:
-    """A name as length-prefixed labels."""
+    """A name as length-prefixed labels. Raises MalformedMessage for one over 63 bytes (RFC 1035, 2.3.4)."""
     labels = [label.encode("latin-1") for label in name.rstrip(".").split(".") if label]
+    if any(len(label) > _MAX_LABEL for label in labels):
+        # The API admits such names (an ExternalName service's, of up to 253 characters).
+        raise MalformedMessage(f"a label of {name!r} is longer than {_MAX_LABEL} bytes")
     return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
 
 
 def query(identifier: int, name: str, kind: int) -> bytes:
-    """A question to another server."""
+    """A question to another server. Raises MalformedMessage for a name that does not fit."""
     return (
         struct.pack(">HHHHHH", identifier, 0x0100, 1, 0, 0, 0)
         + encode_name(name)

@@ -193,7 +193,7 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 class _Once(asyncio.DatagramProtocol):
-    """One question to a server, one answer."""
+    """One question to a server, one answer: the first that has the question's identifier."""
 
     def __init__(self, query: bytes) -> None:
         self._query = query
@@ -203,7 +203,7 @@ class _Once(asyncio.DatagramProtocol):
         cast(asyncio.DatagramTransport, transport).sendto(self._query)
 
     def datagram_received(self, data: bytes, _addr: tuple[str, int]) -> None:
-        if not self.response.done():
+        if not self.response.done() and data[:2] == self._query[:2]:
             self.response.set_result(data)
 
     def error_received(self, exc: Exception) -> None:
@@ -247,9 +247,15 @@ class Resolver:
         if found is None:
             return await self._forward(message, client) or dns.answer(question, dns.SERVER_FAILURE)
         code, records = found
-        if records and records[-1].kind == dns.CNAME and not _in_cluster(records[-1].value):
-            records += await self._resolve_elsewhere(question, records[-1].value, client)
-        return dns.answer(question, code, records)
+        try:
+            if records and records[-1].kind == dns.CNAME and not _in_cluster(records[-1].value):
+                records += await self._resolve_elsewhere(question, records[-1].value, client)
+            return dns.answer(question, code, records)
+        except dns.MalformedMessage as error:
+            _log.warning(
+                "%s cannot be answered, correct the service's externalName: %s", question.name, error
+            )
+            return dns.answer(question, dns.SERVER_FAILURE)
 
     async def _resolve_elsewhere(self, question: dns.Question, name: str, client: str) -> list[dns.Record]:
         """The upstream servers' records of an ExternalName service's target; none without an answer."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kindling.network import dns
-from kindling.network.resolver import Names, Resolver
+from kindling.network.resolver import Names, Resolver, _Once
 
 
 def service(name: str, **spec: Any) -> dict[str, Any]:
@@ -83,6 +83,22 @@ def test_what_came_over_the_wire_names_alias_and_address() -> None:
         (dns.CNAME, "web.n.svc.cluster.local"),
         (dns.A, "10.0.0.7"),
     ]
+
+
+def test_a_target_that_no_message_can_hold_is_a_failure_of_this_name_only() -> None:
+    resolver = Resolver("127.0.0.1", [])
+    resolver.names = Names.of([external("long", f"{'x' * 64}.com"), service("web", clusterIP="10.0.0.7")], [])
+    for name, code in (("long", dns.SERVER_FAILURE), ("web", dns.NO_ERROR)):
+        response = asyncio.run(resolver.respond(question(f"{name}.n.svc.cluster.local", dns.CNAME)))
+        assert response is not None
+        assert response[3] & 0xF == code
+
+
+async def test_an_answer_to_another_question_is_passed_over() -> None:
+    asked = _Once(question("example.com", dns.A))
+    asked.datagram_received(b"\0\x08 of somebody else", ("192.0.2.53", 53))
+    asked.datagram_received(b"\0\x07 the answer", ("192.0.2.53", 53))
+    assert await asked.response == b"\0\x07 the answer"
 
 
 def upstream_answer(asked: bytes) -> bytes:
