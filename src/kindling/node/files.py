@@ -30,12 +30,13 @@ def through(descriptor: int) -> Path:
     return Path(f"/proc/self/fd/{descriptor}")
 
 
-def read_start(path: Path, limit: int) -> bytes:
-    """The first `limit` bytes of a regular file. A link or pipe in its place is an OSError, never a wait."""
+def read_end(path: Path, limit: int) -> bytes:
+    """The last `limit` bytes of a regular file. A link or pipe in its place is an OSError, never a wait."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        stream.seek(max(0, stream.seek(0, os.SEEK_END) - limit))
         return stream.read(limit)
 
 

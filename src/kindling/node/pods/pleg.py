@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from kindling.node.files import read_start
+from kindling.node.files import read_end
 from kindling.node.pods import identity
 from kindling.node.pods.runtime_status import PodRuntimeStatus
 from kindling.node.runtime.interface import Container, ContainerState, Runtime, RuntimeFailure, Sandbox
@@ -31,6 +31,7 @@ _PAUSE_SECONDS = 0.5
 _DETAIL_SECONDS = 5.0
 """For the status of one sandbox or container; the next relist asks again."""
 _MAX_MESSAGE = 4096
+"""The last bytes of a termination file that count, as for the kubelet."""
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
 # So many bytes of a log hold the lines whose last bytes are taken: containerd breaks lines after 16 KiB,
@@ -182,7 +183,7 @@ def termination_message(container: Container) -> str:
     name = container.annotations.get(identity.ANNOTATION_TERMINATION_FILE, "")
     if name:
         try:
-            written = read_start(Path(name), _MAX_MESSAGE).decode("utf-8", "replace")
+            written = read_end(Path(name), _MAX_MESSAGE).decode("utf-8", "replace")
         except OSError:
             written = ""
         if written:

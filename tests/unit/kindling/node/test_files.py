@@ -119,12 +119,13 @@ def test_a_mount_that_appears_during_the_removal_keeps_its_data(
     assert (data / "inner/file").read_text() == "x"
 
 
-def test_only_the_start_of_a_file_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_file_is_read(tmp_path: Path) -> None:
     huge = tmp_path / "huge"
     with huge.open("wb") as stream:
-        stream.write(b"start")
-        stream.truncate(1 << 40)
-    assert files.read_start(huge, 8) == b"start\0\0\0"
+        stream.seek(1 << 40)
+        stream.write(b"end")
+    assert files.read_end(huge, 5) == b"\0\0end"
+    assert files.read_end(huge, 1) == b"d"
 
 
 @pytest.mark.timeout(10)
@@ -132,7 +133,7 @@ def test_only_the_start_of_a_file_is_read(tmp_path: Path) -> None:
 def test_what_is_no_regular_file_is_not_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path / "file")
     with pytest.raises(OSError):
-        files.read_start(tmp_path / "file", 10)
+        files.read_end(tmp_path / "file", 10)
 
 
 @needs_root

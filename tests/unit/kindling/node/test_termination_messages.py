@@ -14,19 +14,27 @@ from kindling.node.runtime.interface import Container, ContainerState
 def message_of(tmp_path: Path, *lines: str, exit_code: int = 1, policy: str = "FallbackToLogsOnError") -> str:
     log = tmp_path / "0.log"
     log.write_text("".join(f"2026-01-02T03:04:05.000000006Z stdout {line}\n" for line in lines))
-    return termination_message(
-        Container(
-            id="c",
-            sandbox_id="s",
-            name="main",
-            attempt=0,
-            state=ContainerState.EXITED,
-            created_at=1,
-            annotations={identity.ANNOTATION_TERMINATION_POLICY: policy},
-            exit_code=exit_code,
-            log_path=str(log),
-        )
+    return termination_message(ended({identity.ANNOTATION_TERMINATION_POLICY: policy}, exit_code, str(log)))
+
+
+def ended(annotations: dict[str, str], exit_code: int = 0, log_path: str = "") -> Container:
+    return Container(
+        id="c",
+        sandbox_id="s",
+        name="main",
+        attempt=0,
+        state=ContainerState.EXITED,
+        created_at=1,
+        annotations=annotations,
+        exit_code=exit_code,
+        log_path=log_path,
     )
+
+
+def test_the_last_four_kibibytes_of_a_termination_file_count(tmp_path: Path) -> None:
+    file = tmp_path / "termination-log"
+    file.write_text("a" * 100 + "b" * 4096)
+    assert termination_message(ended({identity.ANNOTATION_TERMINATION_FILE: str(file)})) == "b" * 4096
 
 
 @pytest.mark.parametrize(
