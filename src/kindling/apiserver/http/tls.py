@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
-def server_context(certificate: Path, key: Path, client_cas: list[Path]) -> ssl.SSLContext:
-    """TLS 1.2 and up; client certificates are optional, but must be of one of `client_cas` if shown."""
+def server_context(
+    certificate: Path, key: Path, client_cas: Sequence[Path], protocols: Sequence[str] = ()
+) -> ssl.SSLContext:
+    """TLS 1.2 and up; client certificates are optional, but must be of one of `client_cas` if shown.
+
+    `protocols` are offered in ALPN before HTTP/1.1.
+    """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(certificate, key)
@@ -16,7 +22,7 @@ def server_context(certificate: Path, key: Path, client_cas: list[Path]) -> ssl.
         context.load_verify_locations(ca)
     if client_cas:
         context.verify_mode = ssl.CERT_OPTIONAL
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([*protocols, "http/1.1"])
     return context
 
 
