@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import ssl
@@ -18,7 +17,7 @@ from tests.e2e.commands import attempt, program, run
 from tests.e2e.failures import Document
 from tests.e2e.support import wait_for
 from tests.support.clusters import clean_up
-from tests.support.web import fetch_page
+from tests.support.web import fetch_page, web_session
 
 pytestmark = [pytest.mark.host, pytest.mark.guest, pytest.mark.timeout(120)]
 
@@ -78,11 +77,11 @@ class Api:
     @asynccontextmanager
     async def connect(self, url: str, *protocols: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A websocket."""
-        async with aiohttp.ClientSession() as session:
-            async with session.ws_connect(url, protocols=protocols, ssl=self.tls, max_msg_size=0) as socket:
-                yield socket
-            # TLS says good-bye in the background.
-            await asyncio.sleep(0.1)
+        async with (
+            web_session() as session,
+            session.ws_connect(url, protocols=protocols, ssl=self.tls, max_msg_size=0) as socket,
+        ):
+            yield socket
 
 
 @pytest.fixture
@@ -166,7 +165,7 @@ async def test_refused_streams_are_http_errors(
         "Sec-WebSocket-Protocol": SUBPROTOCOL,
     }
     async with (
-        aiohttp.ClientSession() as session,
+        web_session() as session,
         session.get(api.path(name, action, kind=kind), headers=headers, ssl=api.tls) as answer,
     ):
         status: Document = await answer.json()
@@ -177,7 +176,7 @@ async def test_refused_streams_are_http_errors(
 @pytest.mark.parametrize("action", ["guestosinfo", "userlist", "filesystemlist"])
 async def test_questions_to_the_agent_fail_as_plain_text(api: Api, halted: Machine, action: str) -> None:
     async with (
-        aiohttp.ClientSession() as session,
+        web_session() as session,
         session.get(api.path("halted", action), ssl=api.tls) as answer,
     ):
         assert answer.status == 500

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+
+from tests.support.waiting import until
 
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Manager
@@ -13,6 +14,8 @@ from kubecore.testing import MemoryApi
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.component import add_controllers
 from virtplane.compute.launcherpod.inputs import Images
+
+__all__ = ["running_controllers", "until"]
 
 
 @asynccontextmanager
@@ -32,11 +35,3 @@ async def running_controllers(
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
     await client.close()
-
-
-async def until(check: Callable[[], Any]) -> Any:
-    """What `check` returns once it is true. Raises TimeoutError after half a minute."""
-    async with asyncio.timeout(30):
-        while not (found := check()):  # noqa: ASYNC110 - any change of the server may be the one
-            await asyncio.sleep(0.01)
-    return found

@@ -1,9 +1,16 @@
-"""Pages fetched over plain HTTP, with no proxy between."""
+"""Pages fetched over plain HTTP with no proxy between, and sessions that leave nothing open."""
 
 from __future__ import annotations
 
+import socket
 import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 from urllib.error import HTTPError
+
+import aiohttp
+from tests.support.waiting import until
 
 
 class PageRefused(OSError):
@@ -22,3 +29,22 @@ def fetch_page(url: str, seconds: float = 3) -> bytes:
     except HTTPError as error:
         error.close()
         raise PageRefused(f"{url}: {error.code} {error.reason}") from None
+
+
+@asynccontextmanager
+async def web_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session whose sockets are closed when it ends.
+
+    aiohttp forgets a connection that is not kept alive (a websocket's, a refused upgrade's), and TLS says
+    goodbye on it in the background: where that outlives the test, a later test pays for it.
+    """
+    made: list[socket.socket] = []
+
+    def make_socket(address: Any) -> socket.socket:
+        family, kind, protocol, _, _ = address
+        made.append(socket.socket(family, kind, protocol))
+        return made[-1]
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=make_socket)) as session:
+        yield session
+    await until(lambda: all(each.fileno() < 0 for each in made))
