@@ -46,8 +46,9 @@ def nodes_mount_images(nodes: Iterable[JsonObject]) -> bool:
     """Whether every node that guests can be placed on mounts image volumes.
 
     A launcher pod is rendered before the scheduler chooses its node, so one node that cannot decides for all.
+    A node whose kubelet never said what runs its containers runs no pod either and does not count.
     """
-    listed = list(nodes)
+    listed = [node for node in nodes if get_str(node, "status", "nodeInfo", "containerRuntimeVersion")]
     for_guests = [node for node in listed if meta.labels(node).get(SCHEDULABLE) == "true"]
     return all(node_mounts_images(node) for node in for_guests or listed)
 

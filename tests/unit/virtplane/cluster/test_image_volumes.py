@@ -63,6 +63,11 @@ def test_nodes_without_guests_do_not_count() -> None:
     assert not nodes_mount_images([elsewhere])
 
 
+def test_nodes_without_a_kubelet_do_not_count() -> None:
+    able, silent = _node("containerd://2.1.0"), _node("")
+    assert nodes_mount_images([able, silent])
+
+
 def _answer_pods(api: MemoryApi, error: StatusError) -> None:
     def refuse(request: Request) -> StatusError | None:
         return error if request.method == "POST" and request.path.endswith("/pods") else None
