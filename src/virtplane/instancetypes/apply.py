@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
@@ -43,8 +44,7 @@ def apply(
 ) -> None:
     """Change an instance's `spec` and `metadata` in place: documents, because what is in them is kept.
 
-    Raises Conflicts where the spec sets what the instance type gives, TopologyError where virtual CPUs cannot
-    be spread, UnfitDocument where `spec` is none.
+    Raises Conflicts where the spec sets what the instance type gives, UnfitDocument where `spec` is none.
     """
     domain = spec.setdefault("domain", {})
     domain.setdefault("devices", {})
@@ -134,8 +134,15 @@ def _apply_memory(domain: JsonObject, wanted: MemoryInstancetype) -> None:
     percent = wanted.overcommit_percent or 0
     if percent > 0:
         guest = Quantity.parse(wanted.guest)
-        request = Quantity.of(int(guest.value * (1 - percent / 100)), "BinarySI")
+        share = _single(1 - _single(percent / 100))
+        request = Quantity.of(int(_single(_single(guest.value) * share)), guest.format)
         domain.setdefault("resources", {}).setdefault("requests", {})["memory"] = str(request)
+
+
+def _single(value: float) -> float:
+    """`value` in single precision: KubeVirt computes requests so, and quotas count every byte of them."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
 
 
 def _apply_preference(
@@ -173,30 +180,30 @@ def _cpu_features(domain: JsonObject, preference: CPUPreferences) -> None:
 
 
 def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreferences) -> None:
+    if preference == DevicePreferences():
+        return
     _fill(
         devices,
         {
             "useVirtioTransitional": preference.preferred_use_virtio_transitional,
             "blockMultiQueue": preference.preferred_block_multi_queue,
             "networkInterfaceMultiqueue": preference.preferred_network_interface_multi_queue,
-            "autoattachInputDevice": preference.preferred_autoattach_input_device,
-            "autoattachGraphicsDevice": preference.preferred_autoattach_graphics_device,
-            "autoattachMemBalloon": preference.preferred_autoattach_mem_balloon,
-            "autoattachPodInterface": preference.preferred_autoattach_pod_interface,
-            "autoattachSerialConsole": preference.preferred_autoattach_serial_console,
             "rng": preference.preferred_rng,
             "tpm": preference.preferred_tpm,
         },
     )
+    prefer_attached(devices, preference)
     _set(devices, {"disableHotplug": preference.preferred_disable_hotplug})
     sound = devices.get("sound")
     if isinstance(sound, dict) and not sound.get("model"):
         _fill(sound, {"model": preference.preferred_sound_model})
-    shows = devices.get("video") is None and devices.get("autoattachGraphicsDevice") is not False
-    if shows and preference.preferred_video_type is not None:
-        devices["video"] = {"type": preference.preferred_video_type}
-    if preference.preferred_panic_device_model is not None and not devices.get("panicDevices"):
-        devices["panicDevices"] = [{"model": preference.preferred_panic_device_model}]
+    if preference.preferred_video_type is not None:
+        devices["video"] = devices.get("video") or {}
+        _fill_empty(devices["video"], {"type": preference.preferred_video_type})
+    if preference.preferred_panic_device_model is not None:
+        devices["panicDevices"] = devices.get("panicDevices") or [{}]
+        for device in devices["panicDevices"]:
+            _fill(device, {"model": preference.preferred_panic_device_model})
     for gpu in get_list(devices, "gpus"):
         _fill(gpu, {"virtualGPUOptions": preference.preferred_virtual_gpu_options})
     for disk in get_list(devices, "disks"):
@@ -207,19 +214,32 @@ def _devices(spec: JsonObject, devices: JsonObject, preference: DevicePreference
     _interfaces(spec, devices, preference)
 
 
+def prefer_attached(devices: JsonObject, preference: DevicePreferences) -> None:
+    """Whether devices that nobody names are attached, where `devices` leave that open."""
+    _fill(
+        devices,
+        {
+            "autoattachInputDevice": preference.preferred_autoattach_input_device,
+            "autoattachGraphicsDevice": preference.preferred_autoattach_graphics_device,
+            "autoattachMemBalloon": preference.preferred_autoattach_mem_balloon,
+            "autoattachPodInterface": preference.preferred_autoattach_pod_interface,
+            "autoattachSerialConsole": preference.preferred_autoattach_serial_console,
+        },
+    )
+
+
 def _disk(disk: JsonObject, preference: DevicePreferences) -> None:
     buses = {
         "disk": preference.preferred_disk_bus,
         "cdrom": preference.preferred_cdrom_bus,
         "lun": preference.preferred_lun_bus,
     }
+    if not any(isinstance(disk.get(target), dict) for target in buses):
+        disk["disk"] = {}
     for target, bus in buses.items():
         settings = disk.get(target)
         if isinstance(settings, dict):
             _fill_empty(settings, {"bus": bus})
-    is_plain = not any(isinstance(disk.get(target), dict) for target in buses)
-    if is_plain and preference.preferred_disk_bus:
-        disk["disk"] = {"bus": preference.preferred_disk_bus}
     if not isinstance(disk.get("disk"), dict):
         return
     _fill(disk, {"blockSize": preference.preferred_disk_block_size})
@@ -267,25 +287,26 @@ def _firmware(domain: JsonObject, wanted: FirmwarePreferences) -> None:
     loader = get_object(firmware, "bootloader")
     bios, efi = loader.get("bios"), loader.get("efi")
     if wanted.preferred_use_bios and bios is None and efi is None:
-        bios = {"useSerial": True} if wanted.preferred_use_bios_serial else {}
-    if bios is None and efi is None:
-        if wanted.preferred_efi is not None:
-            efi = encode(wanted.preferred_efi)
-        elif wanted.preferred_use_efi:
+        bios = {}
+    if bios is not None:
+        _fill(bios, {"useSerial": wanted.preferred_use_bios_serial})
+    is_open = bios is None and efi is None
+    if is_open and wanted.preferred_efi is not None:
+        efi = encode(wanted.preferred_efi)
+    else:
+        if is_open and wanted.preferred_use_efi:
             efi = {}
-            _set(efi, {"secureBoot": wanted.preferred_use_secure_boot})
+        if efi is not None:
+            _fill(efi, {"secureBoot": wanted.preferred_use_secure_boot})
     chosen = {key: value for key, value in (("bios", bios), ("efi", efi)) if value is not None}
-    if chosen:
-        domain["firmware"] = {**firmware, "bootloader": {**loader, **chosen}}
+    domain["firmware"] = {**firmware, "bootloader": {**loader, **chosen}}
 
 
 def _clock(domain: JsonObject, preference: ClockPreferences) -> None:
-    clock = get_object(domain, "clock")
+    if preference == ClockPreferences():
+        return
+    clock = domain["clock"] = get_object(domain, "clock")
     offset = preference.preferred_clock_offset
     if offset is not None and clock.get("utc") is None and clock.get("timezone") is None:
-        clock = {**clock, **encode(offset)}
-    if preference.preferred_timer is not None:
-        own = get_object(clock, "timer")
-        clock = {**clock, "timer": {**encode(preference.preferred_timer), **own}}
-    if clock:
-        domain["clock"] = clock
+        clock.update(encode(offset))
+    _fill(clock, {"timer": preference.preferred_timer})

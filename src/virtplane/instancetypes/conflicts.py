@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from virtplane.api.instancetype_v1beta1.instancetype import (
     CPUInstancetype,
     MemoryInstancetype,
@@ -62,30 +60,25 @@ def _cpu(domain: DomainSpec, wanted: CPUInstancetype) -> Iterator[str]:
             yield f"domain.cpu.{part}"
     for field, given, own in (
         ("model", wanted.model, cpu.model),
-        ("dedicatedCpuPlacement", wanted.dedicated_cpu_placement, cpu.dedicated_cpu_placement),
+        ("dedicatedCPUPlacement", wanted.dedicated_cpu_placement, cpu.dedicated_cpu_placement),
         ("isolateEmulatorThread", wanted.isolate_emulator_thread, cpu.isolate_emulator_thread),
         ("numa", wanted.numa, cpu.numa),
         ("realtime", wanted.realtime, cpu.realtime),
     ):
-        if given is not None and _says_something(own):
+        if given is not None and own:
             yield f"domain.cpu.{field}"
-
-
-def _says_something(value: msgspec.Struct | str | bool | None) -> bool:
-    """Whether a value is neither absent nor empty."""
-    return value != type(value)() if isinstance(value, msgspec.Struct) else bool(value)
 
 
 def _memory(domain: DomainSpec, wanted: MemoryInstancetype) -> Iterator[str]:
     """The first conflict only."""
     memory = domain.memory
-    if "memory" in domain.resources.requests:
-        yield "domain.resources.requests.memory"
-    elif "memory" in domain.resources.limits:
-        yield "domain.resources.limits.memory"
-    elif memory.guest is not None:
+    if memory.guest is not None:
         yield "domain.memory.guest"
     elif memory.hugepages is not None and wanted.hugepages is not None:
         yield "domain.memory.hugepages"
     elif memory.max_guest is not None and wanted.max_guest is not None:
         yield "domain.memory.maxGuest"
+    elif "memory" in domain.resources.requests:
+        yield "domain.resources.requests.memory"
+    elif "memory" in domain.resources.limits:
+        yield "domain.resources.limits.memory"

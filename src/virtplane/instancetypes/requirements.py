@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from kubecore.objects.quantity import Quantity
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
@@ -10,88 +13,111 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.topology import (
     ANY,
     CORES,
+    SOCKETS,
     SPREAD,
     THREADS,
     preferred_topology,
     spread_options,
 )
 
+_TEMPLATE = "spec.template.spec"
+_ALL_PARTS = (CORES, SOCKETS, THREADS)
+_SPREAD_PARTS: Mapping[str, tuple[str, ...]] = {
+    "SocketsCores": (SOCKETS, CORES),
+    "CoresThreads": (CORES, THREADS),
+    "SocketsCoresThreads": (SOCKETS, CORES, THREADS),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """What is lacking, in words, and the fields that would have to say more."""
+
+    problem: str
+    fields: tuple[str, ...]
+
 
 def unmet_requirement(
     spec: VirtualMachineInstanceSpec,
     instancetype: VirtualMachineInstancetypeSpec | None,
     preference: VirtualMachinePreferenceSpec,
-) -> str:
-    """What is lacking, in words; empty where everything is there. `spec` is the instance's, defaulted."""
+) -> Unmet | None:
+    """The first requirement that is not met; None where everything is there.
+
+    `spec` is the instance's, with instance type, preference and defaults.
+    """
     required = preference.requirements
     return (
-        _cpu(spec, instancetype, preference, required.cpu.guest if required.cpu is not None else 0)
+        _cpu(spec.domain.cpu, instancetype, preference, required.cpu.guest if required.cpu is not None else 0)
         or _memory(spec, instancetype, required.memory.guest if required.memory is not None else None)
         or _architecture(spec.architecture or "", required.architecture or "")
     )
 
 
 def _cpu(
-    spec: VirtualMachineInstanceSpec,
+    cpu: CPU,
     instancetype: VirtualMachineInstancetypeSpec | None,
     preference: VirtualMachinePreferenceSpec,
     required: int,
-) -> str:
-    if not required:
-        return ""
+) -> Unmet | None:
     if instancetype is not None:
         given = instancetype.cpu.guest
-        if given < required:
-            return (
-                f"insufficient CPU resources of {given} vCPU provided by instance type,"
-                f" preference requires {required} vCPU"
-            )
-        return ""
-    cpu = spec.domain.cpu
-    if cpu == CPU():
-        return f"no CPU resources provided by VirtualMachine, preference requires {required} vCPU"
-    parts = {"sockets": cpu.sockets or 1, "cores": cpu.cores or 1, "threads": cpu.threads or 1}
+        if given >= required:
+            return None
+        problem = (
+            f"insufficient CPU resources of {given} vCPU provided by instance type,"
+            f" preference requires {required} vCPU"
+        )
+        return Unmet(problem, ("spec.instancetype",))
+    parts, how = _counted_parts(preference)
+    counts = {SOCKETS: cpu.sockets or 0, CORES: cpu.cores or 0, THREADS: cpu.threads or 0}
+    provided = 1
+    for part in parts:
+        provided *= counts[part]
+    if provided >= required:
+        return None
+    problem = (
+        f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine,"
+        f" preference requires {required} vCPU provided as {how}"
+    )
+    return Unmet(problem, tuple(f"{_TEMPLATE}.domain.cpu.{part}" for part in parts))
+
+
+def _counted_parts(preference: VirtualMachinePreferenceSpec) -> tuple[tuple[str, ...], str]:
+    """Parts of the topology that must make up the required CPUs, and how messages call them."""
     wanted = preferred_topology(preference)
-    provided = parts["sockets"] * parts["cores"] * parts["threads"]
-    how = "cores, sockets and threads"
+    if wanted == ANY:
+        return _ALL_PARTS, "cores, sockets and threads"
     if wanted == SPREAD:
         across = spread_options(preference)[1]
-        counted = {
-            "SocketsCores": parts["sockets"] * parts["cores"],
-            "CoresThreads": parts["cores"] * parts["threads"],
-        }
-        provided, how = counted.get(across, provided), across
-    elif wanted in (THREADS, CORES):
-        provided, how = parts[wanted], wanted
-    elif wanted != ANY:
-        provided, how = parts["sockets"], "sockets"
-    if provided < required:
-        return (
-            f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine,"
-            f" preference requires {required} vCPU provided as {how}"
-        )
-    return ""
+        return _SPREAD_PARTS.get(across, _ALL_PARTS), across
+    return (wanted,), wanted
 
 
 def _memory(
     spec: VirtualMachineInstanceSpec,
     instancetype: VirtualMachineInstancetypeSpec | None,
     required: str | int | None,
-) -> str:
+) -> Unmet | None:
     if required is None:
-        return ""
-    source = "instance type" if instancetype is not None else "VirtualMachine"
-    given = instancetype.memory.guest if instancetype is not None else spec.domain.memory.guest
+        return None
+    source, field = "VirtualMachine", f"{_TEMPLATE}.domain.memory"
+    given = spec.domain.memory.guest
+    if instancetype is not None:
+        source, field = "instance type", "spec.instancetype"
+        given = instancetype.memory.guest if given is None else given
     amount = Quantity.parse(given) if given is not None else Quantity.of(0)
-    if amount < Quantity.parse(required):
-        return (
-            f"insufficient Memory resources of {amount} provided by {source},"
-            f" preference requires {Quantity.parse(required)}"
-        )
-    return ""
+    if amount >= Quantity.parse(required):
+        return None
+    problem = (
+        f"insufficient Memory resources of {amount} provided by {source},"
+        f" preference requires {Quantity.parse(required)}"
+    )
+    return Unmet(problem, (field,))
 
 
-def _architecture(given: str, required: str) -> str:
-    if required and given != required:
-        return f"preference requires architecture {required} but {given} is being requested"
-    return ""
+def _architecture(given: str, required: str) -> Unmet | None:
+    if not required or given == required:
+        return None
+    problem = f"preference requires architecture {required} but {given} is being requested"
+    return Unmet(problem, (f"{_TEMPLATE}.architecture",))

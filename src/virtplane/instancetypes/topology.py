@@ -16,11 +16,8 @@ OLD_NAMES: Mapping[str, str] = {
 }
 """Deprecated names of topologies."""
 DEFAULT_RATIO = 2
+THREADS_PER_CORE = 2
 SPREAD_OVER = ("SocketsCores", "CoresThreads", "SocketsCoresThreads")
-
-
-class TopologyError(Exception):
-    """The virtual CPUs cannot be spread evenly."""
 
 
 def preferred_topology(preference: VirtualMachinePreferenceSpec | None) -> str:
@@ -33,14 +30,12 @@ def spread_options(preference: VirtualMachinePreferenceSpec | None) -> tuple[int
     """Ratio and parts over which virtual CPUs are spread."""
     given = preference or VirtualMachinePreferenceSpec()
     options = given.cpu.spread_options
-    across = options.across or SPREAD_OVER[0]
-    if across == "CoresThreads":
-        return options.ratio or DEFAULT_RATIO, across
-    return options.ratio or given.prefer_spread_socket_to_core_ratio or DEFAULT_RATIO, across
+    ratio = options.ratio or given.prefer_spread_socket_to_core_ratio or DEFAULT_RATIO
+    return ratio, options.across or SPREAD_OVER[0]
 
 
 def topology(count: int, preference: VirtualMachinePreferenceSpec | None) -> dict[str, int]:
-    """Sockets, cores and threads of `count` virtual CPUs. Raises TopologyError."""
+    """Sockets, cores and threads of `count` virtual CPUs, without what cannot be spread evenly."""
     wanted = preferred_topology(preference)
     if count <= 1:
         return {"sockets": 1, "cores": 1, "threads": 1}
@@ -51,16 +46,23 @@ def topology(count: int, preference: VirtualMachinePreferenceSpec | None) -> dic
 
 
 def _spread(count: int, ratio: int, across: str) -> dict[str, int]:
-    provided = f"{count} vCPUs provided by the instance type are not divisible by the"
-    ratio_fields = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio"
     if across == "CoresThreads":
-        if count % ratio:
-            raise TopologyError(f"{provided} number of threads per core {ratio}")
         return {"sockets": 1, "cores": count // ratio, "threads": ratio}
     if across == "SocketsCoresThreads":
-        if count % (2 * ratio):
-            raise TopologyError(f"{provided} number of threads per core 2 and {ratio_fields} of {ratio}")
-        return {"sockets": count // 2 // ratio, "cores": ratio, "threads": 2}
-    if count % ratio:
-        raise TopologyError(f"{provided} {ratio_fields} of {ratio} provided by the preference")
+        return {"sockets": count // THREADS_PER_CORE // ratio, "cores": ratio, "threads": THREADS_PER_CORE}
     return {"sockets": count // ratio, "cores": ratio, "threads": 1}
+
+
+def spread_problem(count: int, preference: VirtualMachinePreferenceSpec | None) -> str:
+    """Why `count` virtual CPUs cannot be spread as preferred without a remainder; empty when they can."""
+    if preferred_topology(preference) != SPREAD:
+        return ""
+    ratio, across = spread_options(preference)
+    provided = f"{count} vCPUs provided by the instance type are not divisible by the"
+    ratio_fields = f"Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of {ratio}"
+    if across == "CoresThreads":
+        return f"{provided} number of threads per core {ratio}" if count % ratio else ""
+    if across == "SocketsCoresThreads":
+        threads = f"number of threads per core {THREADS_PER_CORE}"
+        return f"{provided} {threads} and {ratio_fields}" if count % (THREADS_PER_CORE * ratio) else ""
+    return f"{provided} {ratio_fields} provided by the preference" if count % ratio else ""

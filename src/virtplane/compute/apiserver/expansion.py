@@ -13,10 +13,10 @@ from virtplane.api.config import ClusterConfig
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetype
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreference
 from virtplane.compute.apiserver.admission.request_schema import schema_causes
-from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references
-from virtplane.instancetypes.defaults import set_defaults
-from virtplane.instancetypes.topology import TopologyError
+from virtplane.instancetypes.apply import Conflicts
+from virtplane.instancetypes.defaults import DefaultingError
+from virtplane.instancetypes.expansion import expand
 
 
 class Expander:
@@ -35,18 +35,17 @@ class Expander:
         template = result["spec"]["template"]
         kind, preference = found["instancetype"], found["preference"]
         try:
-            application.apply(
-                template["spec"],
-                template["metadata"],
+            expand(
+                template,
                 decode(VirtualMachineInstancetype, kind).spec if kind else None,
                 decode(VirtualMachinePreference, preference).spec if preference else None,
+                self._config(),
             )
-        except application.Conflicts as error:
+        except Conflicts as error:
             text = f"VM field(s) {', '.join(error.fields)} conflicts with selected instance type"
             raise errors.bad_request(text) from error
-        except (TopologyError, UnfitDocument) as error:
+        except (DefaultingError, UnfitDocument) as error:
             raise errors.bad_request(str(error)) from error
-        set_defaults(template["spec"], self._config())
         for name in references.FIELDS:
             result["spec"].pop(name, None)
         return result

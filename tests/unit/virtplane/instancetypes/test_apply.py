@@ -8,13 +8,15 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
+from virtplane.api.config import ClusterConfig
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.instancetypes.apply import Conflicts, apply
 from virtplane.instancetypes.conflicts import conflicts
-from virtplane.instancetypes.requirements import unmet_requirement
-from virtplane.instancetypes.topology import TopologyError, topology
+from virtplane.instancetypes.expansion import expand
+from virtplane.instancetypes.requirements import Unmet, unmet_requirement
+from virtplane.instancetypes.topology import spread_problem, topology
 
 SMALL: JsonObject = {"cpu": {"guest": 4}, "memory": {"guest": "2Gi"}}
 
@@ -42,7 +44,7 @@ def _conflicts(spec: JsonObject, annotations: dict[str, str], instancetype: Json
     return conflicts(given, annotations, decode(VirtualMachineInstancetypeSpec, instancetype))
 
 
-def _unmet(spec: JsonObject, instancetype: JsonObject | None, requirements: JsonObject) -> str:
+def _unmet(spec: JsonObject, instancetype: JsonObject | None, requirements: JsonObject) -> Unmet | None:
     kind = decode(VirtualMachineInstancetypeSpec, instancetype) if instancetype is not None else None
     given = decode(VirtualMachineInstanceSpec, spec)
     return unmet_requirement(given, kind, _preference(requirements=requirements))
@@ -58,6 +60,11 @@ def test_an_instance_type_gives_cpus_and_memory() -> None:
 def test_overcommitment_lowers_the_request() -> None:
     domain = applied({}, {"cpu": {"guest": 1}, "memory": {"guest": "2Gi", "overcommitPercent": 50}})
     assert domain["resources"]["requests"]["memory"] == "1Gi"
+
+
+def test_the_request_of_overcommitted_memory_is_computed_in_single_precision() -> None:
+    domain = applied({}, {"cpu": {"guest": 1}, "memory": {"guest": "1Gi", "overcommitPercent": 15}})
+    assert domain["resources"]["requests"]["memory"] == "912680576"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +87,14 @@ def test_virtual_cpus_are_laid_out_as_preferred(
 
 def test_cpus_that_cannot_be_spread_are_told() -> None:
     preference = _preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
-    with pytest.raises(TopologyError, match="4 vCPUs provided by the instance type are not divisible"):
-        topology(4, preference)
+    assert spread_problem(4, preference).startswith("4 vCPUs provided by the instance type are not divisible")
+    assert spread_problem(6, preference) == ""
+
+
+def test_cpus_that_cannot_be_spread_leave_a_remainder_in_expansions() -> None:
+    options = {"across": "CoresThreads", "ratio": 2}
+    preference = _preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": options})
+    assert topology(7, preference) == {"sockets": 1, "cores": 3, "threads": 2}
 
 
 @pytest.mark.parametrize(
@@ -139,13 +152,43 @@ def test_firmware_is_taken_over_where_none_is_chosen() -> None:
 )
 def test_requirements_are_measured_against_the_instance_type(requirements: JsonObject, lacking: str) -> None:
     found = _unmet({"architecture": "amd64"}, SMALL, requirements)
-    assert found.startswith(lacking) if lacking else found == ""
+    assert found.problem.startswith(lacking) if found is not None else not lacking
 
 
 def test_requirements_are_measured_against_the_machine_without_an_instance_type() -> None:
     spec = {"domain": {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}}
     found = _unmet(spec, None, {"cpu": {"guest": 2}})
-    assert found == (
+    assert found == Unmet(
         "insufficient CPU resources of 1 vCPU provided by VirtualMachine,"
-        " preference requires 2 vCPU provided as sockets"
+        " preference requires 2 vCPU provided as sockets",
+        ("spec.template.spec.domain.cpu.sockets",),
     )
+
+
+def test_a_preferred_video_type_fills_a_device_that_says_none() -> None:
+    preference = {"devices": {"preferredVideoType": "virtio"}}
+    for video, expected in ((None, "virtio"), ({}, "virtio"), ({"type": "vga"}, "vga")):
+        devices: JsonObject = {"video": video, "autoattachGraphicsDevice": False}
+        domain = applied({"domain": {"devices": devices}}, None, preference)
+        assert domain["devices"]["video"] == {"type": expected}
+
+
+def test_an_expanded_template_tells_what_would_run() -> None:
+    template: JsonObject = {
+        "metadata": {},
+        "spec": {
+            "domain": {"devices": {}},
+            "volumes": [{"name": "root", "containerDisk": {"image": "img:1"}}],
+        },
+    }
+    preference = _preference(
+        devices={"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"},
+        machine={"preferredMachineType": "pc-q35-9.0"},
+    )
+    expand(template, decode(VirtualMachineInstancetypeSpec, SMALL), preference, ClusterConfig())
+    spec = template["spec"]
+    assert spec["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
+    assert spec["domain"]["devices"]["interfaces"][0]["model"] == "virtio"
+    assert spec["domain"]["machine"] == {"type": "pc-q35-9.0"}
+    assert spec["volumes"][0]["containerDisk"]["imagePullPolicy"] == "IfNotPresent"
+    assert spec["architecture"]

@@ -20,11 +20,12 @@ from virtplane.api.instancetype_v1beta1.preference import (
     VirtualMachinePreferenceSpec,
 )
 from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.vm.starting import set_default_input
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.instancetypes import apply as application
 from virtplane.instancetypes import references
-from virtplane.instancetypes.defaults import set_defaults
-from virtplane.instancetypes.topology import TopologyError
+from virtplane.instancetypes.defaults import DefaultingError, default_network
+from virtplane.instancetypes.expansion import expand
 
 _REASONS = {"instancetype": "FailedFindInstancetype", "preference": "FailedFindPreference"}
 
@@ -123,10 +124,12 @@ class InstancetypeSync:
         if pinned and policy != "expandAll":
             return None
         template = deep_copy(get_object(vm, "spec", "template"))
-        error = _apply(template["spec"], template.setdefault("metadata", {}), found)
-        if error is not None:
-            return error
-        set_defaults(template["spec"], self._cluster.settings())
+        template.setdefault("metadata", {})
+        template["spec"].setdefault("domain", {}).setdefault("devices", {})
+        try:
+            expand(template, found.instancetype, found.preference, self._cluster.settings())
+        except (application.Conflicts, DefaultingError) as error:
+            return _failed_creation(error)
         operations: list[JsonObject] = [
             *same_version(vm),  # the answer's version is what the status is written with
             {"op": "replace", "path": "/spec/template", "value": template},
@@ -143,12 +146,23 @@ class InstancetypeSync:
         return None
 
     def apply(self, vm: JsonObject, instance: JsonObject) -> SyncError | None:
-        """Puts the values into a new instance."""
-        found = self._found.get(meta.uid(vm))
-        if found is None:
-            return None
-        instance["metadata"]["annotations"].update(references.instance_annotations(vm))
-        return _apply(instance["spec"], instance["metadata"], found)
+        """Puts the values into a new instance.
+
+        Devices that it gets without naming them come first, because preferences apply to them.
+        """
+        found = self._found.get(meta.uid(vm)) or _Found()
+        spec, metadata = instance["spec"], instance["metadata"]
+        if found.preference is not None:
+            application.prefer_attached(spec["domain"]["devices"], found.preference.devices)
+        set_default_input(spec)
+        try:
+            default_network(spec, self._cluster.settings())
+            if not found.is_empty:
+                metadata["annotations"].update(references.instance_annotations(vm))
+                application.apply(spec, metadata, found.instancetype, found.preference)
+        except (application.Conflicts, DefaultingError) as error:
+            return _failed_creation(error)
+        return None
 
     def expanded(self, vm: JsonObject, spec: JsonObject) -> JsonObject:
         """A VM's spec with the values put in; as it is where they do not fit."""
@@ -157,17 +171,20 @@ class InstancetypeSync:
             return spec
         result = deep_copy(spec)
         template = result.setdefault("template", {})
-        if _apply(template.setdefault("spec", {}), template.setdefault("metadata", {}), found) is not None:
+        try:
+            application.apply(
+                template.setdefault("spec", {}),
+                template.setdefault("metadata", {}),
+                found.instancetype,
+                found.preference,
+            )
+        except application.Conflicts:
             return spec
         return result
 
 
-def _apply(spec: JsonObject, metadata: JsonObject, found: _Found) -> SyncError | None:
-    try:
-        application.apply(spec, metadata, found.instancetype, found.preference)
-    except application.Conflicts as error:
-        fields = ", ".join(error.fields)
-        return SyncError("FailedCreate", f"VM conflicts with instancetype spec in fields: [{fields}]")
-    except TopologyError as error:
-        return SyncError("FailedCreate", str(error))
-    return None
+def _failed_creation(error: application.Conflicts | DefaultingError) -> SyncError:
+    if isinstance(error, application.Conflicts):
+        text = f"VM conflicts with instancetype spec in fields: [{', '.join(error.fields)}]"
+        return SyncError("FailedCreate", text)
+    return SyncError("FailedCreate", str(error))

@@ -10,6 +10,7 @@ from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.compute.controller.vm.strategy import first_request
 from virtplane.compute.controller.vmi.phases import RECEIVER_ANNOTATION, VM_FINALIZER
+from virtplane.instancetypes.defaults import default_disks
 
 GENERATION_ANNOTATION = wellknown.VM_GENERATION
 _FIRMWARE_NAMESPACE = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -59,8 +60,9 @@ def new_instance(vm: JsonObject, *, is_receiver: bool = False) -> JsonObject:
     domain.setdefault("firmware", {}).setdefault("uuid", firmware_uuid(meta.name(vm)))
     if get_str(first_request(vm), "data", "paused") == "true":
         spec["startStrategy"] = "Paused"
-    set_default_disks(spec)
-    set_default_input(spec)
+    _drop_memory_dumps(spec)
+    domain.setdefault("devices", {})
+    default_disks(spec)
     metadata: JsonObject = {
         "name": meta.name(vm),
         "namespace": meta.namespace(vm),
@@ -83,20 +85,13 @@ def new_instance(vm: JsonObject, *, is_receiver: bool = False) -> JsonObject:
     return instance
 
 
-def set_default_disks(spec: JsonObject) -> None:
-    """Gives volumes that no disk or filesystem uses a disk of their own, and drops finished memory dumps."""
-    volumes = [item for item in get_list(spec, "volumes") if "memoryDump" not in item]
+def _drop_memory_dumps(spec: JsonObject) -> None:
     if "volumes" in spec:
-        spec["volumes"] = volumes
-    devices = spec["domain"].setdefault("devices", {})
-    used = {item.get("name") for item in [*get_list(devices, "disks"), *get_list(devices, "filesystems")]}
-    missing = [{"name": item.get("name"), "disk": {}} for item in volumes if item.get("name") not in used]
-    if missing:
-        devices["disks"] = [*get_list(devices, "disks"), *missing]
+        spec["volumes"] = [item for item in get_list(spec, "volumes") if "memoryDump" not in item]
 
 
 def set_default_input(spec: JsonObject) -> None:
-    """Adds the input device that was asked for without naming one."""
+    """Adds the input device that was asked for without naming one; preference and admission say which."""
     devices = spec["domain"].setdefault("devices", {})
     if devices.get("autoattachInputDevice") is True and not get_list(devices, "inputs"):
-        devices["inputs"] = [{"name": "default-0", "bus": "usb", "type": "tablet"}]
+        devices["inputs"] = [{"name": "default-0"}]

@@ -14,10 +14,11 @@ from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
+from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.apiserver.admission.rules import general
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 from virtplane.compute.launcherpod.render import render_launcher_pod
+from virtplane.instancetypes.defaults import DefaultingError
 from virtplane.operators.kubevirt.certificates import lifetimes
 from virtplane.operators.kubevirt.strategy.installation import installation, user_patches
 from virtplane.operators.kubevirt.strategy.parameters import Parameters

@@ -212,7 +212,8 @@ def test_every_field_of_a_preference_that_acts_changes_the_machine() -> None:
 
     def unmet(preference: JsonObject) -> str:
         given = VirtualMachineInstanceSpec(architecture="amd64")
-        return unmet_requirement(given, None, decode(VirtualMachinePreferenceSpec, preference))
+        found = unmet_requirement(given, None, decode(VirtualMachinePreferenceSpec, preference))
+        return found.problem if found is not None else ""
 
     preferred(deep_copy(_PREFERENCE))
     samples = every_field.documents(_PREFERENCE, _PREFERENCES)

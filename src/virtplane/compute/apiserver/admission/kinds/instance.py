@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import times
 from virtplane.api import resources
-from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_instance
+from virtplane.compute.apiserver.admission.mutation.instance import default_instance
 from virtplane.compute.apiserver.admission.mutation.presets import (
     DEPRECATION,
     PresetConflict,
@@ -24,6 +24,7 @@ from virtplane.compute.apiserver.admission.rules.spec import (
     spec_causes,
     storage_causes,
 )
+from virtplane.instancetypes.defaults import DefaultingError
 
 KIND = "VirtualMachineInstance"
 _NODE_NAME = "authentication.kubernetes.io/node-name"

@@ -19,7 +19,6 @@ from virtplane.api.instancetype_v1beta1.preference import (
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.compute.apiserver.admission.lookups import Lookups
-from virtplane.compute.apiserver.admission.mutation.instance import DefaultingError, default_spec
 from virtplane.compute.apiserver.admission.request import Refused
 from virtplane.compute.apiserver.admission.response import (
     INVALID,
@@ -29,8 +28,9 @@ from virtplane.compute.apiserver.admission.response import (
     Response,
 )
 from virtplane.instancetypes import apply as application
+from virtplane.instancetypes.defaults import DefaultingError, default_spec
 from virtplane.instancetypes.requirements import unmet_requirement
-from virtplane.instancetypes.topology import TopologyError
+from virtplane.instancetypes.topology import spread_problem
 
 _MATCHERS = (("instancetype", "InstancetypeMatcher"), ("preference", "PreferenceMatcher"))
 FAILURE_POLICIES = ("Ignore", "Reject")
@@ -155,6 +155,9 @@ async def apply(machine: JsonObject, namespace: str, lookups: Lookups, config: C
         return []
     spec = template.setdefault("spec", {})
     metadata = template["metadata"] = template.get("metadata") or {}
+    problem = spread_problem(instancetype.cpu.guest, preference) if instancetype is not None else ""
+    if problem:
+        return [Cause(problem, "instancetype.spec.cpu.guest")]
     try:
         application.apply(spec, metadata, instancetype, preference)
     except application.Conflicts as found:
@@ -162,8 +165,6 @@ async def apply(machine: JsonObject, namespace: str, lookups: Lookups, config: C
             Cause(f"VM field(s) {field} conflicts with selected instance type", field)
             for field in found.fields
         ]
-    except TopologyError as error:
-        return [Cause(str(error), "instancetype.spec.cpu.guest")]
     if preference is None:
         return []
     return _requirement_causes(spec, instancetype, preference, config)
@@ -180,7 +181,8 @@ def _requirement_causes(
         default_spec(defaulted, config)
     except DefaultingError as error:
         raise Refused(Response.plain(str(error))) from error
-    lacking = unmet_requirement(decode(VirtualMachineInstanceSpec, defaulted), instancetype, preference)
-    if not lacking:
+    unmet = unmet_requirement(decode(VirtualMachineInstanceSpec, defaulted), instancetype, preference)
+    if unmet is None:
         return []
-    return [Cause(f"failure checking preference requirements: {lacking}", "spec.preference", NOT_FOUND)]
+    text = f"failure checking preference requirements: {unmet.problem}"
+    return [Cause(text, ", ".join(unmet.fields), NOT_FOUND)]

@@ -6,17 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
-from kubecore.objects.quantity import Quantity
 from virtplane.api import labels
 from virtplane.api.config import ClusterConfig
-from virtplane.compute.apiserver.admission.rules.compute import (
-    memory_hotplug_problem,
-    quantity,
-    vcpus,
-)
+from virtplane.compute.apiserver.admission.rules.compute import memory_hotplug_problem, quantity
 from virtplane.compute.apiserver.admission.rules.devices import is_enabled
 from virtplane.compute.apiserver.admission.rules.disks import target_of
 from virtplane.compute.apiserver.admission.rules.platform import HYPERV_NEEDS
+from virtplane.instancetypes.defaults import default_spec
 
 MAX_VCPUS = 512
 """Most virtual CPUs that headroom for plugging sockets in may lead to."""
@@ -25,107 +21,6 @@ PCI_TOPOLOGY = "v3"
 RUNTIME_USER = 107
 """The uid of qemu in launcher pods."""
 _ARCHITECTURE_BUS = {"arm64": "virtio", "s390x": "virtio"}
-
-
-class DefaultingError(Exception):
-    """The installation's settings do not allow what would have to be filled in."""
-
-
-def default_spec(spec: JsonObject, config: ClusterConfig) -> None:
-    """Architecture, machine, CPU, memory, images, strategy, network and disks.
-
-    Raises DefaultingError.
-    """
-    if not get_str(spec, "architecture"):
-        spec["architecture"] = config.default_architecture
-    domain = spec.setdefault("domain", {})
-    domain.setdefault("devices", {})
-    if not get_str(domain, "machine", "type"):
-        domain["machine"] = {
-            **get_object(domain, "machine"),
-            "type": config.machine_type(spec["architecture"]),
-        }
-    domain.setdefault("resources", {})
-    _default_cpu_request(domain, config)
-    _default_memory(domain)
-    _default_topology(domain)
-    _default_pull_policies(spec)
-    if spec.get("evictionStrategy") is None:
-        spec["evictionStrategy"] = config.eviction_strategy
-    _default_network(spec, config)
-    _default_disks(spec)
-
-
-def _default_cpu_request(domain: JsonObject, config: ClusterConfig) -> None:
-    resources = domain["resources"]
-    limit = get_object(resources, "limits").get("cpu")
-    if limit is not None and get_object(resources, "requests").get("cpu") is None:
-        resources.setdefault("requests", {})["cpu"] = limit
-    dedicated = get_bool(domain, "cpu", "dedicatedCpuPlacement")
-    request = get_object(resources, "requests").get("cpu")
-    if request is None and not dedicated and Quantity.parse(config.cpu_request) != Quantity.parse("100m"):
-        resources.setdefault("requests", {})["cpu"] = config.cpu_request
-
-
-def _default_memory(domain: JsonObject) -> None:
-    memory = get_object(domain, "memory")
-    if memory.get("guest") is not None:
-        return
-    resources = domain["resources"]
-    amount = (
-        get_object(resources, "requests").get("memory")
-        or get_object(resources, "limits").get("memory")
-        or get_object(memory, "hugepages").get("pageSize")
-    )
-    if amount is not None:
-        domain["memory"] = {**memory, "guest": amount}
-
-
-def _default_topology(domain: JsonObject) -> None:
-    cpu = get_object(domain, "cpu")
-    if vcpus(cpu):
-        return
-    resources = domain["resources"]
-    amount = quantity(
-        get_object(resources, "limits").get("cpu") or get_object(resources, "requests").get("cpu")
-    )
-    sockets = amount.value if amount is not None and amount.value > 0 else 1
-    domain["cpu"] = {**cpu, "sockets": sockets, "cores": 1, "threads": 1}
-
-
-def _default_pull_policies(spec: JsonObject) -> None:
-    for volume in get_list(spec, "volumes"):
-        disk = volume.get("containerDisk")
-        if isinstance(disk, dict) and not disk.get("imagePullPolicy"):
-            image = get_str(disk, "image")
-            is_moving = image.endswith(":latest") or (":" not in image and "@" not in image)
-            disk["imagePullPolicy"] = "Always" if is_moving else "IfNotPresent"
-
-
-def _default_network(spec: JsonObject, config: ClusterConfig) -> None:
-    devices = spec["domain"]["devices"]
-    if devices.get("autoattachPodInterface") is False:
-        return
-    if get_list(spec, "networks") or get_list(devices, "interfaces"):
-        return
-    binding = config.default_network_interface
-    if binding == "bridge" and not config.permits_bridge_on_pod_network:
-        raise DefaultingError("bridge interface is not enabled in kubevirt-config")
-    if binding == "slirp":
-        raise DefaultingError("slirp interface is deprecated as of v1.3")
-    devices["interfaces"] = [{"name": "default", binding: {}}]
-    spec["networks"] = [{"name": "default", "pod": {}}]
-
-
-def _default_disks(spec: JsonObject) -> None:
-    """A disk for every volume that nothing shows to the guest."""
-    devices = spec["domain"]["devices"]
-    shown = {get_str(entry, "name") for key in ("disks", "filesystems") for entry in get_list(devices, key)}
-    for volume in get_list(spec, "volumes"):
-        name = get_str(volume, "name")
-        if name not in shown:
-            devices.setdefault("disks", []).append({"name": name})
-            shown.add(name)
 
 
 def default_instance(instance: JsonObject, config: ClusterConfig, now: str) -> None:
