@@ -206,7 +206,7 @@ def image_containers(
         return [], []
     tools = {"name": BINARY_VOLUME, "mountPath": _TOOLS_DIR, "readOnly": True}
     if inputs.uses_image_volumes:
-        if "kubevirt.io/image-volume-skip-digest-resolution" in inputs.annotations:
+        if inputs.annotations.get("kubevirt.io/image-volume-skip-digest-resolution") == "true":
             return [], []
         pod_volumes.volumes.append(_launcher_volume(inputs))
         program = _TOOLS_DIR + _BUSYBOX

@@ -42,11 +42,12 @@ def io_thread_pool(domain: DomainSpec) -> int:
 
 
 def is_guaranteed(domain: DomainSpec) -> bool:
-    """Whether the user asked for equal requests and limits of CPU and memory."""
+    """Whether the user asked for equal requests and limits; of memory, the limit alone will do."""
     requests, limits = domain.resources.requests, domain.resources.limits
-    if any(key not in requests or key not in limits for key in ("cpu", "memory")):
-        return False
-    return all(amounts.to_milli(requests[key]) == amounts.to_milli(limits[key]) for key in ("cpu", "memory"))
+    requested = {key: amounts.to_milli(requests.get(key)) for key in ("cpu", "memory")}
+    limited = {key: amounts.to_milli(limits.get(key)) for key in ("cpu", "memory")}
+    requested["memory"] = requested["memory"] or limited["memory"]
+    return all(requested.values()) and requested == limited
 
 
 def wants_exclusive_resources(inputs: RenderInputs) -> bool:

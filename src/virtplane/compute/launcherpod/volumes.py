@@ -66,7 +66,7 @@ class VolumeSet:
 
 
 def pod_volumes(inputs: RenderInputs) -> VolumeSet:
-    """Everything the compute container mounts."""
+    """Everything the compute container mounts. Raises ValueError for sysprep without a source."""
     result = VolumeSet()
     for name, path in _EMPTY_DIRS:
         mount = {"mountPropagation": "HostToContainer"} if name == "container-disks" else {}
@@ -115,7 +115,9 @@ def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume
     elif volume.service_account is not None:
         result.service_account = volume.service_account.service_account_name or ""
     elif volume.host_disk is not None:
-        host = {"path": volume.host_disk.path.rpartition("/")[0], "type": "DirectoryOrCreate"}
+        must_exist = volume.host_disk.type == "Disk"
+        kind = "Directory" if must_exist else "DirectoryOrCreate"
+        host = {"path": volume.host_disk.path.rpartition("/")[0], "type": kind}
         result.add({"name": name, "hostPath": host}, mount_path(volume))
     elif volume.downward_metrics is not None:
         memory = {"medium": "Memory", "sizeLimit": "1Mi"}
@@ -130,7 +132,9 @@ def _add_user_volume(inputs: RenderInputs, result: VolumeSet, index: int, volume
 def _add_claim(inputs: RenderInputs, result: VolumeSet, volume: Volume, claim: str) -> None:
     name = volume.name
     source: JsonObject = {"claimName": claim}
-    if volume.persistent_volume_claim is not None and volume.persistent_volume_claim.read_only:
+    ephemeral = volume.ephemeral.persistent_volume_claim if volume.ephemeral is not None else None
+    given = volume.persistent_volume_claim or ephemeral
+    if given is not None and given.read_only:
         source["readOnly"] = True
     pod_volume = {"name": name, "persistentVolumeClaim": source}
     if is_block(inputs, claim):
@@ -185,9 +189,10 @@ def _add_sysprep(result: VolumeSet, volume: Volume, source: SysprepSource) -> No
     name = volume.name
     if source.secret is not None:
         pod_volume: JsonObject = {"name": name, "secret": {"secretName": source.secret.name or ""}}
+    elif source.config_map is not None:
+        pod_volume = {"name": name, "configMap": {"name": source.config_map.name or ""}}
     else:
-        answers = source.config_map.name if source.config_map is not None else None
-        pod_volume = {"name": name, "configMap": {"name": answers or ""}}
+        raise ValueError("Sysprep must have Secret or ConfigMap reference set {nil nil}")
     result.add(pod_volume, mount_path(volume), readOnly=True)
 
 

@@ -457,3 +457,38 @@ def test_a_file_server_without_a_volume_of_the_pod_serves_a_folder_of_its_name()
     vmi = instance(domain={"devices": {"filesystems": [{"name": "later", "virtiofs": {}}]}}, volumes=[later])
     (server,) = [each for each in rendered(vmi)["spec"]["containers"] if each["name"] == "virtiofs-later"]
     assert "--shared-dir=/var/run/kubevirt-private/vmi-disks/later" in server["args"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "expected"),
+    [
+        ({"cpu": "2", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}, "60M"),
+        ({"cpu": "2"}, {"cpu": "2", "memory": "1Gi"}, "60M"),
+        ({"memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}, "35M"),
+        ({"cpu": "2", "memory": "1Gi"}, {"cpu": "2", "memory": "2Gi"}, "35M"),
+    ],
+)
+def test_helpers_request_what_they_may_use_where_the_pod_is_to_be_guaranteed(
+    requests: JsonObject, limits: JsonObject, expected: str
+) -> None:
+    pod = rendered(instance(domain={"resources": {"requests": requests, "limits": limits}}))
+    log = next(item for item in pod["spec"]["initContainers"] if item["name"] == "guest-console-log")
+    assert log["resources"]["requests"]["memory"] == expected
+
+
+def test_an_ephemeral_claim_keeps_its_readonly_mark() -> None:
+    claim = {"claimName": "data", "readOnly": True}
+    pod = rendered(instance(volumes=[{"name": "data", "ephemeral": {"persistentVolumeClaim": claim}}]))
+    assert volume(pod, "data")["persistentVolumeClaim"] == claim
+
+
+@pytest.mark.parametrize(("wanted", "kind"), [("Disk", "Directory"), ("DiskOrCreate", "DirectoryOrCreate")])
+def test_the_folder_of_a_host_disk_is_made_with_the_disk_only(wanted: str, kind: str) -> None:
+    disk = {"path": "/data/disk.img", "type": wanted}
+    pod = rendered(instance(volumes=[{"name": "data", "hostDisk": disk}]))
+    assert volume(pod, "data")["hostPath"] == {"path": "/data", "type": kind}
+
+
+def test_sysprep_needs_a_source() -> None:
+    with pytest.raises(ValueError, match="Sysprep must have Secret or ConfigMap reference set"):
+        rendered(instance(volumes=[{"name": "answers", "sysprep": {}}]))
