@@ -31,7 +31,7 @@ class Expander:
         result = typed(vm)
         found = {name: await self._find(vm, name) for name in references.FIELDS}
         if not any(found.values()):
-            return result
+            return _with_acpi(result)
         template = result["spec"]["template"]
         kind, preference = found["instancetype"], found["preference"]
         try:
@@ -48,7 +48,7 @@ class Expander:
             raise errors.bad_request(str(error)) from error
         for name in references.FIELDS:
             result["spec"].pop(name, None)
-        return result
+        return _with_acpi(result)
 
     async def _find(self, vm: JsonObject, name: str) -> JsonObject | None:
         reference = references.matcher(vm, name)
@@ -82,6 +82,14 @@ def typed(vm: JsonObject) -> JsonObject:
     _part(domain, "resources")
     _part(domain, "devices")
     return result
+
+
+def _with_acpi(vm: JsonObject) -> JsonObject:
+    """`vm`, whose features, where there are any, always show ACPI."""
+    features = vm["spec"]["template"]["spec"]["domain"].get("features")
+    if isinstance(features, dict):
+        _part(features, "acpi")
+    return vm
 
 
 def _part(parent: JsonObject, name: str) -> JsonObject:

@@ -288,4 +288,5 @@ def _accepts(request: web.Request) -> bool:
     types = {part.partition(";")[0].strip() for part in accept.split(",")}
     if "*/*" in types or not accept.strip():
         return True
-    return request.method == "GET" and "application/json" in types
+    has_body = request.method == "GET" or request.path.endswith("/expand-vm-spec")
+    return has_body and "application/json" in types

@@ -91,7 +91,7 @@ def _drop_memory_dumps(spec: JsonObject) -> None:
 
 
 def set_default_input(spec: JsonObject) -> None:
-    """Adds the input device that was asked for without naming one; preference and admission say which."""
+    """Adds the input device that was asked for without naming one; preference or admission gives its type."""
     devices = spec["domain"].setdefault("devices", {})
     if devices.get("autoattachInputDevice") is True and not get_list(devices, "inputs"):
-        devices["inputs"] = [{"name": "default-0"}]
+        devices["inputs"] = [{"name": "default-0", "type": ""}]
