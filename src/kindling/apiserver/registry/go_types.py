@@ -59,8 +59,9 @@ class _Place:
         self.path = path
         self.keys = keys
 
-    def field(self, struct: str, name: str) -> _Place:
-        return _Place(struct, f"{self.path}.{name}" if self.path else name, (*self.keys, name))
+    def field(self, struct: str, name: str, embedded: str) -> _Place:
+        parts = [part for part in (self.path, embedded, name) if part]
+        return _Place(struct, ".".join(parts), (*self.keys, name))
 
     def element(self, key: str | int) -> _Place:
         return _Place(self.struct, self.path, (*self.keys, key))
@@ -130,6 +131,7 @@ def _struct(schema: Schema) -> _Check:
     go_type = _go_type(schema)
     checks: dict[str, _Check] = {}
     properties = schema.properties
+    embedded = schema.raw.get("x-go-embedded") or {}
 
     def check(value: Any, place: _Place) -> None:
         if value is None:
@@ -142,7 +144,7 @@ def _struct(schema: Schema) -> _Check:
                 node = properties.get(key)
                 found = checks[key] = node.derive(_compile) if node is not None else _accept
             if found is not _accept:
-                found(child, place.field(name, key))
+                found(child, place.field(name, key, embedded.get(key, "")))
 
     return check
 
@@ -205,7 +207,7 @@ def _array(schema: Schema, items: Schema) -> _Check:
 def _scalar(schema: Schema) -> _Check:
     kind, go_type = schema.type, _go_type(schema)
     if kind == "string":
-        return _bytes if schema.format == "byte" else _typed(str, "string")
+        return _bytes if schema.format == "byte" else _typed(str, go_type)
     if kind == "boolean":
         return _typed(bool, "bool")
     if kind == "integer":
@@ -313,6 +315,8 @@ def _out_of_range(year: int, month: int, day: int, hour: int, minute: int, secon
 
 def _go_type(schema: Schema) -> str:
     """The Go type that a schema stands for, as far as its name can be known."""
+    if "x-go-type" in schema.raw:
+        return str(schema.raw["x-go-type"])
     if schema.definition:
         parts = schema.definition.split(".")
         return ".".join(parts[-2:])

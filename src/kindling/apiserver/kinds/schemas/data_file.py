@@ -20,7 +20,7 @@ KUBERNETES_RELEASE = "1.36"
 """The release whose definitions are served."""
 
 DATA_FILE = Path(__file__).with_name("definitions.bin")
-FORMAT = 3
+FORMAT = 4
 PREFIX = "#/components/schemas/"
 """How definitions refer to each other."""
 

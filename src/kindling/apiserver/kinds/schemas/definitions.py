@@ -36,6 +36,8 @@ from .data_file import DATA_FILE, FORMAT, KUBERNETES_RELEASE, PREFIX, SchemasMis
 
 SOURCE_PACKAGE = "kubernetes-validate==1.37.0"
 """What carries the definitions (of this release among others)."""
+GO_TYPES = Path(__file__).with_name("go_types.txt")
+"""What the definitions do not say about Go types; in the file for use as ``x-go-type`` and ``x-go-embedded``."""
 _UNSTABLE = re.compile(r"\.v[0-9]+(alpha|beta)[0-9]+\.")
 _MEMBER = f"kubernetes-json-schema/v{KUBERNETES_RELEASE}.0-local/_definitions.json"
 
@@ -117,10 +119,13 @@ def build(definitions: Mapping[str, JsonObject]) -> bytes:
         for name, raw in definitions.items()
         if not _UNSTABLE.search(name)
     }
+    go_types = dict(line.split(" ", 1) for line in GO_TYPES.read_text().splitlines() if line[0] != "#")
     for name, raw in converted.items():
         for kind in raw.get("x-kubernetes-group-version-kind") or ():
             kinds.setdefault(f"{kind['group']}/{kind['version']}/{kind['kind']}", name)
-        encoded = orjson.dumps(convert(raw, descriptions=False))
+        bare = convert(raw, descriptions=False)
+        _add_go_types(bare, go_types.get(name, "").split())
+        encoded = orjson.dumps(bare)
         plain.append(encoded)
         index[name] = [offset, len(encoded)]
         offset += len(encoded)
@@ -131,6 +136,26 @@ def build(definitions: Mapping[str, JsonObject]) -> bytes:
         offset += len(encoded)
     header = orjson.dumps({"format": FORMAT, "release": KUBERNETES_RELEASE, "index": index, "kinds": kinds})
     return b"\n".join((header, b"".join(plain + described)))
+
+
+def _add_go_types(raw: JsonObject, words: Sequence[str]) -> None:
+    """Note the Go types of a definition's fields (`words`: a line of the file `GO_TYPES`) in its schema."""
+    embedded = ""
+    for word in words:
+        if word.endswith(":"):
+            embedded = word[:-1]
+            continue
+        field, _, go_type = word.partition("=")
+        node = raw.get("properties", {}).get(field)
+        if node is None:  # a field of another release
+            continue
+        if embedded:
+            raw.setdefault("x-go-embedded", {})[field] = embedded
+        while go_type.startswith(("[]", "map[")):
+            node = node["items"] if go_type.startswith("[]") else node["additionalProperties"]
+            go_type = go_type.partition("]")[2]
+        if go_type:
+            node["x-go-type"] = go_type
 
 
 def _special(name: str, raw: JsonObject) -> JsonObject:
