@@ -39,9 +39,9 @@ def check_fields(obj: Mapping[str, Any], path: FieldPath, *fields: Field) -> lis
     return found
 
 
-def must(name: str, check: Check | None = None, detail: str = "") -> Field:
-    """A field that must be set to something, and pass `check`."""
-    return Field(name, check, required=True, detail=detail)
+def must(name: str, check: Check | None = None, detail: str = "", *, given: bool = False) -> Field:
+    """A field that must be set to something (with `given`: be there), and pass `check`."""
+    return Field(name, check, required=True, detail=detail, empty_is_set=given)
 
 
 def may(name: str, check: Check) -> Field:
@@ -57,6 +57,18 @@ def given(name: str, check: Check) -> Field:
 def needed(*names: str) -> tuple[Field, ...]:
     """Fields that must be set to something."""
     return tuple(must(name) for name in names)
+
+
+def within(*fields: Field) -> Check:
+    """A check of an object by its fields."""
+    return lambda path, value: check_fields(value, path, *fields)
+
+
+def items(check: Check) -> Check:
+    """A check of each element of a list."""
+    return lambda path, value: [
+        error for position, item in enumerate(value) for error in check(path.index(position), item)
+    ]
 
 
 def named(rule: Callable[[Any], Iterable[str]]) -> Check:

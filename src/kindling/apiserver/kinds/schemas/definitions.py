@@ -37,7 +37,7 @@ from .data_file import DATA_FILE, FORMAT, KUBERNETES_RELEASE, PREFIX, SchemasMis
 SOURCE_PACKAGE = "kubernetes-validate==1.37.0"
 """What carries the definitions (of this release among others)."""
 GO_TYPES = Path(__file__).with_name("go_types.txt")
-"""What the definitions do not say about Go types; in the file for use as ``x-go-type`` and ``x-go-embedded``."""
+"""What the definitions do not say about Go types: ``x-go-type`` and ``x-go-embedded`` of those for use."""
 _UNSTABLE = re.compile(r"\.v[0-9]+(alpha|beta)[0-9]+\.")
 _MEMBER = f"kubernetes-json-schema/v{KUBERNETES_RELEASE}.0-local/_definitions.json"
 

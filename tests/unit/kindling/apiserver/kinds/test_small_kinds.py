@@ -229,7 +229,9 @@ def test_volumes_stay_what_they_are(kinds: Kinds) -> None:
     _, (problem,) = kinds.update(
         "persistentvolumes", made, {"spec": {**made["spec"], "hostPath": {"path": "/b"}}}
     )
-    assert problem.startswith("spec: Forbidden: spec.persistentvolumesource is immutable after creation")
+    assert problem.startswith(
+        "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable"
+    )
 
 
 def test_a_new_phase_of_a_volume_is_dated(kinds: Kinds) -> None:

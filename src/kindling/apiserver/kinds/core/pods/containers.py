@@ -5,9 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.core.volumes.sources import field_reference, local_path, resource_reference
-from kindling.apiserver.kinds.machinery.checks import one_of, port, required_text
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named, needed
+from kindling.apiserver.kinds.core.volumes.sources import (
+    field_reference,
+    local_non_reserved_path,
+    local_path,
+    resource_reference,
+)
+from kindling.apiserver.kinds.machinery.checks import one_of, port
+from kindling.apiserver.kinds.machinery.fields import (
+    check_fields,
+    choice,
+    given,
+    items,
+    may,
+    must,
+    named,
+    needed,
+    within,
+)
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -17,7 +32,6 @@ from kubecore.objects.fields import (
     forbidden,
     invalid,
     not_found,
-    not_supported,
     required,
 )
 
@@ -43,34 +57,49 @@ def validate_container(
     container: JsonObject, path: FieldPath, pod: Mapping[str, Any], kind: str
 ) -> list[FieldError]:
     """One container; `kind` is ``container``, ``init`` or ``ephemeral``, `pod` the pod's spec."""
-    found: list[FieldError] = []
-    image = container.get("image", "")
-    found += check_fields(container, path, must("name", named(names.is_dns1123_label)))
-    if not image and kind != "template":
-        found.append(required(path.child("image")))
-    elif image != image.strip():
-        found.append(invalid(path.child("image"), image, "must not have leading or trailing whitespace"))
-    policy = container.get("terminationMessagePolicy")
-    if policy:
-        found += one_of(path.child("terminationMessagePolicy"), policy, ("File", "FallbackToLogsOnError"))
+    found = check_fields(
+        container,
+        path,
+        must("name", named(names.is_dns1123_label)),
+        *needed("image"),
+        must("terminationMessagePolicy", choice("File", "FallbackToLogsOnError")),
+    )
     found += _validate_ports(get_list(container, "ports"), path.child("ports"))
-    found += _validate_env(get_list(container, "env"), path.child("env"))
+    found += _validate_env(get_list(container, "env"), path.child("env"), pod)
     found += _validate_env_from(get_list(container, "envFrom"), path.child("envFrom"))
     found += _validate_mounts(container, path, pod)
-    found += check_fields(container, path, may("imagePullPolicy", choice(*PULL_POLICIES)))
+    found += check_fields(container, path, must("imagePullPolicy", choice(*PULL_POLICIES)))
     found += validate_resources(get_object(container, "resources"), path.child("resources"))
-    found += _validate_resize_policy(container, path)
+    found += _validate_resize_policy(container, path, str(pod.get("restartPolicy", "")))
     found += _validate_security(container.get("securityContext"), path.child("securityContext"))
     return found + _validate_restart_policy(container, path, kind)
 
 
+def trimmed_image(container: JsonObject, path: FieldPath) -> list[FieldError]:
+    """What pods ask of an image besides, and templates do not: no spaces around it."""
+    image = container.get("image", "")
+    text = "must not have leading or trailing whitespace"
+    return [] if image == image.strip() else [invalid(path.child("image"), image, text)]
+
+
+_RESTART_RULES = items(
+    within(
+        must("action", choice("Restart", "RestartAllContainers")),
+        must("exitCodes", within(must("operator", choice("In", "NotIn"))), "must be specified", given=True),
+    )
+)
+
+
 def _validate_restart_policy(container: JsonObject, path: FieldPath, kind: str) -> list[FieldError]:
-    policy = container.get("restartPolicy")
-    if policy is None:
-        return []
     if kind == "ephemeral":
-        return [forbidden(path.child("restartPolicy"), "cannot be set for an Ephemeral Container")]
-    return one_of(path.child("restartPolicy"), policy, ("Always", "Never", "OnFailure"))
+        text = "cannot be set for an Ephemeral Container"
+        given_fields = [name for name in ("restartPolicy", "restartPolicyRules") if container.get(name)]
+        return [forbidden(path.child(name), text) for name in given_fields]
+    found = check_fields(container, path, given("restartPolicy", choice("Always", "Never", "OnFailure")))
+    if container.get("restartPolicyRules") and container.get("restartPolicy") is None:
+        text = "must specify restartPolicy when restart rules are used"
+        found.append(required(path.child("restartPolicy"), text))
+    return found + check_fields(container, path, may("restartPolicyRules", _RESTART_RULES))
 
 
 def _validate_ports(ports: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
@@ -105,21 +134,44 @@ def host_port_conflicts(containers: Sequence[tuple[JsonObject, FieldPath]]) -> l
     return found
 
 
-def _validate_env(variables: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+def _validate_env(
+    variables: Sequence[JsonObject], path: FieldPath, pod: Mapping[str, Any]
+) -> list[FieldError]:
     found: list[FieldError] = []
     for position, variable in enumerate(variables):
         here = path.index(position)
         found += check_fields(variable, here, must("name", named(names.is_relaxed_env_var_name)))
         source = variable.get("valueFrom")
         if isinstance(source, dict):
-            found += _validate_env_source(source, here.child("valueFrom"), variable.get("value", ""))
+            found += _validate_env_source(source, here.child("valueFrom"), variable.get("value", ""), pod)
     return found
 
 
-def _validate_env_source(source: JsonObject, path: FieldPath, value: str) -> list[FieldError]:
+_KEY_REFERENCE = (
+    given("name", named(names.is_dns1123_subdomain)),
+    must("key", named(names.is_config_map_key)),
+)
+
+
+def _validate_file_reference(part: JsonObject, path: FieldPath, pod: Mapping[str, Any]) -> list[FieldError]:
+    name, volumes = part.get("volumeName"), {volume["name"]: volume for volume in pod.get("volumes") or ()}
+    found = check_fields(part, path, must("volumeName", named(names.is_dns1123_label)))
+    if name and name not in volumes:
+        found.append(not_found(path.child("volumeName"), name))
+    elif name and "emptyDir" not in volumes[name]:
+        text = "referenced volume must be of type emptyDir"
+        found.append(invalid(path.child("volumeName"), name, text))
+    key = must("key", named(names.is_relaxed_env_var_name))
+    return found + check_fields(part, path, must("path", local_non_reserved_path), key)
+
+
+def _validate_env_source(
+    source: JsonObject, path: FieldPath, value: str, pod: Mapping[str, Any]
+) -> list[FieldError]:
     found: list[FieldError] = []
     count = 0
-    for kind, part in source.items():
+    for kind in ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"):
+        part = source.get(kind)
         if not isinstance(part, dict):
             continue
         count += 1
@@ -130,16 +182,16 @@ def _validate_env_source(source: JsonObject, path: FieldPath, value: str) -> lis
             case "resourceFieldRef":
                 found += resource_reference(part, at, volume=False)
             case "configMapKeyRef" | "secretKeyRef":
-                found += check_fields(part, at, *needed("name"), must("key", named(names.is_config_map_key)))
+                found += check_fields({"name": "", **part}, at, *_KEY_REFERENCE)
             case "fileKeyRef":
-                found += check_fields(part, at, *needed("volumeName", "path", "key"))
+                found += _validate_file_reference(part, at, pod)
     if not count:
         kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         found.append(invalid(path, "", f"must specify one of: {kinds}"))
+    elif value:
+        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
     elif count > 1:
         found.append(invalid(path, "", "may not have more than one field specified at a time"))
-    if value and count:
-        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
     return found
 
 
@@ -150,7 +202,8 @@ def _validate_env_from(sources: Sequence[JsonObject], path: FieldPath) -> list[F
         found += check_fields(source, here, may("prefix", named(names.is_relaxed_env_var_name)))
         kinds = [kind for kind in ("configMapRef", "secretRef") if isinstance(source.get(kind), dict)]
         for kind in kinds:
-            found += required_text(here.child(kind, "name"), source[kind].get("name"))
+            rule = must("name", named(names.is_dns1123_subdomain))
+            found += check_fields(source[kind], here.child(kind), rule)
         if not kinds:
             found.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
         elif len(kinds) > 1:
@@ -179,16 +232,17 @@ def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, A
         if target in device_paths:
             text = "must not already exist as a path in volumeDevices"
             found.append(invalid(here.child("mountPath"), target, text))
+        at = path.child("volumeMounts")  # where these errors are said to be, without the mount's position
+        if "image" in volumes.get(name, {}):
+            text = "not allowed in image volume sources"
+            refused = [field for field in ("subPath", "subPathExpr") if mount.get(field)]
+            found += [invalid(here.child(field), mount[field], text) for field in refused]
+        found += check_fields(mount, at, may("subPath", local_path))
         if mount.get("subPath") and mount.get("subPathExpr"):
-            found.append(
-                invalid(
-                    here.child("subPathExpr"),
-                    mount["subPathExpr"],
-                    "subPathExpr and subPath are mutually exclusive",
-                )
-            )
-        found += check_fields(mount, here, may("subPath", local_path), may("subPathExpr", local_path))
-        found += _validate_propagation(mount, container, here)
+            text = "subPathExpr and subPath are mutually exclusive"
+            found.append(invalid(here.child("subPathExpr"), mount["subPathExpr"], text))
+        found += check_fields(mount, at, may("subPathExpr", local_path))
+        found += _validate_propagation(mount, container, at)
     found += _validate_devices(container, path, volumes)
     return found
 
@@ -203,25 +257,23 @@ def _validate_propagation(mount: JsonObject, container: JsonObject, path: FieldP
         if propagation == "Bidirectional" and not privileged:
             text = "Bidirectional mount propagation is available only to privileged containers"
             found.append(forbidden(path.child("mountPropagation"), text))
-    recursive = mount.get("recursiveReadOnly")
-    if recursive is not None:
-        if recursive not in ("Disabled", "Enabled", "IfPossible"):
-            found.append(
-                not_supported(
-                    path.child("recursiveReadOnly"), recursive, ["Disabled", "Enabled", "IfPossible"]
-                )
-            )
-        elif recursive != "Disabled" and not mount.get("readOnly"):
-            found.append(
-                forbidden(path.child("recursiveReadOnly"), "may only be specified when readOnly is true")
-            )
+    recursive, at = mount.get("recursiveReadOnly"), path.child("recursiveReadOnly")
+    if recursive is None or recursive == "Disabled":
+        return found
+    if recursive not in ("Enabled", "IfPossible"):
+        return found + one_of(at, recursive, ("Disabled", "Enabled", "IfPossible"))
+    if not mount.get("readOnly"):
+        found.append(forbidden(at, "may only be specified when readOnly is true"))
+    if propagation not in (None, "None"):
+        text = "may only be specified when mountPropagation is None or not specified"
+        found.append(forbidden(at, text))
     return found
 
 
 def _validate_devices(
     container: JsonObject, path: FieldPath, volumes: Mapping[str, JsonObject]
 ) -> list[FieldError]:
-    mounts = {mount.get("name") for mount in get_list(container, "volumeMounts")}
+    mounts = {mount.get("name"): mount.get("mountPath") for mount in get_list(container, "volumeMounts")}
     found: list[FieldError] = []
     seen_names: set[str] = set()
     seen_paths: set[str] = set()
@@ -244,28 +296,29 @@ def _validate_devices(
             found.append(invalid(here.child("devicePath"), target, "can not contain backsteps ('..')"))
         if name in mounts:
             found.append(invalid(here.child("name"), name, "must not already exist in volumeMounts"))
-        seen_names.add(name)
+        if target in mounts.values():
+            text = "must not already exist as a path in volumeMounts"
+            found.append(invalid(here.child("devicePath"), target, text))
+        if name:
+            seen_names.add(name)
         seen_paths.add(target)
     return found
 
 
-def _validate_resize_policy(container: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_resize_policy(container: JsonObject, path: FieldPath, pod_policy: str) -> list[FieldError]:
     found: list[FieldError] = []
     at = path.child("resizePolicy")
     seen: set[str] = set()
-    for policy in get_list(container, "resizePolicy"):
+    for position, policy in enumerate(get_list(container, "resizePolicy")):
         name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if name in seen:
-            found.append(duplicate(at, name))
+            found.append(duplicate(at.index(position), name))
         seen.add(name)
-        if not name:
-            found.append(required(at))
-        else:
-            found += one_of(at, name, ("cpu", "memory"))
-        if not restart:
-            found.append(required(at))
-        else:
-            found += one_of(at, restart, ("NotRequired", "RestartContainer"))
+        for value, allowed in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
+            found += one_of(at, value, allowed) if value else [required(at)]
+        if pod_policy == "Never" and restart != "NotRequired":
+            text = "must be 'NotRequired' when `restartPolicy` is 'Never'"
+            found.append(invalid(at, restart, text))
     return found
 
 

@@ -73,14 +73,12 @@ def _default_volume(volume: JsonObject) -> None:
     if not sources:
         volume["emptyDir"] = {}
         return
-    for name in sources:
-        source = volume[name]
-        if not isinstance(source, dict):
-            continue
-        for field, value in _LITERAL_DEFAULTS.get(name, {}).items():
-            source.setdefault(field, value)
+    default_sources(volume)
     _default_downward_items(get_object(volume, "downwardAPI"))
     for projection in get_list(volume, "projected", "sources"):
+        for gated in ("clusterTrustBundle", "podCertificate"):
+            # Their feature gates are off by default, and fields of such features are dropped.
+            projection.pop(gated, None)
         token = projection.get("serviceAccountToken")
         if isinstance(token, dict):
             token.setdefault("expirationSeconds", TOKEN_SECONDS)
@@ -91,6 +89,14 @@ def _default_volume(volume: JsonObject) -> None:
     image = volume.get("image")
     if isinstance(image, dict):
         image.setdefault("pullPolicy", pull_policy(image.get("reference", "")))
+
+
+def default_sources(holder: JsonObject) -> None:
+    """What the sources of a volume, or of a persistent volume's spec, default to."""
+    for name, defaults in _LITERAL_DEFAULTS.items():
+        source = holder.get(name)
+        if isinstance(source, dict):
+            source.update({field: value for field, value in defaults.items() if field not in source})
 
 
 def _default_downward_items(source: JsonObject) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
 from kindling.apiserver.kinds.machinery.checks import address as valid_address
-from kindling.apiserver.kinds.machinery.checks import in_range, messages, one_of
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named
+from kindling.apiserver.kinds.machinery.checks import in_range, messages, not_negative, one_of
+from kindling.apiserver.kinds.machinery.fields import (
+    check_fields,
+    choice,
+    given,
+    items,
+    may,
+    must,
+    named,
+    within,
+)
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -19,7 +28,6 @@ from kubecore.objects.fields import (
     forbidden,
     invalid,
     not_found,
-    not_supported,
     required,
 )
 from kubecore.objects.meta_validation import validate_annotations
@@ -28,6 +36,7 @@ from kubecore.objects.selectors import validate_labels
 from .containers import (
     HOST_PORT,
     host_port_conflicts,
+    trimmed_image,
     validate_apparmor,
     validate_container,
     validate_seccomp,
@@ -43,6 +52,10 @@ _SYSCTL_TEXT = (
     "must have at most 253 characters and match regex "
     r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 )
+_NAMESPACED_SYSCTLS = {
+    "hostNetwork": ("net.",),
+    "hostIPC": ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."),
+}
 _EPHEMERAL_FORBIDDEN = (
     "ports",
     "livenessProbe",
@@ -61,7 +74,9 @@ Located = list[tuple[JsonObject, FieldPath]]
 def validate_pod(pod: JsonObject) -> list[FieldError]:
     """A new pod."""
     spec, path = get_object(pod, "spec"), FieldPath("spec")
-    found = validate_pod_spec(spec, path)
+    found = validate_pod_spec(spec, path, of_pod=True)
+    for container, at in _located(spec, path, "containers") + _located(spec, path, "initContainers"):
+        found += trimmed_image(container, at)
     if spec.get("ephemeralContainers"):
         found.append(forbidden(path.child("ephemeralContainers"), "cannot be set on create"))
     if spec.get("schedulingGates") and spec.get("nodeName"):
@@ -85,28 +100,36 @@ def validate_template(template: JsonObject, path: FieldPath) -> list[FieldError]
     return found
 
 
-def validate_pod_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_pod_spec(spec: JsonObject, path: FieldPath, *, of_pod: bool = False) -> list[FieldError]:
     """A pod spec, of a pod or a template."""
-    found = validate_pod_volumes(get_list(spec, "volumes"), path.child("volumes"))
-    found += _validate_containers(spec, path)
-    found += _validate_policies(spec, path)
+    found, volumes = validate_pod_volumes(get_list(spec, "volumes"), path.child("volumes"))
+    found += _validate_containers({**spec, "volumes": volumes}, path)
+    if isinstance(spec.get("resources"), dict):
+        found += _validate_pod_resources(spec["resources"], path.child("resources"))
+    if spec.get("hostNetwork"):
+        found += _validate_host_network(_located(spec, path, "containers"), of_pod=of_pod)
+    found += check_fields(
+        spec,
+        path,
+        must("restartPolicy", choice(*RESTART_POLICIES)),
+        must("dnsPolicy", choice(*DNS_POLICIES)),
+    )
     found += validate_labels(get_object(spec, "nodeSelector"), path.child("nodeSelector"))
     found += _validate_pod_security(spec, path)
-    for position, reference in enumerate(get_list(spec, "imagePullSecrets")):
-        if not reference:
-            found.append(required(path.child("imagePullSecrets").index(position).child("name")))
     if isinstance(spec.get("affinity"), dict):
         found += validate_affinity(spec["affinity"], path.child("affinity"))
     found += _validate_dns(spec, path)
     found += _validate_gates(spec, path)
     constraints = get_list(spec, "topologySpreadConstraints")
     found += validate_spread_constraints(constraints, path.child("topologySpreadConstraints"))
-    found += _validate_names(spec, path)
-    found += validate_tolerations(get_list(spec, "tolerations"), path.child("tolerations"))
-    found += _validate_host_aliases(get_list(spec, "hostAliases"), path.child("hostAliases"))
-    if isinstance(spec.get("resources"), dict):
-        found += validate_resources(spec["resources"], path.child("resources"))
-    return found
+    return found + check_fields(spec, path, *_FLAT)
+
+
+def _validate_pod_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
+    claims = path.child("claims")
+    text = "claims may not be set for Resources at pod-level"
+    found = [forbidden(claims, text)] if resources.get("claims") else []
+    return found + validate_resources(resources, path)
 
 
 def _located(spec: JsonObject, path: FieldPath, field: str) -> Located:
@@ -129,8 +152,6 @@ def _validate_containers(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         found += _unique_name(container, at, seen)
         found += _validate_init(container, at, spec)
     found += _validate_ephemeral(_located(spec, path, "ephemeralContainers"), spec, seen)
-    if spec.get("hostNetwork"):
-        found += _validate_host_network(regular + init)
     return found
 
 
@@ -157,6 +178,7 @@ def _validate_ephemeral(containers: Located, spec: JsonObject, seen: set[str]) -
     found: list[FieldError] = []
     for container, path in containers:
         found += validate_container(container, path, spec, "ephemeral")
+        found += trimmed_image(container, path)
         found += _unique_name(container, path, seen)
         target = container.get("targetContainerName")
         if target and target not in targets:
@@ -173,24 +195,14 @@ def _validate_ephemeral(containers: Located, spec: JsonObject, seen: set[str]) -
     return found
 
 
-def _validate_host_network(containers: Located) -> list[FieldError]:
+def _validate_host_network(containers: Located, *, of_pod: bool) -> list[FieldError]:
     found = []
     for container, path in containers:
         for position, port in enumerate(get_list(container, "ports")):
-            if port.get("hostPort", 0) != port.get("containerPort"):
-                at = path.child("ports").index(position).child("hostPort")
-                found.append(invalid(at, port.get("hostPort", 0), HOST_PORT))
-    return found
-
-
-def _validate_policies(spec: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    for field, allowed in (("restartPolicy", RESTART_POLICIES), ("dnsPolicy", DNS_POLICIES)):
-        value = spec.get(field, "")
-        if not value:
-            found.append(required(path.child(field)))
-        elif value not in allowed:
-            found.append(not_supported(path.child(field), value, allowed))
+            value = port.get("hostPort", 0)
+            # In templates the port of the host is left out, as the pod's will be defaulted.
+            if (value or of_pod) and value != port.get("containerPort"):
+                found.append(invalid(path.child("ports").index(position).child("hostPort"), value, HOST_PORT))
     return found
 
 
@@ -245,41 +257,38 @@ def _validate_gates(spec: JsonObject, path: FieldPath) -> list[FieldError]:
     return found
 
 
-def _validate_names(spec: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    for field, check in (
-        ("serviceAccountName", names.is_dns1123_subdomain),
-        ("nodeName", names.is_dns1123_subdomain),
-        ("runtimeClassName", names.is_dns1123_subdomain),
-        ("priorityClassName", names.is_dns1123_subdomain),
-        ("hostname", names.is_dns1123_label),
-        ("subdomain", names.is_dns1123_label),
-    ):
-        found += check_fields(spec, path, may(field, named(check)))
-    deadline = spec.get("activeDeadlineSeconds")
-    if deadline is not None:
-        found += in_range(path.child("activeDeadlineSeconds"), deadline, 1, 2**31 - 1)
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
-        at = path.child("terminationGracePeriodSeconds")
-        found.append(invalid(at, grace, "must be greater than or equal to 0"))
-    found += check_fields(spec, path, given("preemptionPolicy", choice("Never", "PreemptLowerPriority")))
-    system = spec.get("os")
-    if isinstance(system, dict):
-        if not system.get("name"):
-            found.append(required(path.child("os", "name"), "cannot be empty"))
-        else:
-            found += one_of(path.child("os", "name"), system["name"], ("linux", "windows"))
-    return found
+def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
+    name = system.get("name")
+    return one_of(path, name, ("linux", "windows")) if name else [required(path.child("name"))]
 
 
-def _validate_host_aliases(aliases: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    for alias in aliases:
-        found += valid_address(path.child("ip"), alias.get("ip", ""))
-        for name in get_list(alias, "hostnames"):
-            found += messages(path.child("hostnames"), name, names.is_dns1123_subdomain)
-    return found
+def _tolerations(path: FieldPath, tolerations: list[JsonObject]) -> list[FieldError]:
+    return validate_tolerations(tolerations, path)
+
+
+def _deadline(path: FieldPath, value: int) -> list[FieldError]:
+    return in_range(path, value, 1, 2**31 - 1)
+
+
+_LABEL, _SUBDOMAIN = named(names.is_dns1123_label), named(names.is_dns1123_subdomain)
+_FLAT = (
+    may("serviceAccountName", _SUBDOMAIN),
+    may("nodeName", _SUBDOMAIN),
+    given("activeDeadlineSeconds", _deadline),
+    given("terminationGracePeriodSeconds", not_negative),
+    may("hostname", _LABEL),
+    may("subdomain", _LABEL),
+    given("hostnameOverride", _SUBDOMAIN),
+    may("tolerations", _tolerations),
+    may(
+        "hostAliases",
+        items(within(given("ip", valid_address), may("hostnames", items(_SUBDOMAIN)))),
+    ),
+    may("priorityClassName", _SUBDOMAIN),
+    given("runtimeClassName", _SUBDOMAIN),
+    given("preemptionPolicy", choice("PreemptLowerPriority", "Never")),
+    given("os", _operating_system),
+)
 
 
 def _validate_pod_security(spec: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -298,7 +307,9 @@ def _validate_pod_security(spec: JsonObject, path: FieldPath) -> list[FieldError
         for field in ("hostNetwork", "hostPID", "hostIPC"):
             if spec.get(field):
                 found.append(forbidden(path.child(field), text))
-    found += _validate_sysctls(security, at)
+    found += _validate_sysctls(
+        security, at, {kind: bool(spec.get(kind)) for kind in ("hostNetwork", "hostIPC")}
+    )
     found += check_fields(security, at, given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")))
     found += check_fields(security, at, given("supplementalGroupsPolicy", choice("Merge", "Strict")))
     found += validate_seccomp(security.get("seccompProfile"), at.child("seccompProfile"))
@@ -309,7 +320,7 @@ def _identifier(path: FieldPath, value: Any) -> list[FieldError]:
     return in_range(path, value, 0, 2**31 - 1) if value is not None else []
 
 
-def _validate_sysctls(security: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_sysctls(security: JsonObject, path: FieldPath, shared: Mapping[str, Any]) -> list[FieldError]:
     found: list[FieldError] = []
     seen: set[str] = set()
     for position, item in enumerate(get_list(security, "sysctls")):
@@ -322,4 +333,14 @@ def _validate_sysctls(security: JsonObject, path: FieldPath) -> list[FieldError]
         elif name in seen:
             found.append(duplicate(at, name))
         seen.add(name)
+        # Settings of a namespace that the pod shares with the node are the node's.
+        kind = "hostNetwork" if _dotted(name).startswith("net.") else "hostIPC"
+        if shared.get(kind) and _dotted(name).startswith(_NAMESPACED_SYSCTLS[kind]):
+            found.append(invalid(at, name, f"may not be specified when '{kind}' is true"))
     return found
+
+
+def _dotted(sysctl: str) -> str:
+    """A name whose first separator is a slash is written with slashes for dots."""
+    separator = next((char for char in sysctl if char in "./"), ".")
+    return sysctl if separator == "." else sysctl.translate(str.maketrans("./", "/."))

@@ -99,11 +99,25 @@ def _placement(spec: JsonObject, path: FieldPath) -> Iterator[str]:
     wished = "preferredDuringSchedulingIgnoredDuringExecution"
     for position, item in enumerate(get_list(affinity, wished)):
         yield from _term(get_object(item, "preference"), at.child(wished).index(position).child("preference"))
+    for kind in ("podAffinity", "podAntiAffinity"):
+        rules, at = get_object(spec, "affinity", kind), path.child("affinity", kind)
+        terms = [
+            (term, at.child(needed).index(number)) for number, term in enumerate(get_list(rules, needed))
+        ]
+        for number, item in enumerate(get_list(rules, wished)):
+            here = at.child(wished).index(number).child("podAffinityTerm")
+            terms.append((get_object(item, "podAffinityTerm"), here))
+        for term, here in terms:
+            if term.get("labelSelector") is None:
+                yield f"{here.child('labelSelector')}: a null labelSelector results in matching no pod"
     for position, constraint in enumerate(get_list(spec, "topologySpreadConstraints")):
         text = old_label(constraint.get("topologyKey", ""))
         if text:
             here = path.child("topologySpreadConstraints").index(position).child("topologyKey")
             yield f"{here}: {constraint['topologyKey']} is {text}"
+        if constraint.get("labelSelector") is None:
+            here = path.child("topologySpreadConstraints").index(position).child("labelSelector")
+            yield f"{here}: a null labelSelector results in matching no pod"
 
 
 def _term(term: JsonObject, path: FieldPath) -> Iterator[str]:
@@ -150,15 +164,42 @@ def _volumes(volumes: Sequence[JsonObject], path: FieldPath) -> list[str]:
     found = []
     for position, volume in enumerate(volumes):
         here = path.child("volumes").index(position)
-        for kind, text in _OLD_VOLUMES.items():
-            if volume.get(kind) is not None:
-                found.append(f"{here.child(kind)}: {text}")
+        found += _old_sources(volume, here)
         if not isinstance(volume.get("projected"), dict):
             continue
         for source in get_list(volume, "projected", "sources"):
             if not any(value is not None for value in source.values()):
                 found.append(f"volume {go_quote(volume.get('name', ''))} (Projected) has no sources provided")
     return found
+
+
+def _old_sources(holder: JsonObject, path: FieldPath) -> list[str]:
+    return [
+        f"{path.child(kind)}: {text}" for kind, text in _OLD_VOLUMES.items() if holder.get(kind) is not None
+    ]
+
+
+def volume_warnings(volume: JsonObject) -> list[str]:
+    """Warnings about a persistent volume."""
+    spec, path = get_object(volume, "spec"), FieldPath("spec")
+    found: list[str] = []
+    for key, since, field in (
+        ("volume.beta.kubernetes.io/storage-class", "v1.8", "storageClassName"),
+        ("volume.beta.kubernetes.io/mount-options", "v1.31", "mountOptions"),
+    ):
+        if key in get_object(volume, "metadata", "annotations"):
+            found.append(
+                f'metadata.annotations[{key}]: deprecated since {since}; use "{field}" attribute instead'
+            )
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        found.append(
+            f"{path.child('persistentVolumeReclaimPolicy')}: The Recycle reclaim policy is deprecated. "
+            "Instead, the recommended approach is to use dynamic provisioning."
+        )
+    at = path.child("nodeAffinity", "required", "nodeSelectorTerms")
+    for position, term in enumerate(get_list(spec, "nodeAffinity", "required", "nodeSelectorTerms")):
+        found += _term(term, at.index(position))
+    return found + _old_sources(spec, path)
 
 
 def _containers(spec: JsonObject, path: FieldPath) -> list[str]:
@@ -201,12 +242,21 @@ def _environment(container: JsonObject, path: FieldPath) -> list[str]:
 
 
 def _ports(container: JsonObject, path: FieldPath) -> list[str]:
-    found = []
-    seen: dict[tuple[Any, ...], int] = {}
+    found: list[str] = []
+    keys: list[tuple[Any, ...]] = []
+    at = path.child("ports")
     for position, port in enumerate(get_list(container, "ports")):
         key = tuple(port.get(field) or "" for field in ("containerPort", "protocol", "hostIP", "hostPort"))
-        if key in seen:
-            at = path.child("ports")
-            found.append(f"{at.index(position)}: duplicate port definition with {at.index(seen[key])}")
-        seen.setdefault(key, position)
+        found += [
+            f"{at.index(position)}: duplicate port definition with {at.index(other)}"
+            for other, known in enumerate(keys)
+            if known == key
+        ]
+        keys.append(key)
+        if port.get("hostIP") and not port.get("hostPort"):
+            shown = " ".join(
+                f"{name}:{port.get(name[0].lower() + name[1:]) or (0 if name.endswith('Port') else '')}"
+                for name in ("Name", "HostPort", "ContainerPort", "Protocol", "HostIP")
+            )
+            found.append(f"{at.index(position)}: hostIP set without hostPort: {{{shown}}}")
     return found

@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, messages
+from kindling.apiserver.kinds.machinery.checks import amount, immutable
 from kindling.apiserver.kinds.machinery.differences import difference
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named, needed
+from kindling.apiserver.kinds.machinery.fields import (
+    Check,
+    Field,
+    check_fields,
+    choice,
+    given,
+    may,
+    must,
+    named,
+    needed,
+)
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
@@ -20,7 +30,6 @@ ONLY_SIZE = (
     "spec is immutable after creation except resources.requests "
     "and volumeAttributesClassName for bound claims"
 )
-_SOURCE_KEYS = ("apiGroup", "kind", "name")
 _SPEC = FieldPath("spec")
 
 
@@ -40,45 +49,55 @@ def validate_access_modes(modes: Sequence[Any], path: FieldPath) -> list[FieldEr
     return found
 
 
+CLASS_NAME = may("storageClassName", named(names.is_dns1123_subdomain))
+VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
+
+
 def validate_claim_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
     """The spec of a claim or claim template."""
-    found: list[FieldError] = []
-    modes = get_list(spec, "accessModes")
-    if not modes:
-        found.append(required(path.child("accessModes"), "at least 1 access mode is required"))
+    found = check_fields(spec, path, must("accessModes", None, "at least 1 access mode is required"))
     if spec.get("selector") is not None:
         found += validate_label_selector_object(spec["selector"], path.child("selector"))
-    found += validate_access_modes(modes, path.child("accessModes"))
+    found += validate_access_modes(get_list(spec, "accessModes"), path.child("accessModes"))
     size = get_object(spec, "resources", "requests").get("storage")
     at = path.child("resources").key("storage")
     if size is None:
         found.append(required(at))
     elif amount(size) <= Quantity.parse("0"):
         found.append(invalid(at, str(size), "must be greater than zero"))
-    found += check_fields(spec, path, may("storageClassName", named(names.is_dns1123_subdomain)))
-    found += check_fields(spec, path, given("volumeMode", choice(*VOLUME_MODES)))
-    for field in ("dataSource", "dataSourceRef"):
-        if isinstance(spec.get(field), dict):
-            found += _validate_source(spec[field], path.child(field))
-    source, reference = get_object(spec, "dataSource"), get_object(spec, "dataSourceRef")
-    if (
-        source
-        and reference
-        and any((source.get(key) or "") != (reference.get(key) or "") for key in _SOURCE_KEYS)
-    ):
-        found.append(invalid(path, None, "must match dataSourceRef"))
-    if spec.get("volumeAttributesClassName"):
-        value = spec["volumeAttributesClassName"]
-        found += messages(path.child("volumeAttributesClassName"), value, names.is_dns1123_subdomain)
-    return found
+    reference = (*_DATA_SOURCE, may("namespace", named(names.is_dns1123_label)))
+    found += check_fields(
+        spec, path, CLASS_NAME, VOLUME_MODE, given("dataSource", _data_source(*_DATA_SOURCE))
+    )
+    found += check_fields(spec, path, given("dataSourceRef", _data_source(*reference)))
+    found += _validate_same_source(spec, path)
+    return found + check_fields(
+        spec, path, may("volumeAttributesClassName", named(names.is_dns1123_subdomain))
+    )
 
 
-def _validate_source(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = check_fields(source, path, *needed("name", "kind"))
-    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
-        text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        found.append(invalid(path.child("kind"), source.get("kind", ""), text))
-    return found + check_fields(source, path, may("apiGroup", named(names.is_dns1123_subdomain)))
+def _validate_same_source(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+    if source is None or reference is None:
+        return []
+    if reference.get("namespace"):
+        return [invalid(path, {}, "may not be specified when dataSourceRef.namespace is specified")]
+    same = all((source.get(key) or "") == (reference.get(key) or "") for key in ("apiGroup", "kind", "name"))
+    return [] if same else [invalid(path, {}, "must match dataSourceRef")]
+
+
+_DATA_SOURCE = (may("apiGroup", named(names.is_dns1123_subdomain)),)
+
+
+def _data_source(*fields: Field) -> Check:
+    def check(path: FieldPath, source: JsonObject) -> list[FieldError]:
+        found = check_fields(source, path, *needed("name", "kind"))
+        if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
+            text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+            found.append(invalid(path, source.get("kind", ""), text))
+        return found + check_fields(source, path, *fields)
+
+    return check
 
 
 def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
@@ -101,11 +120,14 @@ def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
         before = {key: value for key, value in before.items() if key != "volumeAttributesClassName"}
     if spec != before:
         found.append(forbidden(_SPEC, f"{ONLY_SIZE}\n{difference(spec, before)}"))
-    elif bound and new_size < old_size:
-        status_size = amount(get_object(old, "status", "capacity").get("storage"))
-        if new_size < status_size or new_size == status_size:
-            text = "field can not be less than status.capacity"
-            found.append(forbidden(_SPEC.child("resources", "requests", "storage"), text))
+    if new_size < old_size and new_size <= amount(get_object(old, "status", "capacity").get("storage")):
+        text = "field can not be less than status.capacity"
+        found.append(forbidden(_SPEC.child("resources", "requests", "storage"), text))
+    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    name, had = get_object(new, "spec").get("volumeAttributesClassName"), get_object(old, "spec")
+    if had.get("volumeAttributesClassName") is not None and not name:
+        text = f"update from non-nil value to {'nil' if name is None else 'an empty string'} is forbidden"
+        found.append(forbidden(_SPEC.child("volumeAttributesClassName"), text))
     return found
 
 

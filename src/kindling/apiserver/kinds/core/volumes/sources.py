@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, messages, one_of, required_text
+from kindling.apiserver.kinds.machinery.checks import amount, in_range, messages
+from kindling.apiserver.kinds.machinery.fields import (
+    Check,
+    check_fields,
+    choice,
+    given,
+    items,
+    may,
+    must,
+    named,
+    needed,
+    within,
+)
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -16,35 +29,59 @@ from kubecore.objects.fields import (
     invalid,
     not_supported,
     required,
+    too_long,
 )
+from kubecore.objects.meta_validation import validate_annotations
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.selectors import validate_labels
 
 from .claim_validation import validate_claim_spec
 
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-HOST_PATH_TYPES = (
-    "",
-    "BlockDevice",
-    "CharDevice",
-    "Directory",
-    "DirectoryOrCreate",
-    "File",
-    "FileOrCreate",
-    "Socket",
-)
 DOWNWARD_FIELDS = (
+    "metadata.annotations",
+    "metadata.labels",
     "metadata.name",
     "metadata.namespace",
-    "metadata.labels",
-    "metadata.annotations",
     "metadata.uid",
 )
-Check = Callable[[JsonObject, FieldPath], list[FieldError]]
+_POD_FIELDS = (
+    *DOWNWARD_FIELDS,
+    *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
+    *(f"status.{name}" for name in ("phase", "hostIP", "hostIPs", "podIP", "podIPs")),
+)
+_CONTAINER_RESOURCES = tuple(
+    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
+)
+_DIVISORS = ("1", *(f"1{prefix}" for prefix in "kMGTPE"), *(f"1{prefix}i" for prefix in "KMGTPE"))
+_DIVISOR_RULES = {
+    "cpu": (("1m", "1"), "1m and 1", "cpu"),
+    "memory": (_DIVISORS, ", ".join(_DIVISORS), "memory"),
+    "ephemeral-storage": (_DIVISORS, ", ".join(_DIVISORS), "local ephemeral storage"),
+    "hugepages": (_DIVISORS, ", ".join(_DIVISORS), "hugepages"),
+}
+"""Units in which a resource may be shown, how errors list them, and how they call the resource."""
+_ISCSI_NAMES = (
+    re.compile(r"iqn\.\d{4}-\d{2}\.[A-Za-z0-9-.]+(:[^,;*&$|\s]+)"),
+    re.compile(r"eui.[A-Za-z0-9]{16}"),
+    re.compile(r"naa.[A-Za-z0-9]{32}"),
+)
+_QUOBYTE_REGISTRY = "must be a host:port pair or multiple pairs separated by commas"
+_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+_MANAGED = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+_TEMPLATE_METADATA = {
+    **{name: name for name in ("name", "generateName", "namespace", "selfLink")},
+    "uid": "uID",
+    **{name: name for name in ("resourceVersion", "generation", "creationTimestamp", "deletionTimestamp")},
+    **{name: name for name in ("deletionGracePeriodSeconds", "ownerReferences", "finalizers")},
+    "managedFields": "managedFields",
+}
+"""What a claim's template may not set, and how errors call it."""
 
 
 def file_mode(path: FieldPath, mode: Any) -> list[FieldError]:
-    """Permission bits, or none."""
-    return [invalid(path, mode, MODE)] if mode is not None and not 0 <= mode <= 0o777 else []
+    """Permission bits."""
+    return [] if 0 <= mode <= 0o777 else [invalid(path, mode, MODE)]
 
 
 def no_backsteps(path: FieldPath, value: str) -> list[FieldError]:
@@ -54,11 +91,8 @@ def no_backsteps(path: FieldPath, value: str) -> list[FieldError]:
 
 def local_path(path: FieldPath, value: str) -> list[FieldError]:
     """A relative path within a volume."""
-    if not value:
-        return [required(path)]
-    if value.startswith("/"):
-        return [invalid(path, value, "must be a relative path")]
-    return no_backsteps(path, value)
+    absolute = [invalid(path, value, "must be a relative path")] if value.startswith("/") else []
+    return absolute + no_backsteps(path, value)
 
 
 def local_non_reserved_path(path: FieldPath, value: str) -> list[FieldError]:
@@ -69,320 +103,368 @@ def local_non_reserved_path(path: FieldPath, value: str) -> list[FieldError]:
     return found
 
 
-def _key_to_path(items: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    for position, item in enumerate(items):
-        here = path.index(position)
-        found += required_text(here.child("key"), item.get("key"))
-        found += local_non_reserved_path(here.child("path"), item.get("path", ""))
-        found += file_mode(here.child("mode"), item.get("mode"))
-    return found
-
-
-def _empty_dir(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    limit = source.get("sizeLimit")
-    found: list[FieldError] = []
-    if limit is not None and amount(limit) < Quantity.parse("0"):
-        found.append(forbidden(path.child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))
-    return found
-
-
-def host_path(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    """A path of the node."""
-    value = source.get("path", "")
-    if not value:
-        return [required(path.child("path"))]
-    found = no_backsteps(path.child("path"), value)
-    return found + one_of(path.child("type"), source.get("type", ""), HOST_PATH_TYPES)
-
-
-def _config_map(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = required_text(path.child("name"), source.get("name"))
-    found += file_mode(path.child("defaultMode"), source.get("defaultMode"))
-    return found + _key_to_path(get_list(source, "items"), path.child("items"))
-
-
-def _secret(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = required_text(path.child("secretName"), source.get("secretName"))
-    found += file_mode(path.child("defaultMode"), source.get("defaultMode"))
-    return found + _key_to_path(get_list(source, "items"), path.child("items"))
-
-
-def _downward_file(item: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = local_non_reserved_path(path.child("path"), item.get("path", ""))
-    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
-    if isinstance(field, dict):
-        found += field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
-        if resource is not None:
-            found.append(
-                invalid(path, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
-            )
-    elif isinstance(resource, dict):
-        found += resource_reference(resource, path.child("resourceFieldRef"), volume=True)
-    else:
-        found.append(required(path.child("fieldRef"), "one of fieldRef and resourceFieldRef is required"))
-    return found + file_mode(path.child("mode"), item.get("mode"))
-
-
-def _downward_api(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = file_mode(path.child("defaultMode"), source.get("defaultMode"))
-    for item in get_list(source, "items"):
-        found += _downward_file(item, path)
-    return found
-
-
-def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> list[FieldError]:
-    """A field of the pod that an environment variable or file shows."""
-    if not reference.get("apiVersion"):
-        return [required(path.child("apiVersion"))]
-    field = reference.get("fieldPath", "")
-    if not field:
-        return [required(path.child("fieldPath"))]
-    base, bracket, key = field.partition("[")
-    if bracket:
-        key = key.strip("]'\"")
-        if base == "metadata.annotations":
-            return messages(path, key, lambda value: names.is_qualified_name(value.lower()))
-        if base == "metadata.labels":
-            return messages(path, key, names.is_qualified_name)
-        return [invalid(path, field, "does not support subscript")]
-    if reference["apiVersion"] != "v1" or not _is_pod_field(field):
-        text = f"error converting fieldPath: field label not supported: {field}"
-        return [invalid(path.child("fieldPath"), field, text)]
-    return [] if field in allowed else [not_supported(path.child("fieldPath"), field, sorted(allowed))]
-
-
-_POD_FIELDS = frozenset(
-    {
-        *DOWNWARD_FIELDS,
-        "spec.nodeName",
-        "spec.restartPolicy",
-        "spec.serviceAccountName",
-        "spec.schedulerName",
-        "spec.hostNetwork",
-        "status.phase",
-        "status.hostIP",
-        "status.hostIPs",
-        "status.podIP",
-        "status.podIPs",
-        "status.nominatedNodeName",
-    }
-)
-
-
-def _is_pod_field(field: str) -> bool:
-    return field in _POD_FIELDS
-
-
-_CONTAINER_RESOURCES = (
-    "limits.cpu",
-    "limits.ephemeral-storage",
-    "limits.memory",
-    "requests.cpu",
-    "requests.ephemeral-storage",
-    "requests.memory",
-)
-
-
-def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> list[FieldError]:
-    """A container's request or limit that an environment variable or file shows."""
-    found: list[FieldError] = []
-    if volume and not reference.get("containerName"):
-        found.append(required(path.child("containerName")))
-    resource = reference.get("resource", "")
-    if not resource:
-        found.append(required(path.child("resource")))
-    elif resource not in _CONTAINER_RESOURCES and not resource.startswith(
-        ("limits.hugepages-", "requests.hugepages-")
-    ):
-        found.append(not_supported(path.child("resource"), resource, _CONTAINER_RESOURCES))
-    return found
-
-
-def _projected(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = file_mode(path.child("defaultMode"), source.get("defaultMode"))
-    taken: set[str] = set()
-    for position, projection in enumerate(get_list(source, "sources")):
-        here = path.child("sources").index(position)
-        if len([key for key, value in projection.items() if value is not None]) > 1:
-            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
-            continue
-        for kind, part in projection.items():
-            at = here.child(kind)
-            found += _projection(kind, part or {}, at)
-            for target in _projected_paths(kind, part or {}):
-                if target in taken:
-                    found.append(invalid(path, target, "conflicting duplicate paths"))
-                taken.add(target)
-    return found
-
-
-def _projection(kind: str, part: JsonObject, path: FieldPath) -> list[FieldError]:
-    match kind:
-        case "secret" | "configMap":
-            found = required_text(path.child("name"), part.get("name"))
-            return found + _key_to_path(get_list(part, "items"), path.child("items"))
-        case "downwardAPI":
-            return [error for item in get_list(part, "items") for error in _downward_file(item, path)]
-        case "serviceAccountToken":
-            return _token_projection(part, path)
-        case "clusterTrustBundle":
-            return required_text(path.child("path"), part.get("path"))
-    return []
-
-
-def _token_projection(part: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
-    seconds = part.get("expirationSeconds", 3600)
-    if seconds < 600:
-        text = "may not specify a duration less than 10 minutes"
-        found.append(invalid(path.child("expirationSeconds"), seconds, text))
-    if seconds > 2**32:
-        text = "may not specify a duration larger than 2^32 seconds"
-        found.append(invalid(path.child("expirationSeconds"), seconds, text))
-    return found + local_non_reserved_path(path.child("path"), part.get("path", ""))
-
-
-def _projected_paths(kind: str, part: JsonObject) -> list[str]:
-    if kind in ("serviceAccountToken", "clusterTrustBundle"):
-        return [part.get("path", "")]
-    return [item.get("path", "") for item in get_list(part, "items")]
-
-
-def _needs(*fields: str) -> Check:
-    """Sources whose rules are that some fields are given."""
-
-    def check(source: JsonObject, path: FieldPath) -> list[FieldError]:
-        return [error for field in fields for error in required_text(path.child(field), source.get(field))]
-
-    return check
-
-
-def _csi(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = csi_driver_name(path.child("driver"), source.get("driver", ""))
-    reference = source.get("nodePublishSecretRef")
-    if isinstance(reference, dict):
-        found += required_text(path.child("nodePublishSecretRef", "name"), reference.get("name"))
-    return found
-
-
 def csi_driver_name(path: FieldPath, name: str) -> list[FieldError]:
     """A CSI driver: a domain, up to 63 characters."""
     if not name:
         return [required(path)]
-    found = [invalid(path, name, "must be 63 characters or less")] if len(name) > 63 else []
+    found = [too_long(path, 63)] if len(name) > 63 else []
     return found + messages(path, name, lambda value: names.is_dns1123_subdomain(value.lower()))
 
 
-def _nfs(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = required_text(path.child("server"), source.get("server")) + required_text(
-        path.child("path"), source.get("path")
+def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> list[FieldError]:
+    """A field of the pod that an environment variable or file shows."""
+    for needed_field in ("apiVersion", "fieldPath"):
+        if not reference.get(needed_field):
+            return [required(path.child(needed_field))]
+    field, version = reference["fieldPath"], reference["apiVersion"]
+    base, subscript, key = (
+        field.removesuffix("']").partition("['") if field.endswith("']") else (field, "", "")
     )
-    if source.get("path") and not source["path"].startswith("/"):
-        found.append(invalid(path.child("path"), source["path"], "must be an absolute path"))
+    problem = ""
+    if version != "v1":
+        problem = f"unsupported pod version: {version}"
+    elif subscript and base not in ("metadata.annotations", "metadata.labels"):
+        problem = f"field label does not support subscript: {field}"
+    elif not subscript and field not in _POD_FIELDS:
+        problem = f"field label not supported: {field}"
+    if problem:
+        return [invalid(path.child("fieldPath"), field, f"error converting fieldPath: {problem}")]
+    if subscript:
+        return messages(path, key if base.endswith("labels") else key.lower(), names.is_qualified_name)
+    return [] if field in allowed else [not_supported(path.child("fieldPath"), field, sorted(allowed))]
+
+
+def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> list[FieldError]:
+    """A container's request or limit that an environment variable or file shows."""
+    resource = reference.get("resource", "")
+    huge = resource.startswith(("limits.hugepages-", "requests.hugepages-"))
+    found: list[FieldError] = []
+    if volume and not reference.get("containerName"):
+        found.append(required(path.child("containerName")))
+    elif not resource:
+        found.append(required(path.child("resource")))
+    elif resource not in _CONTAINER_RESOURCES and not huge:
+        found.append(not_supported(path.child("resource"), resource, _CONTAINER_RESOURCES))
+    divisor = amount(reference.get("divisor"))
+    rule = _DIVISOR_RULES.get("hugepages" if huge else resource.partition(".")[2])
+    if rule and divisor != Quantity.parse("0") and str(divisor) not in rule[0]:
+        text = f"only divisor's values {rule[1]} are supported with the {rule[2]} resource"
+        found.append(invalid(path.child("divisor"), resource, text))
     return found
 
 
-def _iscsi(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = required_text(path.child("targetPortal"), source.get("targetPortal"))
-    iqn = source.get("iqn", "")
-    if not iqn:
-        found.append(required(path.child("iqn")))
-    elif not iqn.startswith(("iqn", "eui", "naa")):
-        found.append(invalid(path.child("iqn"), iqn, "must be valid format starting with iqn, eui, or naa"))
-    lun = source.get("lun", 0)
-    if not 0 <= lun <= 255:
-        found.append(invalid(path.child("lun"), lun, "must be between 0 and 255, inclusive"))
+def _downward_file(path: FieldPath, item: JsonObject) -> list[FieldError]:
+    found = check_fields(item, path, must("path", local_non_reserved_path))
+    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+    if field is not None:
+        found += field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
+        if resource is not None:
+            text = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            found.append(invalid(path, "resource", text))
+    elif resource is not None:
+        found += resource_reference(resource, path.child("resourceFieldRef"), volume=True)
+    else:
+        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+    return found + check_fields(item, path, given("mode", file_mode))
+
+
+def _downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    return [error for item in get_list(source, "items") for error in _downward_file(path, item)]
+
+
+def _token(path: FieldPath, part: JsonObject) -> list[FieldError]:
+    seconds, at = part.get("expirationSeconds", 3600), path.child("expirationSeconds")
+    found: list[FieldError] = []
+    if seconds < 600:
+        found.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds > 2**32:
+        found.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
     return found
 
 
-def _ephemeral(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    template = source.get("volumeClaimTemplate")
-    if template is None:
-        return [required(path.child("volumeClaimTemplate"))]
+_KEYS = given(
+    "items",
+    items(within(must("key"), must("path", local_non_reserved_path), given("mode", file_mode))),
+)
+_DEFAULT_MODE = given("defaultMode", file_mode)
+_PROJECTIONS: Mapping[str, Check] = {
+    "secret": within(must("name"), _KEYS),
+    "configMap": within(must("name"), _KEYS),
+    "downwardAPI": _downward_files,
+    "serviceAccountToken": _token,
+}
 
-    return validate_claim_spec(get_object(template, "spec"), path.child("volumeClaimTemplate", "spec"))
+
+def _projected(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    found = check_fields(source, path, _DEFAULT_MODE)
+    taken: set[str] = set()
+    for position, projection in enumerate(get_list(source, "sources")):
+        here = path.child("sources").index(position)
+        given_kinds = [kind for kind in _PROJECTIONS if isinstance(projection.get(kind), dict)]
+        for kind in given_kinds:
+            part = projection[kind]
+            found += _PROJECTIONS[kind](here.child(kind), part)
+            if kind == "serviceAccountToken":
+                found += check_fields(part, path, must("path", local_non_reserved_path))
+            for item in get_list(part, "items"):
+                target = item.get("path", "")
+                if target and target in taken:
+                    shown = target if kind == "downwardAPI" else part.get("name", "")
+                    found.append(invalid(path, shown, "conflicting duplicate paths"))
+                taken.add(target)
+        if len(given_kinds) > 1:
+            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
+    return found
 
 
-def _image(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = required_text(path.child("reference"), source.get("reference"))
-    policy = source.get("pullPolicy", "")
-    return found + (
-        one_of(path.child("pullPolicy"), policy, ("Always", "IfNotPresent", "Never")) if policy else []
+def _empty_dir(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    if amount(source.get("sizeLimit")) < Quantity.parse("0"):
+        return [forbidden(path.child("sizeLimit"), "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def host_path(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    """A path of the node."""
+    kinds = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate")
+    if not source.get("path"):
+        return [required(path.child("path"))]
+    return check_fields(source, path, may("path", no_backsteps), given("type", choice(*kinds, "Socket")))
+
+
+def _partition(path: FieldPath, value: int) -> list[FieldError]:
+    return [] if 0 <= value <= 255 else [invalid(path, value, "must be between 1 and 255, inclusive")]
+
+
+def _lun(path: FieldPath, value: int) -> list[FieldError]:
+    return in_range(path, value, 0, 255)
+
+
+def _nfs(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    found = check_fields(source, path, *needed("server", "path"))
+    target = source.get("path", "")
+    absolute = target.startswith("/")
+    return found + ([] if absolute else [invalid(path.child("path"), target, "must be an absolute path")])
+
+
+def _iscsi_name(path: FieldPath, value: str, foreign: str) -> list[FieldError]:
+    if not value.startswith(("iqn", "eui", "naa")):
+        return [invalid(path, value, f"must be valid format{foreign}")]
+    fits = any(rule.fullmatch(value) for rule in _ISCSI_NAMES)
+    return [] if fits else [invalid(path, value, "must be valid format")]
+
+
+def iscsi(path: FieldPath, source: JsonObject, *, volume: str | None = None) -> list[FieldError]:
+    """A disk by iSCSI: of a pod, or of the persistent volume of this name."""
+    portal, initiator, secret = (source.get(key) for key in ("targetPortal", "initiatorName", "secretRef"))
+    foreign = " starting with iqn, eui, or naa" if volume is None else ""
+    found = check_fields(source, path, must("targetPortal"))
+    if volume is not None and initiator is not None and len(f"{volume}:{portal or ''}") > 64:
+        limit = "must be under 64 characters if iscsi.initiatorName is specified."
+        text = f"Total length of <volume name>:<iscsi.targetPortal> {limit}"
+        found.append(invalid(path.child("targetportal"), portal or "", text))
+    found += check_fields(
+        source,
+        path,
+        must("iqn", lambda at, value: _iscsi_name(at, value, foreign)),
+        given("lun", _lun),
     )
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and secret is None:
+        found.append(required(path.child("secretRef")))
+    if volume is not None:
+        found += check_fields(source, path, given("secretRef", within(must("name"))))
+    if initiator is not None:
+        found += _iscsi_name(path.child("initiatorname"), initiator, foreign)
+    return found
+
+
+def _fibre_channel(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    targets, ids, at = get_list(source, "targetWWNs"), get_list(source, "wwids"), path.child("targetWWNs")
+    if not targets and not ids:
+        return [required(at, "must specify either targetWWNs or wwids, but not both")]
+    found: list[FieldError] = []
+    if targets and ids:
+        found.append(invalid(at, targets, "targetWWNs and wwids can not be specified simultaneously"))
+    if not targets:
+        return found
+    if source.get("lun") is None:
+        return [*found, required(path.child("lun"), "lun is required if targetWWNs is specified")]
+    return found + _lun(path.child("lun"), source["lun"])
+
+
+def _quobyte(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    registry, found = source.get("registry", ""), list[FieldError]()
+    if not registry:
+        found.append(required(path.child("registry"), _QUOBYTE_REGISTRY))
+    elif len(source.get("tenant", "")) >= 65:
+        text = "must be a UUID and may not exceed a length of 64 characters"
+        found.append(required(path.child("tenant"), text))
+    else:
+        pairs = [re.fullmatch(r"(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*", pair) for pair in registry.split(",")]
+        found += [invalid(path.child("registry"), registry, _QUOBYTE_REGISTRY) for pair in pairs if not pair]
+    return found + check_fields(source, path, must("volume"))
+
+
+def _flocker(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
+    found: list[FieldError] = []
+    if not name and not uuid:
+        found.append(required(path, "one of datasetName and datasetUUID is required"))
+    if name and uuid:
+        text = "datasetName and datasetUUID can not be specified simultaneously"
+        found.append(invalid(path, "resource", text))
+    if "/" in name:
+        found.append(invalid(path.child("datasetName"), name, "must not contain '/'"))
+    return found
+
+
+def _flex_options(path: FieldPath, options: JsonObject) -> list[FieldError]:
+    reserved = [
+        key for key in options if f".{key.lower()}".partition("/")[0].endswith((".kubernetes.io", ".k8s.io"))
+    ]
+    return [
+        invalid(path.key(key), key, "kubernetes.io and k8s.io namespaces are reserved") for key in reserved
+    ]
+
+
+def _azure_disk(path: FieldPath, source: JsonObject) -> list[FieldError]:
+    found = check_fields(
+        source,
+        path,
+        *needed("diskName", "diskURI"),
+        given("cachingMode", choice("None", "ReadOnly", "ReadWrite")),
+        given("kind", choice("Dedicated", "Managed", "Shared")),
+    )
+    uri, managed = source.get("diskURI", ""), source.get("kind") == "Managed"
+    if source.get("kind") is not None and not uri.startswith("/subscriptions/" if managed else "https://"):
+        found.append(not_supported(path.child("diskURI"), uri, [_MANAGED if managed else _BLOB]))
+    return found
+
+
+def _template_metadata(path: FieldPath, metadata: JsonObject) -> list[FieldError]:
+    found = validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
+    found += validate_labels(metadata.get("labels") or {}, path.child("labels"))
+    shown = [name for field, name in _TEMPLATE_METADATA.items() if metadata.get(field)]
+    return found + [forbidden(path.child(name), "cannot be set") for name in shown]
+
+
+def _claim_template(path: FieldPath, template: JsonObject) -> list[FieldError]:
+    found = _template_metadata(path.child("metadata"), get_object(template, "metadata"))
+    return found + validate_claim_spec(get_object(template, "spec"), path.child("spec"))
+
+
+_LABEL, _SUBDOMAIN = named(names.is_dns1123_label), named(names.is_dns1123_subdomain)
+_SECRET_NAME = given("secretRef", within(must("name")))
+_SECRET = given("secretRef", within(*needed("name", "namespace")))
+_OWNED_SECRET = within(must("name", _SUBDOMAIN), must("namespace", _LABEL))
+_STORAGEOS = (must("volumeName", _LABEL), may("volumeNamespace", _LABEL))
+_FLEX = within(must("driver"), may("options", _flex_options))
+
+
+def _glusterfs_namespace(path: FieldPath, value: str) -> list[FieldError]:
+    text = "if the endpointnamespace is set, it must be a valid namespace name"
+    return _LABEL(path, value) if value else [invalid(path, value, text)]
 
 
 SOURCES: Mapping[str, Check] = {
     "emptyDir": _empty_dir,
     "hostPath": host_path,
-    "gitRepo": _needs("repository"),
-    "gcePersistentDisk": _needs("pdName"),
-    "awsElasticBlockStore": _needs("volumeID"),
-    "secret": _secret,
+    "gitRepo": within(must("repository"), may("directory", local_path)),
+    "gcePersistentDisk": within(must("pdName"), given("partition", _partition)),
+    "awsElasticBlockStore": within(must("volumeID"), given("partition", _partition)),
+    "secret": within(must("secretName"), _DEFAULT_MODE, _KEYS),
     "nfs": _nfs,
-    "iscsi": _iscsi,
-    "glusterfs": _needs("endpoints", "path"),
-    "flocker": _needs(),
-    "persistentVolumeClaim": _needs("claimName"),
-    "rbd": _needs("monitors", "image"),
-    "cinder": _needs("volumeID"),
-    "cephfs": _needs("monitors"),
-    "quobyte": _needs("registry", "volume"),
-    "downwardAPI": _downward_api,
-    "fc": _needs(),
-    "flexVolume": _needs("driver"),
-    "configMap": _config_map,
-    "azureFile": _needs("secretName", "shareName"),
-    "vsphereVolume": _needs("volumePath"),
-    "photonPersistentDisk": _needs("pdID"),
-    "portworxVolume": _needs("volumeID"),
-    "azureDisk": _needs("diskName", "diskURI"),
-    "storageos": _needs(),
+    "iscsi": iscsi,
+    "glusterfs": within(*needed("endpoints", "path")),
+    "flocker": _flocker,
+    "persistentVolumeClaim": within(must("claimName")),
+    "rbd": within(*needed("monitors", "image")),
+    "cinder": within(must("volumeID"), _SECRET_NAME),
+    "cephfs": within(must("monitors")),
+    "quobyte": _quobyte,
+    "downwardAPI": lambda path, source: (
+        check_fields(source, path, _DEFAULT_MODE) + _downward_files(path, source)
+    ),
+    "fc": _fibre_channel,
+    "flexVolume": _FLEX,
+    "configMap": within(must("name"), _DEFAULT_MODE, _KEYS),
+    "azureFile": within(*needed("secretName", "shareName")),
+    "vsphereVolume": within(must("volumePath")),
+    "photonPersistentDisk": within(must("pdID")),
+    "portworxVolume": within(must("volumeID")),
+    "azureDisk": _azure_disk,
+    "storageos": within(*_STORAGEOS, _SECRET_NAME),
     "projected": _projected,
-    "scaleIO": _needs("gateway", "system", "volumeName"),
-    "csi": _csi,
-    "ephemeral": _ephemeral,
-    "image": _image,
-    "local": _needs("path"),
+    "scaleIO": within(*needed("gateway", "system", "volumeName")),
+    "csi": within(must("driver", csi_driver_name), given("nodePublishSecretRef", within(must("name")))),
+    "ephemeral": within(must("volumeClaimTemplate", _claim_template)),
+    "image": within(must("reference"), must("pullPolicy", choice("Always", "IfNotPresent", "Never"))),
 }
-_POD_ORDER = tuple(name for name in SOURCES if name != "local")
+"""What a pod's volumes may be, in the order in which they are judged."""
+
+PERSISTENT_SOURCES: Mapping[str, Check] = {
+    **{name: SOURCES[name] for name in ("hostPath", "gcePersistentDisk", "awsElasticBlockStore")},
+    "glusterfs": within(*needed("endpoints", "path"), given("endpointsNamespace", _glusterfs_namespace)),
+    **{name: SOURCES[name] for name in ("flocker", "nfs", "rbd", "quobyte", "cephfs", "iscsi")},
+    "cinder": within(must("volumeID"), _SECRET),
+    "fc": _fibre_channel,
+    "flexVolume": _FLEX,
+    "azureFile": within(*needed("secretName", "shareName"), given("secretNamespace", within())),
+    **{name: SOURCES[name] for name in ("vsphereVolume", "photonPersistentDisk", "portworxVolume")},
+    "azureDisk": _azure_disk,
+    "scaleIO": SOURCES["scaleIO"],
+    "local": within(must("path", no_backsteps)),
+    "storageos": within(*_STORAGEOS, _SECRET),
+    "csi": within(
+        must("driver", csi_driver_name),
+        must("volumeHandle"),
+        *(
+            given(f"{name}SecretRef", _OWNED_SECRET)
+            for name in ("controllerPublish", "controllerExpand", "nodePublish", "nodeExpand")
+        ),
+    ),
+}
+"""What persistent volumes may be, in the order in which they are judged."""
+_SPELLINGS = {"gcePersistentDisk": "persistentDisk"}
+"""What errors within a source call it."""
+_SURPLUS_SPELLINGS = {"downwardAPI": "downwarAPI", "cephfs": "cephFS"}
+"""What a source is called that is one too many."""
 
 
 def validate_sources(
-    holder: JsonObject, path: FieldPath, order: Sequence[str] = _POD_ORDER
+    holder: JsonObject, path: FieldPath, sources: Mapping[str, Check]
 ) -> tuple[int, list[FieldError]]:
     """How many sources there are, and what is wrong with the first or that there are more."""
     count = 0
     found: list[FieldError] = []
-    for name in order:
+    for name, check in sources.items():
         source = holder.get(name)
         if not isinstance(source, dict):
             continue
-        at = path.child(name)
         if count:
+            at = path.child(_SURPLUS_SPELLINGS.get(name, name))
             found.append(forbidden(at, "may not specify more than 1 volume type"))
         else:
-            count += 1
-            found += SOURCES[name](source, at)
+            found += check(path.child(_SPELLINGS.get(name, name)), source)
+        count += 1
     return count, found
 
 
-def validate_pod_volumes(volumes: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
-    """spec.volumes of a pod."""
+def validate_pod_volumes(
+    volumes: Sequence[JsonObject], path: FieldPath
+) -> tuple[list[FieldError], list[JsonObject]]:
+    """The errors of spec.volumes of a pod, and the volumes without any: others cannot be mounted."""
     found: list[FieldError] = []
-    seen: set[str] = set()
+    good: dict[str, JsonObject] = {}
     for position, volume in enumerate(volumes):
         here = path.index(position)
         name = volume.get("name", "")
-        count, problems = validate_sources(volume, here)
+        count, problems = validate_sources(volume, here, SOURCES)
         if not count:
             problems.append(required(here, "must specify a volume type"))
-        if not name:
-            problems.append(required(here.child("name")))
-        else:
-            problems += messages(here.child("name"), name, names.is_dns1123_label)
-        if name in seen:
+        problems += check_fields(volume, here, must("name", _LABEL))
+        if name in good:
             problems.append(duplicate(here.child("name"), name))
-        seen.add(name)
+        if not problems:
+            good[name] = volume
         found += problems
-    return found
+    return found, list(good.values())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec
+from kindling.apiserver.kinds.core.pods.defaults import default_claim_spec, default_sources
+from kindling.apiserver.kinds.core.pods.warnings import volume_warnings
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, access_modes, plain, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -82,18 +83,11 @@ class VolumeStrategy(BuiltinStrategy):
         spec = obj["spec"]
         spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
         spec.setdefault("volumeMode", "Filesystem")
-        for field, defaults in (
-            ("hostPath", {"type": ""}),
-            ("iscsi", {"iscsiInterface": "default"}),
-            ("rbd", {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}),
-        ):
-            if isinstance(spec.get(field), dict):
-                for key, value in defaults.items():
-                    spec[field].setdefault(key, value)
-        reference = spec.get("claimRef")
-        if isinstance(reference, dict):
-            reference.setdefault("kind", "PersistentVolumeClaim")
-            reference.setdefault("apiVersion", "v1")
+        default_sources(spec)
+
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Deprecated annotations, labels, policies and sources."""
+        return volume_warnings(obj)
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Set phase Pending with its time."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import posixpath
+from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_node_selector
-from kindling.apiserver.kinds.machinery.checks import amount
+from kindling.apiserver.kinds.machinery.checks import amount, immutable
 from kindling.apiserver.kinds.machinery.differences import difference
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, named, needed
-from kubecore.json import JsonObject, get_list, get_object
+from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named, within
+from kindling.apiserver.kinds.machinery.internal import internal_form
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import (
     FieldError,
@@ -21,59 +24,55 @@ from kubecore.objects.fields import (
 )
 from kubecore.objects.quantity import Quantity
 
-from .claim_validation import VOLUME_MODES, validate_access_modes
-from .sources import SOURCES, csi_driver_name, validate_sources
+from .claim_validation import CLASS_NAME, VOLUME_MODE, validate_access_modes
+from .sources import PERSISTENT_SOURCES, iscsi, validate_sources
 
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _SPEC = FieldPath("spec")
-_POD_ONLY = frozenset(
-    {
-        "emptyDir",
-        "gitRepo",
-        "secret",
-        "configMap",
-        "downwardAPI",
-        "projected",
-        "ephemeral",
-        "image",
-        "persistentVolumeClaim",
-    }
-)
-_ORDER = tuple(name for name in SOURCES if name not in _POD_ONLY and name != "csi")
-_ALL = (*_ORDER, "csi")
+
+
+def _node_selector(path: FieldPath, selector: JsonObject) -> list[FieldError]:
+    return validate_node_selector(selector, path)
+
+
+_AFFINITY = within(must("required", _node_selector, "must specify required node constraints", given=True))
 
 
 def validate_volume(volume: JsonObject) -> list[FieldError]:
     """A new volume."""
     spec = get_object(volume, "spec")
-    found: list[FieldError] = []
-    modes = get_list(spec, "accessModes")
-    if not modes:
-        found.append(required(_SPEC.child("accessModes")))
-    found += validate_access_modes(modes, _SPEC.child("accessModes"))
+    found = check_fields(spec, _SPEC, must("accessModes"))
+    found += validate_access_modes(get_list(spec, "accessModes"), _SPEC.child("accessModes"))
     found += _validate_capacity(spec.get("capacity") or {})
-    policy = spec.get("persistentVolumeReclaimPolicy")
-    found += check_fields(spec, _SPEC, may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)))
-    affinity = get_object(spec, "nodeAffinity").get("required")
-    if isinstance(affinity, dict):
-        found += validate_node_selector(affinity, _SPEC.child("nodeAffinity", "required"))
-    count, problems = validate_sources(spec, _SPEC, _ORDER)
+    found += check_fields(
+        spec,
+        _SPEC,
+        may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)),
+        given("nodeAffinity", _AFFINITY),
+    )
+    by_name = {"iscsi": partial(iscsi, volume=get_str(volume, "metadata", "name"))}
+    count, problems = validate_sources(spec, _SPEC, {**PERSISTENT_SOURCES, **by_name})
     found += problems
-    if isinstance(spec.get("local"), dict) and not isinstance(affinity, dict):
+    if isinstance(spec.get("local"), dict) and not get_object(spec, "nodeAffinity").get("required"):
         found.append(required(_SPEC.child("nodeAffinity"), "Local volume requires node affinity"))
-    if isinstance(spec.get("csi"), dict):
-        if count:
-            found.append(forbidden(_SPEC.child("csi"), "may not specify more than 1 volume type"))
-        else:
-            count = 1
-            found += _validate_csi(spec["csi"], _SPEC.child("csi"))
     if not count:
         found.append(required(_SPEC, "must specify a volume type"))
-    if get_object(spec, "hostPath").get("path") == "/" and policy == "Recycle":
+    path = get_str(spec, "hostPath", "path")
+    if path and posixpath.normpath(path) == "/" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         text = "may not be 'recycle' for a hostPath mount of '/'"
         found.append(forbidden(_SPEC.child("persistentVolumeReclaimPolicy"), text))
-    found += check_fields(spec, _SPEC, may("storageClassName", named(names.is_dns1123_subdomain)))
-    return found + check_fields(spec, _SPEC, given("volumeMode", choice(*VOLUME_MODES)))
+    found += check_fields(spec, _SPEC, CLASS_NAME, VOLUME_MODE)
+    if spec.get("volumeAttributesClassName") is not None:
+        rule = must(
+            "volumeAttributesClassName", named(names.is_dns1123_subdomain), "an empty string is disallowed"
+        )
+        found += check_fields(spec, _SPEC, rule)
+        found += check_fields(
+            spec,
+            _SPEC,
+            must("csi", None, "has to be specified when using volumeAttributesClassName", given=True),
+        )
+    return found
 
 
 def _validate_capacity(capacity: JsonObject) -> list[FieldError]:
@@ -90,50 +89,37 @@ def _validate_capacity(capacity: JsonObject) -> list[FieldError]:
     return found
 
 
-def _validate_csi(source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = csi_driver_name(path.child("driver"), source.get("driver", ""))
-    found += check_fields(source, path, *needed("volumeHandle"))
-    for field in (
-        "controllerPublishSecretRef",
-        "nodeStageSecretRef",
-        "nodePublishSecretRef",
-        "controllerExpandSecretRef",
-        "nodeExpandSecretRef",
-    ):
-        reference = source.get(field)
-        if isinstance(reference, dict):
-            for part in ("name", "namespace"):
-                if not reference.get(part):
-                    found.append(required(path.child(field, part)))
-    return found
-
-
 def validate_volume_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
-    """A change: the source and the mode stay."""
+    """A change: the source and the mode stay, and so does the node affinity once there is one."""
     found = validate_volume(new)
-    spec, before = get_object(new, "spec"), get_object(old, "spec")
-    changed = [name for name in _ALL if _source(spec, name) != _source(before, name)]
-    if changed:
-        detail = difference(
-            {name: spec.get(name) for name in _ALL}, {name: before.get(name) for name in _ALL}
+    spec, before = deep_copy(get_object(new, "spec")), get_object(old, "spec")
+    known = before.get("csi")
+    if (
+        isinstance(known, dict)
+        and "controllerExpandSecretRef" not in known
+        and isinstance(spec.get("csi"), dict)
+    ):
+        # The secret for growing a volume may be added later.
+        spec["csi"].pop("controllerExpandSecretRef", None)
+    after, sources = ({name: part.get(name) for name in PERSISTENT_SOURCES} for part in (spec, before))
+    if after != sources:
+        text = "spec.persistentvolumesource is immutable after creation"
+        changed = {name for name in sources if sources[name] != after[name]}
+        detail = difference(*({name: part[name] for name in changed} for part in (after, sources)))
+        found.append(forbidden(_SPEC.child("persistentvolumesource"), f"{text}\n{detail}"))
+    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+    if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
+        text = "field is immutable, except for updating from beta label to GA"
+        found.append(
+            invalid("nodeAffinity", internal_form(spec.get("nodeAffinity"), _INTERNAL_AFFINITY), text)
         )
-        text = f"spec.persistentvolumesource is immutable after creation\n{detail}"
-        found.append(forbidden(_SPEC, text))
-    if spec.get("volumeMode") != before.get("volumeMode"):
-        found.append(invalid(_SPEC.child("volumeMode"), spec.get("volumeMode"), "field is immutable"))
-    known = before.get("nodeAffinity")
-    if known is not None and spec.get("nodeAffinity") != known:
-        found.append(invalid(_SPEC.child("nodeAffinity"), spec.get("nodeAffinity"), "field is immutable"))
+    if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
+        text = "update from non-nil value to nil is forbidden"
+        found.append(forbidden(_SPEC.child("volumeAttributesClassName"), text))
     return found
 
 
-def _source(spec: JsonObject, name: str) -> Any:
-    source = spec.get(name)
-    if name == "csi" and isinstance(source, dict):
-        # Secrets for growing a volume may be changed later.
-        return {
-            key: value
-            for key, value in source.items()
-            if key not in ("controllerExpandSecretRef", "nodeExpandSecretRef")
-        }
-    return source
+_EXPRESSIONS = [{"Key": "", "Operator": "", "Values": None}]
+_INTERNAL_AFFINITY = {
+    "Required": {"NodeSelectorTerms": [{"MatchExpressions": _EXPRESSIONS, "MatchFields": _EXPRESSIONS}]}
+}
