@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 MAX_EXPRESSION_BYTES = 64 * 1024
 OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further validation rules will be run"
+NO_OVERLOAD = "no such overload"
 _STATUS = re.compile(r"\A[A-Z_]+: (.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
 
 _UNDECLARED = re.compile(
@@ -172,7 +173,7 @@ def _runtime_words(message: str) -> str:
     if text.startswith("modulus by zero"):
         return "modulus by zero"
     if text.startswith("No matching overloads found"):
-        return "no such overload"
+        return NO_OVERLOAD
     return text
 
 

@@ -112,7 +112,8 @@ class FieldError:
     def body(self) -> str:
         """The message without the field: ``Invalid value: "x": must be ...``."""
         words = _WORDS.get(self.type, self.type)
-        text = words if self.type in _WITHOUT_VALUE else f"{words}: {format_value(self.bad_value)}"
+        silent = self.type in _WITHOUT_VALUE or self.bad_value is OMITTED
+        text = words if silent else f"{words}: {format_value(self.bad_value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
     def message(self) -> str:
@@ -144,6 +145,10 @@ class Verbatim:
     """A bad value whose printed form is not JSON (the server's internal form of an object)."""
 
     text: str
+
+
+OMITTED: Final = Verbatim("")
+"""A bad value that the message leaves out: ``Invalid value: must be ...``."""
 
 
 def format_float(value: float) -> str:

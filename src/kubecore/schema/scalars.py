@@ -11,7 +11,16 @@ from .formats import INTEGER_RANGES
 from .model import Schema
 from .regexes import Pattern, PatternError
 
-Check = Callable[[Any, str, list[FieldError]], None]
+
+class Findings(list[FieldError]):
+    """Errors, and the names of values whose errors do not count since they are `unchanged`."""
+
+    def __init__(self, *, unchanged: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.unchanged = unchanged
+
+
+Check = Callable[[Any, str, Findings], None]
 """(value, name, errors). The name is relative to the validated value: ``spec.list[0]``."""
 
 NO_PATH = "<nil>"
@@ -24,14 +33,14 @@ def string_checks(schema: Schema) -> Iterator[Check]:
     longest, shortest, pattern = raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")
     if longest is not None:
 
-        def check_longest(value: str, name: str, errors: list[FieldError]) -> None:
+        def check_longest(value: str, name: str, errors: Findings) -> None:
             if len(value) > longest:
                 errors.append(too_long(name, longest))
 
         yield check_longest
     if shortest:
 
-        def check_shortest(value: str, name: str, errors: list[FieldError]) -> None:
+        def check_shortest(value: str, name: str, errors: Findings) -> None:
             if len(value) < shortest:
                 errors.append(
                     invalid(name, value, f"{name} in body should be at least {shortest} chars long")
@@ -50,7 +59,7 @@ def _pattern_check(pattern: str) -> Check:
         def matches(text: str) -> bool:
             return False
 
-    def check(value: str, name: str, errors: list[FieldError]) -> None:
+    def check(value: str, name: str, errors: Findings) -> None:
         if not matches(value):
             errors.append(invalid(name, value, f"{name} in body should match '{pattern}'"))
 
@@ -65,7 +74,7 @@ def number_checks(schema: Schema) -> Iterator[Check]:
     multiple = raw.get("multipleOf")
     if multiple:
 
-        def check_multiple(value: float, name: str, errors: list[FieldError]) -> None:
+        def check_multiple(value: float, name: str, errors: Findings) -> None:
             quotient = value / multiple if isinstance(multiple, float) else value % multiple
             if quotient != (int(quotient) if isinstance(multiple, float) else 0):
                 errors.append(
@@ -77,7 +86,7 @@ def number_checks(schema: Schema) -> Iterator[Check]:
     if maximum is not None:
         exclusive = bool(raw.get("exclusiveMaximum"))
 
-        def check_maximum(value: float, name: str, errors: list[FieldError]) -> None:
+        def check_maximum(value: float, name: str, errors: Findings) -> None:
             if value > maximum or (exclusive and value == maximum):
                 words = "less than" if exclusive else "less than or equal to"
                 errors.append(invalid(name, value, f"{name} in body should be {words} {_number(maximum)}"))
@@ -86,7 +95,7 @@ def number_checks(schema: Schema) -> Iterator[Check]:
     if minimum is not None:
         exclusive_minimum = bool(raw.get("exclusiveMinimum"))
 
-        def check_minimum(value: float, name: str, errors: list[FieldError]) -> None:
+        def check_minimum(value: float, name: str, errors: Findings) -> None:
             if value < minimum or (exclusive_minimum and value == minimum):
                 words = "greater than" if exclusive_minimum else "greater than or equal to"
                 errors.append(invalid(name, value, f"{name} in body should be {words} {_number(minimum)}"))
@@ -99,7 +108,7 @@ def _integer_check(format_name: str) -> Check:
     words = f"with format {format_name}" if bounds else "(default format)"
     low, high = bounds or INTEGER_RANGES["int64"]
 
-    def check(value: float, name: str, errors: list[FieldError]) -> None:
+    def check(value: float, name: str, errors: Findings) -> None:
         if value != int(value) or not low <= value <= high:
             errors.append(invalid(NO_PATH, "", f"Checked value must be of type integer {words} in {name}"))
 

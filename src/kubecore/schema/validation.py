@@ -16,16 +16,23 @@ from kubecore.objects.fields import not_supported as unsupported
 
 from .formats import STRING_FORMATS
 from .model import Schema
-from .scalars import NO_PATH, Check, number_checks, string_checks
+from .ratcheting import equal_json, unchanged_names
+from .scalars import NO_PATH, Check, Findings, number_checks, string_checks
 
 
-def validate(document: Any, schema: Schema, path: FieldPath | None = None) -> list[FieldError]:
+def validate(
+    document: Any, schema: Schema, path: FieldPath | None = None, *, old: Any = None
+) -> list[FieldError]:
     """The errors of `document` against `schema`, in the order in which they are found.
 
-    `path` is put before the paths of all errors, but not into their texts.
+    `path` is put before the paths of all errors, but not into their texts. Errors of values that are the
+    same in `old`, the document that is replaced, are left out (ratcheting).
     """
-    errors: list[FieldError] = []
+    errors = Findings()
     schema.derive(_validator)(document, "", errors)
+    if errors and old is not None:
+        errors = Findings(unchanged=unchanged_names(document, old, schema))
+        schema.derive(_validator)(document, "", errors)
     if path is None or not errors:
         return errors
     return [
@@ -57,24 +64,13 @@ def json_type(value: Any) -> str:
     return "array" if isinstance(value, list) else "object"
 
 
-def equal_json(left: Any, right: Any) -> bool:
-    """Equality of JSON values: unlike in Python, true is not 1."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(equal_json, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(equal_json(left[key], right[key]) for key in left)
-    return bool(left == right)
-
-
 def _validator(schema: Schema) -> Check:
     """All checks of a node, in the order in which their errors are reported."""
     type_check = _type_check(schema)
     enum_check = _enum_check(schema)
     by_kind: dict[type, tuple[Check, ...]] = {}
 
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+    def check(value: Any, name: str, errors: Findings) -> None:
         if value is None:
             type_check(value, name, errors)
             enum_check(value, name, errors)
@@ -82,8 +78,11 @@ def _validator(schema: Schema) -> Check:
         checks = by_kind.get(type(value))
         if checks is None:
             checks = by_kind[type(value)] = tuple(_checks_for(schema, type(value), type_check, enum_check))
+        before = len(errors)
         for each in checks:
             each(value, name, errors)
+        if name in errors.unchanged:
+            del errors[before:]
 
     return check
 
@@ -131,7 +130,7 @@ def _type_check(schema: Schema) -> Check:
     expected = "integer,string" if schema.int_or_string else schema.type
     format_ok = STRING_FORMATS.get(schema.format) if schema.type == "string" else None
 
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+    def check(value: Any, name: str, errors: Findings) -> None:
         if not expected or (value is None and schema.nullable):
             return
         actual = json_type(value)
@@ -154,7 +153,7 @@ def _wrong_type(name: str, expected: str, value: Any, shown: str) -> FieldError:
 def _enum_check(schema: Schema) -> Check:
     allowed = schema.raw.get("enum")
 
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+    def check(value: Any, name: str, errors: Findings) -> None:
         if allowed is not None and not any(equal_json(value, each) for each in allowed):
             if value is None and schema.nullable:
                 return
@@ -176,7 +175,7 @@ def _list_checks(schema: Schema) -> Iterator[Check]:
     items, raw = schema.items, schema.raw
     if items is not None:
 
-        def check_items(value: list[Any], name: str, errors: list[FieldError]) -> None:
+        def check_items(value: list[Any], name: str, errors: Findings) -> None:
             check = items.derive(_validator)
             for index, item in enumerate(value):
                 check(item, f"{name}[{index}]", errors)
@@ -186,7 +185,7 @@ def _list_checks(schema: Schema) -> Iterator[Check]:
 
     if fewest or most is not None:
 
-        def check_count(value: list[Any], name: str, errors: list[FieldError]) -> None:
+        def check_count(value: list[Any], name: str, errors: Findings) -> None:
             count = len(value)
             if fewest and count < fewest:
                 errors.append(invalid(name, count, f"{name} in body should have at least {fewest} items"))
@@ -203,7 +202,7 @@ def _object_checks(schema: Schema) -> Iterator[Check]:
     embedded_root = schema.embedded_resource
     closed = raw.get("additionalProperties") is False
 
-    def check(value: dict[str, Any], name: str, errors: list[FieldError]) -> None:
+    def check(value: dict[str, Any], name: str, errors: Findings) -> None:
         count = len(value)
         if fewest and count < fewest:
             errors.append(invalid(name, count, f"{name} in body should have at least {fewest} properties"))
@@ -251,8 +250,8 @@ def _combination_checks(schema: Schema) -> Iterator[Check]:
         yield _not_check(schema.branch(forbidden))
 
 
-def _outcome(branch: Schema, value: Any, name: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _outcome(branch: Schema, value: Any, name: str, errors: Findings) -> list[FieldError]:
+    found = Findings(unchanged=errors.unchanged)
     branch.derive(_validator)(value, name, found)
     return found
 
@@ -262,10 +261,10 @@ def _combined(name: str, text: str) -> FieldError:
 
 
 def _any_of_check(branches: list[Schema]) -> Check:
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
+    def check(value: Any, name: str, errors: Findings) -> None:
         outcomes: list[list[FieldError]] = []
         for branch in branches:
-            found = _outcome(branch, value, name)
+            found = _outcome(branch, value, name, errors)
             if not found:
                 return
             outcomes.append(found)
@@ -276,8 +275,8 @@ def _any_of_check(branches: list[Schema]) -> Check:
 
 
 def _one_of_check(branches: list[Schema]) -> Check:
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
-        outcomes = [_outcome(branch, value, name) for branch in branches]
+    def check(value: Any, name: str, errors: Findings) -> None:
+        outcomes = [_outcome(branch, value, name, errors) for branch in branches]
         valid = sum(1 for found in outcomes if not found)
         if valid == 1:
             return
@@ -290,8 +289,8 @@ def _one_of_check(branches: list[Schema]) -> Check:
 
 
 def _all_of_check(branches: list[Schema]) -> Check:
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
-        outcomes = [_outcome(branch, value, name) for branch in branches]
+    def check(value: Any, name: str, errors: Findings) -> None:
+        outcomes = [_outcome(branch, value, name, errors) for branch in branches]
         for found in outcomes:
             errors.extend(found)
         if any(outcomes):
@@ -302,8 +301,8 @@ def _all_of_check(branches: list[Schema]) -> Check:
 
 
 def _not_check(branch: Schema) -> Check:
-    def check(value: Any, name: str, errors: list[FieldError]) -> None:
-        if not _outcome(branch, value, name):
+    def check(value: Any, name: str, errors: Findings) -> None:
+        if not _outcome(branch, value, name, errors):
             errors.append(_combined(name, "not validate the schema (not)"))
 
     return check

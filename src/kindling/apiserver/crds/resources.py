@@ -20,7 +20,7 @@ from kindling.apiserver.registry.definition import (
 from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.fields import FieldError, invalid
+from kubecore.objects.fields import FieldError, FieldPath, invalid
 from kubecore.objects.goformat import go_print
 from kubecore.resources import ResourceType
 from kubecore.schema import (
@@ -42,6 +42,7 @@ from .versions import schema_of, served_versions, storage_version
 _CREATING_FORBIDDEN = "create not allowed while custom resource definition is terminating"
 _MAX_INT32 = 2**31 - 1
 _OWN_FINALIZERS = ("orphan", "foregroundDeletion")
+_SCALE_PATHS = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 """In the order in which discovery names them for custom resources."""
 
@@ -57,7 +58,7 @@ class CustomStrategy(GenericStrategy):
         self._kind = get_str(crd, "spec", "names", "kind")
         self._schema = schema
         self._rules = RuleChecker(schema)
-        self._scale = subresources.get("scale")
+        self._scale = get_object(subresources, "scale")
         self._terminating = meta.is_condition_true(crd, "Terminating")
         self._fields = [str(each.get("jsonPath"))[1:] for each in get_list(version, "selectableFields")]
 
@@ -74,42 +75,54 @@ class CustomStrategy(GenericStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """The schema, embedded objects, lists, the scale, and the rules."""
-        return self._check(obj, None)
+        if errors_of_kind := self._kind_errors(obj):
+            return errors_of_kind
+        found = validate(obj, self._schema) + self._scale_errors(obj, *_SCALE_PATHS)
+        found += validate_embedded(obj, self._schema) + validate_list_types(obj, self._schema)
+        return found + self._rules.check(obj, None, found, ctx.warn)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As for new objects; rules about transitions are checked, too."""
-        return self._check(new, old)
+        """As for new objects, but what was wrong before and did not change may stay (ratcheting); rules
+        about transitions are checked, too.
+        """
+        if errors_of_kind := self._kind_errors(new):
+            return errors_of_kind
+        found = validate(new, self._schema, old=old) + self._scale_errors(new, *_SCALE_PATHS)
+        found += validate_embedded(new, self._schema) + self._list_errors(new, old)
+        return found + self._rules.check(new, old, found, ctx.warn)
 
-    def check_status(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """The rules for a write of the status, which are those of the whole object."""
-        return self._check(new, old)
+    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Of a write of the status only the status is checked, but all rules are."""
+        if errors_of_kind := self._kind_errors(new):
+            return errors_of_kind
+        found: list[FieldError] = []
+        if "status" in new and (schema := self._schema.properties.get("status")) is not None:
+            found = validate(new["status"], schema, FieldPath("status"), old=old.get("status"))
+        found += self._scale_errors(new, *_SCALE_PATHS[1:]) + self._list_errors(new, old)
+        return found + self._rules.check(new, old, found, ctx.warn)
 
-    def _check(self, obj: JsonObject, old: JsonObject | None) -> list[FieldError]:
+    def _kind_errors(self, obj: JsonObject) -> list[FieldError]:
         kind = obj.get("kind")
-        if kind != self._kind:
-            return [invalid("kind", kind, f"must be {self._kind}")]
-        found = validate(obj, self._schema)
-        found += self._scale_errors(obj)
-        found += validate_embedded(obj, self._schema)
-        found += validate_list_types(obj, self._schema)
-        return found + self._rules.check(obj, old, found)
+        return [] if kind == self._kind else [invalid("kind", kind, f"must be {self._kind}")]
 
-    def _scale_errors(self, obj: JsonObject) -> list[FieldError]:
-        if not isinstance(self._scale, dict):
-            return []
+    def _list_errors(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
+        """Duplicates in sets and map lists; none count where there were some before."""
+        found = validate_list_types(new, self._schema)
+        return [] if found and validate_list_types(old, self._schema) else found
+
+    def _scale_errors(self, obj: JsonObject, *settings: str) -> list[FieldError]:
+        """What is wrong with the values at the paths of the scale."""
         found = []
-        for field in ("specReplicasPath", "statusReplicasPath"):
-            path = str(self._scale.get(field))
-            problem = _access_error(obj, path)
-            if problem:
-                found.append(invalid(path, 0, problem))
-            value = _at(obj, path)
-            if not isinstance(value, int) or isinstance(value, bool):
-                continue
-            if value < 0:
-                found.append(invalid(path, value, "should be a non-negative integer"))
-            elif value > _MAX_INT32:
-                found.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
+        for setting in settings:
+            path = str(self._scale.get(setting) or "")
+            number = setting != "labelSelectorPath"
+            if path and (problem := _access_error(obj, path, "int64" if number else "string")):
+                found.append(invalid(path, 0 if number else "", problem))
+            elif number and isinstance(value := _at(obj, path), int):
+                if value < 0:
+                    found.append(invalid(path, value, "should be a non-negative integer"))
+                elif value > _MAX_INT32:
+                    found.append(invalid(path, value, f"should be less than or equal to {_MAX_INT32}"))
         return found
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
@@ -147,7 +160,7 @@ class CustomStatusStrategy(StatusStrategy):
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """See CustomStrategy."""
-        return self._custom.check_status(new, old)
+        return self._custom.validate_status(ctx, new, old)
 
 
 def _at(obj: Any, path: str) -> Any:
@@ -159,21 +172,33 @@ def _at(obj: Any, path: str) -> Any:
     return obj
 
 
-_GO_TYPES = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+_GO_TYPES = {
+    str: "string",
+    bool: "bool",
+    int: "int64",
+    float: "float64",
+    list: "[]interface {}",
+    dict: "map[string]interface {}",
+}
 
 
-def _access_error(obj: Any, path: str) -> str:
-    """Why there can be nothing at a simple path: a part on the way is no object. Empty otherwise."""
+def _access_error(obj: Any, path: str, wanted: str) -> str:
+    """Why there is no value of the Go type `wanted` at a simple path: a part on the way is no object, or
+    the value is of another type. Empty when all is well or nothing is there.
+    """
     parts = path.removeprefix(".").split(".")
-    for count, part in enumerate(parts, 1):
+    for count, part in enumerate(parts):
         if not isinstance(obj, dict):
-            where = "." + ".".join(parts[:count])
-            found = f"{go_print(obj)} is of the type {_GO_TYPES[type(obj)]}"
-            return f"{where} accessor error: {found}, expected map[string]interface{{}}"
+            where, wanted = "." + ".".join(parts[: count + 1]), "map[string]interface{}"
+            break
         obj = obj.get(part)
         if obj is None:
             return ""
-    return ""
+    else:
+        where = "." + ".".join(parts)
+        if _GO_TYPES[type(obj)] == wanted:
+            return ""
+    return f"{where} accessor error: {go_print(obj)} is of the type {_GO_TYPES[type(obj)]}, expected {wanted}"
 
 
 def _label(value: Any) -> str:

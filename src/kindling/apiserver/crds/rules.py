@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,11 +10,12 @@ from typing import Any
 import orjson
 
 from kubecore.cel import CompileError, Environment, EvaluationError, Program
-from kubecore.cel.program import OUT_OF_BUDGET
+from kubecore.cel.program import NO_OVERLOAD, OUT_OF_BUDGET
 from kubecore.json import JsonObject
 from kubecore.objects import fields
-from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
+from kubecore.objects.fields import OMITTED, FieldError, FieldPath, Verbatim, invalid, not_supported, required
 from kubecore.schema import Schema, custom_resource_schema
+from kubecore.schema.ratcheting import elements_by_key, is_unchanged, map_key
 
 from . import rule_costs
 from .rule_values import has_typed_values, to_cel
@@ -31,7 +32,11 @@ _NOT_CHECKED = (
     "some validation rules were not checked because the object was invalid; "
     "correct the existing errors to complete validation"
 )
+_MAX_MESSAGE_BYTES = 5 * 1024
 _OPTIONAL_OLD = "(hasOldSelf ? optional.of(oldSelfValue) : optional.none())"
+
+
+Warn = Callable[[str], None]
 
 
 @cache
@@ -83,13 +88,18 @@ class RuleChecker:
         self._schema = schema
         self._has_rules = schema.derive(_has_rules)
 
-    def check(self, new: JsonObject, old: JsonObject | None, found: list[FieldError]) -> list[FieldError]:
-        """Errors of the rules; where `found` shows that the object is not of the right form, only a hint."""
+    def check(
+        self, new: JsonObject, old: JsonObject | None, found: list[FieldError], warn: Warn
+    ) -> list[FieldError]:
+        """Errors of the rules; where `found` shows that the object is not of the right form, only a hint.
+
+        What unchanged values break is but a warning (ratcheting).
+        """
         if not self._has_rules:
             return []
         if any(error.type in _BLOCKING for error in found):
             return [invalid(FieldPath(), None, _NOT_CHECKED)]
-        return list(_walk(new, old, old is not None, self._schema, FieldPath()))
+        return list(_walk(_Place(new, old, self._schema, FieldPath(), None), warn))
 
 
 def _has_rules(schema: Schema) -> bool:
@@ -114,80 +124,97 @@ def _rules_of(schema: Schema) -> list[_Rule]:
     return rules
 
 
-def _walk(new: Any, old: Any, has_old: bool, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
-    """Errors at a value and below it. `has_old` tells a null old value from none."""
-    if not schema.derive(_has_rules) or new is None:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A value, what it replaces (None for nothing), its schema, and the value that it is a part of."""
+
+    new: Any
+    old: Any
+    schema: Schema
+    path: FieldPath
+    parent: _Place | None
+
+    def is_unchanged(self) -> bool:
+        """Whether the value, or one that it is a part of, is as it was."""
+        if self.old is not None and is_unchanged(self.new, self.old, self.schema):
+            return True
+        return self.parent is not None and self.parent.is_unchanged()
+
+    def parts(self) -> Iterator[_Place]:
+        """The fields or elements that have a schema."""
+        new, old, schema = self.new, self.old, self.schema
+        if isinstance(new, dict):
+            former = old if isinstance(old, dict) else {}
+            for key, value in new.items():
+                if (child := schema.child(key)) is not None:
+                    here = self.path.child(key) if key in schema.properties else self.path.key(key)
+                    yield _Place(value, former.get(key), child, here, self)
+        elif isinstance(new, list) and schema.items is not None:
+            before = elements_by_key(old, schema)
+            for index, item in enumerate(new):
+                was = before.get(map_key(item, schema) or b"")
+                yield _Place(item, was, schema.items, self.path.index(index), self)
+
+
+def _walk(place: _Place, warn: Warn) -> Iterator[FieldError]:
+    """Errors at a value and below it."""
+    if not place.schema.derive(_has_rules) or place.new is None:
         return
-    if schema.validations:
-        yield from _at_node(new, old, has_old, schema, path)
-    if isinstance(new, dict):
-        was = old if has_old and isinstance(old, dict) else {}
-        for key, child in new.items():
-            child_schema = schema.child(key)
-            if child_schema is not None:
-                here = path.child(key) if key in schema.properties else path.key(key)
-                yield from _walk(child, was.get(key), key in was, child_schema, here)
-    elif isinstance(new, list) and schema.items is not None:
-        previous = _correlated(old if has_old else None, schema)
-        for index, item in enumerate(new):
-            key = _map_key(item, schema)
-            known = key is not None and key in previous
-            yield from _walk(
-                item, previous[key] if known and key else None, known, schema.items, path.index(index)
-            )
+    if place.schema.validations:
+        yield from _at_node(place, warn)
+    for part in place.parts():
+        yield from _walk(part, warn)
 
 
-def _map_key(item: Any, schema: Schema) -> bytes | None:
-    """What identifies an element of a map list across updates; other lists cannot be correlated."""
-    if schema.list_type != "map" or not isinstance(item, dict):
-        return None
-    return orjson.dumps([item.get(name) for name in schema.list_map_keys])
-
-
-def _correlated(old: Any, schema: Schema) -> dict[bytes, Any]:
-    found: dict[bytes, Any] = {}
-    for item in old if isinstance(old, list) else ():
-        if (key := _map_key(item, schema)) is not None:
-            found[key] = item
-    return found
-
-
-def _at_node(new: Any, old: Any, has_old: bool, schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+def _at_node(place: _Place, warn: Warn) -> Iterator[FieldError]:
+    schema, new, old = place.schema, place.new, place.old
     if schema.derive(has_typed_values):
         new, old = to_cel(new, schema), to_cel(old, schema)
     for rule in schema.derive(_rules_of):
-        if rule.is_transition and not has_old and not rule.optional_old:
+        if rule.is_transition and old is None and not rule.optional_old:
             continue
         values = {"self": new, "oldSelf": old}
         if rule.optional_old:
-            values = {"self": new, "oldSelfValue": old, "hasOldSelf": has_old}
-        shown = schema.type or "object"
+            values = {"self": new, "oldSelfValue": old, "hasOldSelf": old is not None}
         try:
             if rule.program.evaluate(values) is True:
                 continue
         except EvaluationError as error:
-            text = str(error)
-            if text != OUT_OF_BUDGET:
-                text = f"{text} evaluating rule: {rule.message or rule.text}"
-            yield invalid(path, shown, text)
+            yield invalid(place.path, schema.type, _problem(str(error), rule))
             continue
-        yield _failure(rule, values, shown, path)
+        failure = _failure(rule, values, place)
+        if not rule.is_transition and place.is_unchanged():
+            warn(failure.message())
+        else:
+            yield failure
 
 
-def _failure(rule: _Rule, values: JsonObject, shown: str, path: FieldPath) -> FieldError:
-    message = rule.message or f"failed rule: {rule.text}"
+def _problem(text: str, rule: _Rule) -> str:
+    """The text for a rule that has no value."""
+    if text == OUT_OF_BUDGET:
+        return text
+    shown = rule.message or rule.text
+    if text == NO_OVERLOAD:
+        what = "call arguments did not match a supported operator, function or macro signature"
+        return f"'{text}': {what} for rule: {shown}"
+    return f"{text} evaluating rule: {shown}"
+
+
+def _failure(rule: _Rule, values: JsonObject, place: _Place) -> FieldError:
+    message = rule.message.strip() or f"failed rule: {rule.text}"
     if rule.message_program is not None:
         try:
             text = rule.message_program.evaluate(values)
         except EvaluationError:
             text = None
-        if isinstance(text, str) and text.strip() and "\n" not in text:
-            message = text.strip()
-    field = f"{path}{rule.field_path}" if str(path) != "<nil>" else rule.field_path.removeprefix(".")
-    if not rule.field_path:
-        field = str(path)
-    value = "" if rule.reason in (fields.REQUIRED, fields.FORBIDDEN) else shown
-    return FieldError(rule.reason, field, value, message)
+        if isinstance(text, str) and 0 < len((text := text.strip()).encode()) <= _MAX_MESSAGE_BYTES:
+            message = message if "\n" in text else text
+    field = (
+        f"{place.path}{rule.field_path}" if str(place.path) != "<nil>" else rule.field_path.removeprefix(".")
+    )
+    value = OMITTED if place.schema.type in ("object", "array") else place.new
+    detail = "" if rule.reason == fields.DUPLICATE else message
+    return FieldError(rule.reason, field if rule.field_path else str(place.path), value, detail)
 
 
 def check_rules(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:

@@ -163,3 +163,42 @@ def test_embedded_resources_need_version_and_kind() -> None:
     assert texts[0] == 't.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c'
     assert texts[1] == 't.kind: Invalid value: "": must not be empty'
     assert texts[2].startswith('t.metadata.labels: Invalid value: "b c": ')
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"s": "ok"}, []),
+        ({"n": 501}, ["n: Invalid value: 501: n in body should be less than or equal to 10"]),
+        ({"list": ["a", "TOO"]}, ["list[1]: Too long: may not be more than 2 bytes"]),
+        ({"map": [{"k": "y", "v": "ok"}, {"k": "x", "v": "BAD"}]}, []),
+        (
+            {"map": [{"k": "z", "v": "NO"}, {"k": "x", "v": "BAD"}]},
+            ["map[0].v: Invalid value: \"NO\": map[0].v in body should match '^[a-z]+$'"],
+        ),
+        ({"need": {"y": 1}}, ["need.x: Required value"]),
+    ],
+)
+def test_what_was_wrong_before_may_stay(change: dict[str, Any], expected: list[str]) -> None:
+    """Ratcheting: only changed values must be valid."""
+    word = {"type": "string", "pattern": "^[a-z]+$"}
+    element = {"type": "object", "properties": {"k": {"type": "string"}, "v": word}}
+    schema = Schema(
+        {
+            "type": "object",
+            "properties": {
+                "s": {"type": "string", "maxLength": 2},
+                "n": {"type": "integer", "maximum": 10},
+                "list": {"type": "array", "items": {"type": "string", "maxLength": 2}},
+                "map": {
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["k"],
+                    "items": element,
+                },
+                "need": {"type": "object", "required": ["x"], "properties": {"y": {"type": "integer"}}},
+            },
+        }
+    )
+    old = {"s": "LONG", "n": 500, "list": ["TOO"], "map": [{"k": "x", "v": "BAD"}], "need": {}}
+    assert [error.message() for error in validate({**old, **change}, schema, old=old)] == expected

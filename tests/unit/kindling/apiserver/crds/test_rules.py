@@ -12,13 +12,21 @@ from kubecore.schema import custom_resource_schema
 
 
 def check(
-    properties: dict[str, Any], new: dict[str, Any], old: dict[str, Any] | None = None, **spec: Any
+    properties: dict[str, Any],
+    new: dict[str, Any],
+    old: dict[str, Any] | None = None,
+    *,
+    warnings: list[str] | None = None,
+    **spec: Any,
 ) -> list[str]:
     schema = custom_resource_schema(
         {"type": "object", "properties": {"spec": {"type": "object", "properties": properties, **spec}}}
     )
     before = {"spec": old} if old is not None else None
-    return [error.message() for error in RuleChecker(schema).check({"spec": new}, before, [])]
+    found = RuleChecker(schema).check(
+        {"spec": new}, before, [], (warnings if warnings is not None else []).append
+    )
+    return [error.message() for error in found]
 
 
 NUMBER = {"type": "integer"}
@@ -31,17 +39,17 @@ def rule(text: str, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({}, 'spec: Invalid value: "object": failed rule: self.a <= self.b'),
-        ({"message": "a first"}, 'spec: Invalid value: "object": a first'),
-        ({"messageExpression": "'a is ' + string(self.a)"}, 'spec: Invalid value: "object": a is 2'),
+        ({}, "spec: Invalid value: failed rule: self.a <= self.b"),
+        ({"message": "a first"}, "spec: Invalid value: a first"),
+        ({"messageExpression": "'a is ' + string(self.a)"}, "spec: Invalid value: a is 2"),
         (
             {"messageExpression": "self.none", "message": "fallback"},
-            'spec: Invalid value: "object": fallback',
+            "spec: Invalid value: fallback",
         ),
-        ({"fieldPath": ".a", "message": "m"}, 'spec.a: Invalid value: "object": m'),
+        ({"fieldPath": ".a", "message": "m"}, "spec.a: Invalid value: m"),
         ({"reason": "FieldValueForbidden", "message": "m"}, "spec: Forbidden: m"),
         ({"reason": "FieldValueRequired", "message": "m"}, "spec: Required value: m"),
-        ({"reason": "FieldValueDuplicate", "message": "m"}, 'spec: Duplicate value: "object": m'),
+        ({"reason": "FieldValueDuplicate", "message": "m"}, "spec: Duplicate value"),
     ],
 )
 def test_a_false_rule_says_so_in_its_way(more: dict[str, Any], expected: str) -> None:
@@ -59,14 +67,30 @@ def test_a_rule_without_value_fails_with_the_reason() -> None:
 def test_transition_rules_need_an_old_value() -> None:
     properties = {"a": {**NUMBER, **rule("self >= oldSelf", message="must grow")}}
     assert check(properties, {"a": 1}) == []
-    assert check(properties, {"a": 1}, {"a": 2}) == ['spec.a: Invalid value: "integer": must grow']
+    assert check(properties, {"a": 1}, {"a": 2}) == ["spec.a: Invalid value: 1: must grow"]
     assert check(properties, {"a": 1}, {}) == []
+
+
+def test_what_an_unchanged_value_breaks_is_a_warning() -> None:
+    properties = {"a": {**NUMBER, **rule("self < 3", message="must be small")}, "b": NUMBER}
+    warnings: list[str] = []
+    assert check(properties, {"a": 5, "b": 2}, {"a": 5, "b": 1}, warnings=warnings) == []
+    assert warnings == ["spec.a: Invalid value: 5: must be small"]
+    assert check(properties, {"a": 6}, {"a": 5}) == ["spec.a: Invalid value: 6: must be small"]
+
+
+def test_operands_of_wrong_types_are_explained() -> None:
+    properties = {"a": {"x-kubernetes-int-or-string": True, **rule("self > 3")}}
+    assert check(properties, {"a": "x"}) == [
+        "spec.a: Invalid value: \"\": 'no such overload': call arguments did not match a supported operator, "
+        "function or macro signature for rule: self > 3"
+    ]
 
 
 def test_an_optional_old_value_is_none_on_create() -> None:
     text = "oldSelf.hasValue() || self == 1"
     properties = {"a": {**NUMBER, **rule(text, optionalOldSelf=True, message="starts at 1")}}
-    assert check(properties, {"a": 2}) == ['spec.a: Invalid value: "integer": starts at 1']
+    assert check(properties, {"a": 2}) == ["spec.a: Invalid value: 2: starts at 1"]
     assert check(properties, {"a": 2}, {"a": 5}) == []
 
 
@@ -85,7 +109,7 @@ def test_elements_of_map_lists_are_compared_with_their_former_selves() -> None:
     }
     old = {"l": [{"k": "a", "v": 1}, {"k": "b", "v": 5}]}
     new = {"l": [{"k": "b", "v": 4}, {"k": "c", "v": 0}]}
-    assert check(properties, new, old) == ['spec.l[0].v: Invalid value: "integer": grow']
+    assert check(properties, new, old) == ["spec.l[0].v: Invalid value: 4: grow"]
 
 
 def test_names_that_cel_cannot_spell_are_escaped_and_times_are_times() -> None:
@@ -102,7 +126,8 @@ def test_names_that_cel_cannot_spell_are_escaped_and_times_are_times() -> None:
 def test_rules_wait_until_the_object_has_its_form() -> None:
     schema = custom_resource_schema({"type": "object", **rule("self.a == 1")})
     found = [fields.type_invalid("spec.a", "string", "must be of type integer")]
-    (error,) = RuleChecker(schema).check({}, None, found)
+    warnings: list[str] = []
+    (error,) = RuleChecker(schema).check({}, None, found, warnings.append)
     assert error.message() == (
         "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; "
         "correct the existing errors to complete validation"
