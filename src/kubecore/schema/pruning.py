@@ -23,7 +23,8 @@ def prune(document: JsonObject, schema: Schema) -> list[str]:
     """Drop the fields of `document` that `schema` does not name, in place.
 
     Returns their paths sorted, as field validation reports them (``spec.list[0].gone``). Below an unknown
-    field nothing more is reported. Values of the wrong type are left for validation to find.
+    field nothing more is reported. Objects lose all members where a scalar belongs; other values of the wrong
+    type are left for validation to find.
     """
     walker = schema.derive(_walker)
     return sorted(walker(document) or ()) if walker else []
@@ -31,10 +32,10 @@ def prune(document: JsonObject, schema: Schema) -> list[str]:
 
 def _walker(schema: Schema) -> _Walker | None:
     """The closure for a node; None where nothing can be dropped below it."""
-    if schema.type in _SCALARS or schema.int_or_string:
-        return None
     if _is_open(schema):
         return None
+    if schema.type in _SCALARS or schema.int_or_string:
+        return _drop_everything
     return _container_walker(schema)
 
 
@@ -104,7 +105,7 @@ def _list_walker(schema: Schema) -> Callable[[list[Any]], list[str] | None]:
 
 
 def _drop_everything(value: Any) -> list[str] | None:
-    """Elements of a list about whose items nothing is said keep scalars only."""
+    """Where the schema knows of no members, an object loses all that it has."""
     if type(value) is not dict:
         return None
     keys = list(value)

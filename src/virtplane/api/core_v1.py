@@ -8,8 +8,11 @@ from typing import Annotated, Any, ClassVar
 from msgspec import field
 
 from virtplane.api.markers import (
+    ALWAYS_WRITTEN,
     ATOMIC,
+    EMPTY_IS_SET,
     REQUIRED,
+    ZERO_IS_UNSET,
     ApiStruct,
     Int32,
     Int64,
@@ -117,7 +120,7 @@ class ResourceFieldSelector(ApiStruct, kw_only=True):
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
     container_name: str | None = None
-    divisor: Quantity | None = None
+    divisor: Annotated[Quantity | None, ALWAYS_WRITTEN] = None
     resource: str
 
 
@@ -164,7 +167,7 @@ class TypedLocalObjectReference(ApiStruct, kw_only=True):
     """Group, kind and name of an object in the same namespace."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    api_group: str | None = None
+    api_group: Annotated[str | None, EMPTY_IS_SET] = None
     kind: Annotated[str, REQUIRED] = ""
     name: Annotated[str, REQUIRED] = ""
 
@@ -172,10 +175,10 @@ class TypedLocalObjectReference(ApiStruct, kw_only=True):
 class TypedObjectReference(ApiStruct, kw_only=True):
     """Group, kind, name and namespace of an object."""
 
-    api_group: str | None = None
+    api_group: Annotated[str | None, EMPTY_IS_SET] = None
     kind: str
     name: str
-    namespace: str | None = None
+    namespace: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 class VolumeResourceRequirements(ApiStruct, kw_only=True):
@@ -191,11 +194,13 @@ class PersistentVolumeClaimSpec(ApiStruct, kw_only=True):
     access_modes: Annotated[tuple[str, ...], ATOMIC] = ()
     data_source: TypedLocalObjectReference | None = None
     data_source_ref: TypedObjectReference | None = None
-    resources: VolumeResourceRequirements | None = None
+    resources: Annotated[VolumeResourceRequirements | None, ALWAYS_WRITTEN] = None
     selector: LabelSelector | None = None
-    storage_class_name: str | None = None
-    volume_attributes_class_name: str | None = None
-    volume_mode: Annotated[str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile")] = None
+    storage_class_name: Annotated[str | None, EMPTY_IS_SET] = None
+    volume_attributes_class_name: Annotated[str | None, EMPTY_IS_SET] = None
+    volume_mode: Annotated[
+        str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile"), EMPTY_IS_SET
+    ] = None
     volume_name: str | None = None
 
 
@@ -203,14 +208,14 @@ class CorePersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
     """A claim of the same namespace, as Kubernetes' own volumes name it."""
 
     claim_name: str
-    read_only: bool | None = None
+    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class PodDNSConfigOption(ApiStruct, kw_only=True):
     """One resolver option with an optional value."""
 
     name: str | None = None
-    value: str | None = None
+    value: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 class PodDNSConfig(ApiStruct, kw_only=True):
@@ -245,8 +250,8 @@ class TopologySpreadConstraint(ApiStruct, kw_only=True):
     match_label_keys: Annotated[tuple[str, ...], ATOMIC] = ()
     max_skew: Int32
     min_domains: Int32 | None = None
-    node_affinity_policy: Annotated[str | None, requested_one_of("Honor", "Ignore")] = None
-    node_taints_policy: Annotated[str | None, requested_one_of("Honor", "Ignore")] = None
+    node_affinity_policy: Annotated[str | None, requested_one_of("Honor", "Ignore"), EMPTY_IS_SET] = None
+    node_taints_policy: Annotated[str | None, requested_one_of("Honor", "Ignore"), EMPTY_IS_SET] = None
     topology_key: str
     when_unsatisfiable: Annotated[str, requested_one_of("DoNotSchedule", "ScheduleAnyway")]
 

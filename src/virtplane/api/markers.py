@@ -19,6 +19,15 @@ from msgspec import Meta
 REQUEST_ENUM = "x-virtplane-request-enum"
 """Values that virt-api's webhooks insist on although the served definition leaves the string open."""
 
+REQUEST_FORMAT = "x-virtplane-request-format"
+"""The number that KubeVirt's own types hold, where the served definition names another format or none."""
+
+UNSIGNED = "x-virtplane-unsigned"
+"""How many bits a number without sign has."""
+
+PRESENCE = "x-virtplane-presence"
+"""When KubeVirt's own types write a member down: see `EMPTY_IS_SET`, `ZERO_IS_UNSET` and `ALWAYS_WRITTEN`."""
+
 REQUIRED_MEMBER = "x-virtplane-required"
 """The definition requires the member; readers take an empty one where it is missing."""
 
@@ -87,12 +96,23 @@ NULLABLE = mark(nullable=True)
 """Null is accepted and kept."""
 REQUIRED = Meta(extra_json_schema={REQUIRED_MEMBER: True})
 """Required by the definition, though the struct has a default."""
+EMPTY_IS_SET = Meta(extra_json_schema={PRESENCE: "kept"})
+"""An empty text is kept (elsewhere it is the same as none); webhooks insist on a required object."""
+ZERO_IS_UNSET = Meta(extra_json_schema={PRESENCE: "dropped"})
+"""0 and false are the same as none (elsewhere they are kept)."""
+ALWAYS_WRITTEN = Meta(extra_json_schema={PRESENCE: "written"})
+"""The member is written with its zero value where it was not given."""
 PRESERVE = mark(x_kubernetes_preserve_unknown_fields=True)
 """Unknown fields are kept."""
 
 Int32 = Annotated[int, mark(format="int32")]
 Int64 = Annotated[int, mark(format="int64")]
 UInt32 = Annotated[int, mark(format="int64", minimum=0, maximum=4294967295)]
+Int = Annotated[int, Meta(extra_json_schema={REQUEST_FORMAT: "int32"})]
+UInt = Annotated[int, Meta(extra_json_schema={REQUEST_FORMAT: "int32", UNSIGNED: 64})]
+UInt32Count = Annotated[
+    int, mark(format="int32"), Meta(extra_json_schema={REQUEST_FORMAT: "int64", UNSIGNED: 32})
+]
 Float = Annotated[float, mark(format="float")]
 Quantity = Annotated[
     str | int,

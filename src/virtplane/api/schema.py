@@ -10,7 +10,22 @@ from typing import Any
 import msgspec
 
 from kubecore.json import JsonObject, deep_copy
-from virtplane.api.markers import REQUEST_ENUM, REQUIRED_MEMBER, ApiStruct
+from virtplane.api.markers import (
+    PRESENCE,
+    QUANTITY_PATTERN,
+    REQUEST_ENUM,
+    REQUEST_FORMAT,
+    REQUIRED_MEMBER,
+    UNSIGNED,
+    ApiStruct,
+)
+
+RANGE = "x-virtplane-range"
+"""Lowest and highest number that KubeVirt's own type holds."""
+WRITTEN = "x-virtplane-written"
+"""Members that KubeVirt's own types always write."""
+QUANTITY = "x-virtplane-quantity"
+"""Whether the value is an amount."""
 
 _SCALARS: Mapping[type, str] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
@@ -21,7 +36,7 @@ def object_schema(struct: type[ApiStruct]) -> JsonObject:
 
 
 def request_schema(struct: type[ApiStruct]) -> JsonObject:
-    """The schema that virt-api's webhooks check requests by: no descriptions, stricter enumerations."""
+    """The schema that virt-api's webhooks read requests by, without descriptions (see `_requested`)."""
     return _requested(_struct_schema(struct, describe=False))
 
 
@@ -91,13 +106,50 @@ def _bare_schema(hint: Any, *, describe: bool) -> JsonObject:
 
 def _served(schema: JsonObject) -> JsonObject:
     """Drop what only the webhooks know of."""
-    return {key: _walk(key, value, _served) for key, value in schema.items() if key != REQUEST_ENUM}
+    return {
+        key: _walk(key, value, _served) for key, value in schema.items() if not key.startswith("x-virtplane-")
+    }
 
 
 def _requested(schema: JsonObject) -> JsonObject:
-    """Turn what only the webhooks know of into plain keywords."""
-    named = {("enum" if key == REQUEST_ENUM else key): value for key, value in schema.items()}
-    return {key: _walk(key, value, _requested) for key, value in named.items()}
+    """What KubeVirt's own types say: their enumerations and formats, which members they write, and ranges.
+
+    A member that is required for the definition only has an empty value for them, which webhooks take.
+    """
+    found = {key: _walk(key, value, _requested) for key, value in schema.items() if key not in _SERVED_ONLY}
+    found[QUANTITY] = schema.get("pattern") == QUANTITY_PATTERN
+    if REQUEST_ENUM in schema:
+        found["enum"] = schema[REQUEST_ENUM]
+    if schema.get("type") == "integer":
+        found[RANGE] = _integer_range(schema)
+        found["format"] = schema.get(REQUEST_FORMAT, schema.get("format", ""))
+    if "required" in schema or "properties" in schema:
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        written = [name for name, member in properties.items() if member.get(PRESENCE) == "written"]
+        found[WRITTEN] = [*required, *written]
+        found["required"] = [name for name in required if not _has_empty_value(properties[name])]
+    return found
+
+
+_SERVED_ONLY = ("enum", "pattern", "default", "minimum", "maximum", "required")
+
+
+def _integer_range(schema: JsonObject) -> tuple[int, int]:
+    bits = schema.get(UNSIGNED)
+    if bits:
+        return 0, 2**bits - 1
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if high is not None and low == 0 and high == 2**32 - 1:
+        return low, high
+    size = 31 if schema.get("format") == "int32" and REQUEST_FORMAT not in schema else 63
+    return -(2**size), 2**size - 1
+
+
+def _has_empty_value(schema: JsonObject) -> bool:
+    """Whether the member of a KubeVirt type is a value, not a list, a pointer, an amount or a port."""
+    if schema.get("type") == "array" or schema.get("x-kubernetes-int-or-string"):
+        return False
+    return schema.get(PRESENCE) != "kept"
 
 
 def _walk(key: str, value: Any, convert: typing.Callable[[JsonObject], JsonObject]) -> Any:

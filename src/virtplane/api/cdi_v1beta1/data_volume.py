@@ -12,7 +12,14 @@ from virtplane.api.core_v1 import (
     TypedObjectReference,
     VolumeResourceRequirements,
 )
-from virtplane.api.markers import ApiStruct, one_of, requested_one_of
+from virtplane.api.markers import (
+    ALWAYS_WRITTEN,
+    EMPTY_IS_SET,
+    ZERO_IS_UNSET,
+    ApiStruct,
+    one_of,
+    requested_one_of,
+)
 from virtplane.api.meta_v1 import LabelSelector
 
 
@@ -70,12 +77,12 @@ class PlatformOptions(ApiStruct, kw_only=True):
 class DataVolumeSourceRegistry(ApiStruct, kw_only=True):
     """A container image that holds a disk below /disk."""
 
-    cert_config_map: str | None = None
-    image_stream: str | None = None
+    cert_config_map: Annotated[str | None, EMPTY_IS_SET] = None
+    image_stream: Annotated[str | None, EMPTY_IS_SET] = None
     platform: PlatformOptions | None = None
-    pull_method: str | None = None
-    secret_ref: str | None = None
-    url: str | None = None
+    pull_method: Annotated[str | None, EMPTY_IS_SET] = None
+    secret_ref: Annotated[str | None, EMPTY_IS_SET] = None
+    url: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 class DataVolumeSourceS3(ApiStruct, kw_only=True):
@@ -129,7 +136,7 @@ class DataVolumeSourceRef(ApiStruct, kw_only=True):
 
     kind: str
     name: str
-    namespace: str | None = None
+    namespace: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 class StorageSpec(ApiStruct, kw_only=True):
@@ -138,10 +145,12 @@ class StorageSpec(ApiStruct, kw_only=True):
     access_modes: tuple[str, ...] = ()
     data_source: TypedLocalObjectReference | None = None
     data_source_ref: TypedObjectReference | None = None
-    resources: VolumeResourceRequirements | None = None
+    resources: Annotated[VolumeResourceRequirements | None, ALWAYS_WRITTEN] = None
     selector: LabelSelector | None = None
-    storage_class_name: str | None = None
-    volume_mode: Annotated[str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile")] = None
+    storage_class_name: Annotated[str | None, EMPTY_IS_SET] = None
+    volume_mode: Annotated[
+        str | None, requested_one_of("Block", "Filesystem", "FromStorageProfile"), EMPTY_IS_SET
+    ] = None
     volume_name: str | None = None
 
 
@@ -150,7 +159,7 @@ class DataVolumeSpec(ApiStruct, kw_only=True):
 
     checkpoints: tuple[DataVolumeCheckpoint, ...] = ()
     content_type: Annotated[str | None, one_of("kubevirt", "archive")] = None
-    final_checkpoint: bool | None = None
+    final_checkpoint: Annotated[bool | None, ZERO_IS_UNSET] = None
     preallocation: bool | None = None
     priority_class_name: str | None = None
     pvc: PersistentVolumeClaimSpec | None = None

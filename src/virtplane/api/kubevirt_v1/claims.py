@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from virtplane.api.markers import ApiStruct
+from typing import Annotated
+
+from virtplane.api.markers import EMPTY_IS_SET, ApiStruct
 
 
 class ClaimRequest(ApiStruct, kw_only=True):
@@ -16,5 +18,5 @@ class VirtualMachineInstanceResourceClaim(ApiStruct, kw_only=True):
     """A dynamic resource claim that devices of the guest refer to."""
 
     name: str
-    resource_claim_name: str | None = None
-    resource_claim_template_name: str | None = None
+    resource_claim_name: Annotated[str | None, EMPTY_IS_SET] = None
+    resource_claim_template_name: Annotated[str | None, EMPTY_IS_SET] = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from virtplane.api.markers import ApiStruct, Int32
+from typing import Annotated
+
+from virtplane.api.markers import EMPTY_IS_SET, ApiStruct, Int
 
 
 class HPETTimer(ApiStruct, kw_only=True):
@@ -52,14 +54,14 @@ class Timer(ApiStruct, kw_only=True):
 class ClockOffsetUTC(ApiStruct, kw_only=True):
     """The hardware clock shows UTC, moved by a number of seconds."""
 
-    offset_seconds: Int32 | None = None
+    offset_seconds: Int | None = None
 
 
 class Clock(ApiStruct, kw_only=True):
     """The guest's clock and its timers."""
 
     timer: Timer = Timer()
-    timezone: str | None = None
+    timezone: Annotated[str | None, EMPTY_IS_SET] = None
     utc: ClockOffsetUTC | None = None
 
 

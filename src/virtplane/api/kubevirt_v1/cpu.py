@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from virtplane.api.markers import ApiStruct, Int64, describe
+from virtplane.api.markers import ZERO_IS_UNSET, ApiStruct, UInt32Count, describe
 
 
 class CPUFeature(ApiStruct, kw_only=True):
@@ -35,31 +35,35 @@ class Realtime(ApiStruct, kw_only=True):
 class CPU(ApiStruct, kw_only=True):
     """Topology, model and placement of the virtual CPUs."""
 
-    cores: Annotated[Int64 | None, describe("Cores per socket, at least 1.")] = None
+    cores: Annotated[UInt32Count | None, describe("Cores per socket, at least 1."), ZERO_IS_UNSET] = None
     dedicated_cpu_placement: Annotated[
-        bool | None, describe("Give the guest whole CPUs of the node and pin it to them.")
+        bool | None, describe("Give the guest whole CPUs of the node and pin it to them."), ZERO_IS_UNSET
     ] = None
     features: Annotated[tuple[CPUFeature, ...], describe("CPU flags added to or taken from the model.")] = ()
     isolate_emulator_thread: Annotated[
-        bool | None, describe("With dedicated CPUs: one more CPU for the emulator itself.")
+        bool | None, describe("With dedicated CPUs: one more CPU for the emulator itself."), ZERO_IS_UNSET
     ] = None
     max_sockets: Annotated[
-        Int64 | None, describe("Up to how many sockets can be plugged in while the guest runs.")
+        UInt32Count | None,
+        describe("Up to how many sockets can be plugged in while the guest runs."),
+        ZERO_IS_UNSET,
     ] = None
     model: Annotated[
         str | None, describe("The CPU model as libvirt names it, or host-model or host-passthrough.")
     ] = None
     numa: Annotated[NUMA | None, describe("NUMA topology shown to the guest.")] = None
     realtime: Annotated[Realtime | None, describe("Run the virtual CPUs with real-time priority.")] = None
-    sockets: Annotated[Int64 | None, describe("Sockets, at least 1; can be raised while the guest runs.")] = (
-        None
-    )
-    threads: Annotated[Int64 | None, describe("Threads per core, at least 1.")] = None
+    sockets: Annotated[
+        UInt32Count | None,
+        describe("Sockets, at least 1; can be raised while the guest runs."),
+        ZERO_IS_UNSET,
+    ] = None
+    threads: Annotated[UInt32Count | None, describe("Threads per core, at least 1."), ZERO_IS_UNSET] = None
 
 
 class CPUTopology(ApiStruct, kw_only=True):
     """Sockets, cores per socket and threads per core."""
 
-    cores: Int64 | None = None
-    sockets: Int64 | None = None
-    threads: Int64 | None = None
+    cores: Annotated[UInt32Count | None, ZERO_IS_UNSET] = None
+    sockets: Annotated[UInt32Count | None, ZERO_IS_UNSET] = None
+    threads: Annotated[UInt32Count | None, ZERO_IS_UNSET] = None

@@ -9,7 +9,7 @@ from msgspec import field
 from virtplane.api.kubevirt_v1.disks import Disk, Filesystem
 from virtplane.api.kubevirt_v1.features import FeatureState
 from virtplane.api.kubevirt_v1.networks import Interface
-from virtplane.api.markers import ATOMIC, ApiStruct, describe, mark
+from virtplane.api.markers import ATOMIC, EMPTY_IS_SET, ZERO_IS_UNSET, ApiStruct, describe, mark
 
 
 class ClientPassthroughDevices(ApiStruct, kw_only=True):
@@ -65,7 +65,7 @@ class Input(ApiStruct, kw_only=True):
 class PanicDevice(ApiStruct, kw_only=True):
     """Tells the host that the guest's kernel crashed."""
 
-    model: str | None = None
+    model: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 class Rng(ApiStruct, kw_only=True):
@@ -134,7 +134,7 @@ class Devices(ApiStruct, kw_only=True):
     block_multi_queue: Annotated[bool | None, describe("One queue per virtual CPU for virtio disks.")] = None
     client_passthrough: ClientPassthroughDevices | None = None
     disable_hotplug: Annotated[
-        bool | None, describe("No devices can be plugged in while the guest runs.")
+        bool | None, describe("No devices can be plugged in while the guest runs."), ZERO_IS_UNSET
     ] = None
     disks: Annotated[
         tuple[Disk, ...], mark(maxItems=256), describe("Disks, CD-ROMs and LUNs; each names a volume.")

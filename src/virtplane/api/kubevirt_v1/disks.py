@@ -7,15 +7,15 @@ from typing import Annotated
 from msgspec import field
 
 from virtplane.api.kubevirt_v1.features import FeatureState
-from virtplane.api.markers import ApiStruct, Int32, describe
+from virtplane.api.markers import EMPTY_IS_SET, ZERO_IS_UNSET, ApiStruct, UInt, describe
 
 
 class CustomBlockSize(ApiStruct, kw_only=True):
     """Explicit block sizes in bytes."""
 
-    discard_granularity: Int32 | None = None
-    logical: Int32 | None = None
-    physical: Int32 | None = None
+    discard_granularity: UInt | None = None
+    logical: Annotated[UInt | None, ZERO_IS_UNSET] = None
+    physical: Annotated[UInt | None, ZERO_IS_UNSET] = None
 
 
 class BlockSize(ApiStruct, kw_only=True):
@@ -38,22 +38,22 @@ class DiskTarget(ApiStruct, kw_only=True):
 
     bus: Annotated[str | None, describe("virtio, sata, scsi or usb.")] = None
     pci_address: str | None = None
-    readonly: Annotated[bool | None, describe("The guest cannot write.")] = None
+    readonly: Annotated[bool | None, describe("The guest cannot write."), ZERO_IS_UNSET] = None
 
 
 class LunTarget(ApiStruct, kw_only=True):
     """The volume is a SCSI LUN, commands passed through."""
 
     bus: Annotated[str | None, describe("virtio, sata or scsi.")] = None
-    readonly: bool | None = None
-    reservation: bool | None = None
+    readonly: Annotated[bool | None, ZERO_IS_UNSET] = None
+    reservation: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class Disk(ApiStruct, kw_only=True):
     """How a volume shows up in the guest; the volume has the same name."""
 
     block_size: BlockSize | None = None
-    boot_order: Annotated[Int32 | None, describe("The place in the boot order, from 1.")] = None
+    boot_order: Annotated[UInt | None, describe("The place in the boot order, from 1.")] = None
     cache: Annotated[str | None, describe("Cache mode: none, writethrough or writeback.")] = None
     cdrom: CDRomTarget | None = None
     changed_block_tracking: bool | None = None
@@ -62,7 +62,7 @@ class Disk(ApiStruct, kw_only=True):
     )
     disk: DiskTarget | None = None
     error_policy: Annotated[
-        str | None, describe("What an I/O error does: stop, ignore, report or enospace.")
+        str | None, describe("What an I/O error does: stop, ignore, report or enospace."), EMPTY_IS_SET
     ] = None
     io: Annotated[str | None, describe("I/O mode: native or threads.")] = None
     lun: LunTarget | None = None
@@ -80,4 +80,4 @@ class Filesystem(ApiStruct, kw_only=True):
     """A volume shared with the guest as a file system."""
 
     name: str
-    virtiofs: FilesystemVirtiofs
+    virtiofs: Annotated[FilesystemVirtiofs, EMPTY_IS_SET]

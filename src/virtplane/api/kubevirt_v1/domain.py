@@ -14,7 +14,18 @@ from virtplane.api.kubevirt_v1.features import Features
 from virtplane.api.kubevirt_v1.firmware import Firmware
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import Memory
-from virtplane.api.markers import PRESERVE, REQUIRED, ApiStruct, Int64, Quantity, describe, one_of
+from virtplane.api.markers import (
+    ALWAYS_WRITTEN,
+    EMPTY_IS_SET,
+    PRESERVE,
+    REQUIRED,
+    ZERO_IS_UNSET,
+    ApiStruct,
+    Quantity,
+    UInt32Count,
+    describe,
+    one_of,
+)
 
 
 class Chassis(ApiStruct, kw_only=True):
@@ -30,7 +41,7 @@ class Chassis(ApiStruct, kw_only=True):
 class DiskIOThreads(ApiStruct, kw_only=True):
     """How many threads serve disk I/O."""
 
-    supplemental_pool_thread_count: Int64 | None = None
+    supplemental_pool_thread_count: UInt32Count | None = None
 
 
 class Machine(ApiStruct, kw_only=True):
@@ -46,7 +57,9 @@ class ResourceRequirements(ApiStruct, kw_only=True):
         field(default_factory=dict)
     )
     overcommit_guest_overhead: Annotated[
-        bool | None, describe("Leave the overhead of virtualization out of the memory request.")
+        bool | None,
+        describe("Leave the overhead of virtualization out of the memory request."),
+        ZERO_IS_UNSET,
     ] = None
     requests: Annotated[Mapping[str, Quantity], describe("What the node sets aside: cpu, memory.")] = field(
         default_factory=dict
@@ -64,7 +77,7 @@ class DomainSpec(ApiStruct, kw_only=True):
     firmware: Firmware = Firmware()
     io_threads: DiskIOThreads = DiskIOThreads()
     io_threads_policy: Annotated[
-        str | None, describe("How disks share I/O threads: shared, auto or supplementalPool.")
+        str | None, describe("How disks share I/O threads: shared, auto or supplementalPool."), EMPTY_IS_SET
     ] = None
     launch_security: LaunchSecurity | None = None
     machine: Machine = Machine()
@@ -73,5 +86,6 @@ class DomainSpec(ApiStruct, kw_only=True):
         str | None,
         one_of("Reboot", "Terminate"),
         describe("What a reboot from inside does: Reboot or Terminate."),
+        EMPTY_IS_SET,
     ] = None
-    resources: ResourceRequirements = ResourceRequirements()
+    resources: Annotated[ResourceRequirements, ALWAYS_WRITTEN] = ResourceRequirements()

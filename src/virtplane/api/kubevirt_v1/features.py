@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from virtplane.api.markers import ApiStruct, Int64
+from typing import Annotated
+
+from virtplane.api.markers import ALWAYS_WRITTEN, ZERO_IS_UNSET, ApiStruct, UInt32Count
 
 
 class FeatureState(ApiStruct, kw_only=True):
@@ -20,14 +22,14 @@ class FeatureAPIC(ApiStruct, kw_only=True):
     """The local interrupt controller."""
 
     enabled: bool | None = None
-    end_of_interrupt: bool | None = None
+    end_of_interrupt: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class FeatureSpinlocks(ApiStruct, kw_only=True):
     """Hyper-V spin lock notification."""
 
     enabled: bool | None = None
-    spinlocks: Int64 | None = None
+    spinlocks: UInt32Count | None = None
 
 
 class SyNICTimer(ApiStruct, kw_only=True):
@@ -80,13 +82,13 @@ class HyperVPassthrough(ApiStruct, kw_only=True):
 class FeatureKVM(ApiStruct, kw_only=True):
     """Whether KVM shows itself to the guest."""
 
-    hidden: bool | None = None
+    hidden: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class Features(ApiStruct, kw_only=True):
     """CPU and platform features offered to the guest."""
 
-    acpi: FeatureState | None = None
+    acpi: Annotated[FeatureState | None, ALWAYS_WRITTEN] = None
     apic: FeatureAPIC | None = None
     hyperv: FeatureHyperv | None = None
     hyperv_passthrough: HyperVPassthrough | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from virtplane.api.markers import ApiStruct, Quantity, describe, one_of
+from virtplane.api.markers import EMPTY_IS_SET, ApiStruct, Quantity, describe, one_of
 
 
 class Hugepages(ApiStruct, kw_only=True):
@@ -17,7 +17,7 @@ class ReservedOverhead(ApiStruct, kw_only=True):
     """Memory set aside for the virtualization layer on top of the guest's."""
 
     added_overhead: Quantity | None = None
-    mem_lock: Annotated[str | None, one_of("NotRequired", "Required")] = None
+    mem_lock: Annotated[str | None, one_of("NotRequired", "Required"), EMPTY_IS_SET] = None
 
 
 class Memory(ApiStruct, kw_only=True):

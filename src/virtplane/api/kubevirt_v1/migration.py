@@ -9,7 +9,7 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.migration_configuration import VMIMConfigurationOptions
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int32, Quantity, Time, describe
+from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int, Quantity, Time, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -55,8 +55,8 @@ class VirtualMachineInstanceMigrationTargetState(ApiStruct, kw_only=True):
     """The end that the guest enters."""
 
     attachment_pod_uid: str | None = field(default=None, name="attachmentPodUID")
-    cpu_set: Annotated[tuple[Int32, ...], ATOMIC] = ()
-    direct_migration_node_ports: Mapping[str, Int32] = field(default_factory=dict)
+    cpu_set: Annotated[tuple[Int, ...], ATOMIC] = ()
+    direct_migration_node_ports: Mapping[str, Int] = field(default_factory=dict)
     domain_detected: bool | None = None
     domain_name: str | None = None
     domain_namespace: str | None = None
@@ -92,8 +92,8 @@ class VirtualMachineInstanceMigrationState(ApiStruct, kw_only=True):
     source_state: VirtualMachineInstanceMigrationSourceState | None = None
     start_timestamp: Annotated[Time | None, NULLABLE] = None
     target_attachment_pod_uid: str | None = field(default=None, name="targetAttachmentPodUID")
-    target_cpu_set: Annotated[tuple[Int32, ...], ATOMIC] = field(default=(), name="targetCPUSet")
-    target_direct_migration_node_ports: Mapping[str, Int32] = field(default_factory=dict)
+    target_cpu_set: Annotated[tuple[Int, ...], ATOMIC] = field(default=(), name="targetCPUSet")
+    target_direct_migration_node_ports: Mapping[str, Int] = field(default_factory=dict)
     target_memory_overhead: Quantity | None = None
     target_node: str | None = None
     target_node_address: str | None = None

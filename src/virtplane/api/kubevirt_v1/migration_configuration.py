@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from virtplane.api.markers import ApiStruct, Int32, Int64, Quantity, describe, mark, one_of
+from virtplane.api.markers import ApiStruct, Int32, Int64, Quantity, UInt32Count, describe, mark, one_of
 
 
 class MigrationConfiguration(ApiStruct, kw_only=True):
@@ -85,8 +85,8 @@ class VMIMConfigurationOptions(ApiStruct, kw_only=True):
     max_downtime_ms: Annotated[Int64 | None, mark(minimum=1, maximum=2000000)] = None
     network: str | None = None
     node_drain_taint_key: str | None = None
-    parallel_migrations_per_cluster: Int64 | None = None
-    parallel_outbound_migrations_per_node: Int64 | None = None
+    parallel_migrations_per_cluster: UInt32Count | None = None
+    parallel_outbound_migrations_per_node: UInt32Count | None = None
     progress_timeout: Int64 | None = None
     unsafe_migration_override: bool | None = None
     utility_volumes_timeout: Int64 | None = None

@@ -7,13 +7,15 @@ from typing import Annotated
 from msgspec import field
 
 from virtplane.api.kubevirt_v1.claims import ClaimRequest
-from virtplane.api.markers import ATOMIC, ApiStruct, Int32, describe
+from virtplane.api.markers import ATOMIC, ZERO_IS_UNSET, ApiStruct, Int, Int32, UInt, describe
 
 
 class MultusNetwork(ApiStruct, kw_only=True):
     """A network attachment definition."""
 
-    default: Annotated[bool | None, describe("The network takes the place of the pod network.")] = None
+    default: Annotated[
+        bool | None, describe("The network takes the place of the pod network."), ZERO_IS_UNSET
+    ] = None
     network_name: Annotated[str, describe("Name, or namespace/name, of the network attachment definition.")]
 
 
@@ -48,7 +50,7 @@ class InterfaceBridge(ApiStruct, kw_only=True):
 class DHCPPrivateOptions(ApiStruct, kw_only=True):
     """A private DHCP option (224-254)."""
 
-    option: Int32
+    option: Int
     value: str
 
 
@@ -104,9 +106,9 @@ class InterfaceSRIOV(ApiStruct, kw_only=True):
 class Interface(ApiStruct, kw_only=True):
     """A network card of the guest; one binding says how it joins its network."""
 
-    acpi_index: Int32 | None = None
+    acpi_index: Annotated[Int | None, ZERO_IS_UNSET] = None
     binding: PluginBinding | None = None
-    boot_order: Annotated[Int32 | None, describe("The place in the boot order, from 1.")] = None
+    boot_order: Annotated[UInt | None, describe("The place in the boot order, from 1.")] = None
     bridge: InterfaceBridge | None = None
     dhcp_options: DHCPOptions | None = None
     mac_address: Annotated[str | None, describe("The card's address; made at random when absent.")] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from virtplane.api.core_v1 import ExecAction, HTTPGetAction, TCPSocketAction
-from virtplane.api.markers import ApiStruct, Int32, describe
+from virtplane.api.markers import ZERO_IS_UNSET, ApiStruct, Int32, describe
 
 
 class GuestAgentPing(ApiStruct, kw_only=True):
@@ -17,18 +17,24 @@ class Probe(ApiStruct, kw_only=True):
 
     exec: ExecAction | None = None
     failure_threshold: Annotated[
-        Int32 | None, describe("Failures in a row before the guest counts as unhealthy; 3 when absent.")
+        Int32 | None,
+        describe("Failures in a row before the guest counts as unhealthy; 3 when absent."),
+        ZERO_IS_UNSET,
     ] = None
     guest_agent_ping: GuestAgentPing | None = None
     http_get: HTTPGetAction | None = None
     initial_delay_seconds: Annotated[
-        Int32 | None, describe("Seconds after the start before the first check.")
+        Int32 | None, describe("Seconds after the start before the first check."), ZERO_IS_UNSET
     ] = None
-    period_seconds: Annotated[Int32 | None, describe("Seconds between checks; 10 when absent.")] = None
+    period_seconds: Annotated[
+        Int32 | None, describe("Seconds between checks; 10 when absent."), ZERO_IS_UNSET
+    ] = None
     success_threshold: Annotated[
-        Int32 | None, describe("Successes in a row before the guest counts as healthy; 1 when absent.")
+        Int32 | None,
+        describe("Successes in a row before the guest counts as healthy; 1 when absent."),
+        ZERO_IS_UNSET,
     ] = None
     tcp_socket: TCPSocketAction | None = None
     timeout_seconds: Annotated[
-        Int32 | None, describe("Seconds after which a check has failed; 1 when absent.")
+        Int32 | None, describe("Seconds after which a check has failed; 1 when absent."), ZERO_IS_UNSET
     ] = None

@@ -8,7 +8,14 @@ from typing import Annotated, Any, ClassVar
 from virtplane.api.cdi_v1beta1.data_volume import DataVolumeSpec
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
-from virtplane.api.markers import NULLABLE, ApiStruct, TemplateMetadata, describe
+from virtplane.api.markers import (
+    ALWAYS_WRITTEN,
+    EMPTY_IS_SET,
+    NULLABLE,
+    ApiStruct,
+    TemplateMetadata,
+    describe,
+)
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -32,7 +39,7 @@ class InstancetypeMatcher(ApiStruct, kw_only=True):
     """The instance type that gives CPU, memory and devices, by name or inferred from a volume."""
 
     infer_from_volume: str | None = None
-    infer_from_volume_failure_policy: str | None = None
+    infer_from_volume_failure_policy: Annotated[str | None, EMPTY_IS_SET] = None
     kind: str | None = None
     name: str | None = None
     revision_name: str | None = None
@@ -42,7 +49,7 @@ class PreferenceMatcher(ApiStruct, kw_only=True):
     """The preference that fills what the template leaves open, by name or inferred from a volume."""
 
     infer_from_volume: str | None = None
-    infer_from_volume_failure_policy: str | None = None
+    infer_from_volume_failure_policy: Annotated[str | None, EMPTY_IS_SET] = None
     kind: str | None = None
     name: str | None = None
     revision_name: str | None = None
@@ -52,7 +59,7 @@ class VirtualMachineInstanceTemplateSpec(ApiStruct, kw_only=True):
     """Labels, annotations and spec of the instances to create."""
 
     metadata: Annotated[TemplateMetadata, NULLABLE] = None
-    spec: VirtualMachineInstanceSpec | None = None
+    spec: Annotated[VirtualMachineInstanceSpec | None, ALWAYS_WRITTEN] = None
 
 
 class VirtualMachineSpec(ApiStruct, kw_only=True):
@@ -67,13 +74,14 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
     run_strategy: Annotated[
         str | None,
         describe("When the instance runs: Always, RerunOnFailure, Once, Manual, Halted or WaitAsReceiver."),
+        EMPTY_IS_SET,
     ] = None
     running: Annotated[
         bool | None, describe("Deprecated: use runStrategy. True is Always, false is Halted.")
     ] = None
-    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run.")]
+    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run."), EMPTY_IS_SET]
     update_volumes_strategy: Annotated[
-        str | None, describe("What a change of volumes means: Replacement or Migration.")
+        str | None, describe("What a change of volumes means: Replacement or Migration."), EMPTY_IS_SET
     ] = None
 
 

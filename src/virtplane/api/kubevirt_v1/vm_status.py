@@ -11,7 +11,7 @@ from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.block_tracking import ChangedBlockTrackingStatus
 from virtplane.api.kubevirt_v1.subresources import AddVolumeOptions, RemoveVolumeOptions
 from virtplane.api.kubevirt_v1.vmi_status import StorageMigratedVolumeInfo
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int32, Int64, Time, describe, mark
+from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int, Int64, Time, describe, mark
 
 
 class ControllerRevisionRef(ApiStruct, kw_only=True):
@@ -45,7 +45,7 @@ class VirtualMachineMemoryDumpRequest(ApiStruct, kw_only=True):
 class VirtualMachineStartFailure(ApiStruct, kw_only=True):
     """Consecutive failures to start, and when the next attempt is due."""
 
-    consecutive_fail_count: Int32 | None = None
+    consecutive_fail_count: Int | None = None
     last_failed_vmiuid: str | None = field(default=None, name="lastFailedVMIUID")
     retry_after_timestamp: Time | None = None
 

@@ -17,6 +17,7 @@ from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.kubevirt_v1.volumes import UtilityVolume, Volume
 from virtplane.api.markers import (
     ATOMIC,
+    EMPTY_IS_SET,
     REQUIRED,
     ApiStruct,
     Int64,
@@ -42,7 +43,9 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     ] = None
     domain: Annotated[DomainSpec, REQUIRED, describe("The virtual hardware.")] = DomainSpec()
     eviction_strategy: Annotated[
-        str | None, describe("What an eviction does: LiveMigrate, LiveMigrateIfPossible, None or External.")
+        str | None,
+        describe("What an eviction does: LiveMigrate, LiveMigrateIfPossible, None or External."),
+        EMPTY_IS_SET,
     ] = None
     hostname: Annotated[str | None, describe("The guest's host name; the instance's name when absent.")] = (
         None
@@ -61,7 +64,7 @@ class VirtualMachineInstanceSpec(ApiStruct, kw_only=True):
     resource_claims: Annotated[tuple[VirtualMachineInstanceResourceClaim, ...], list_map("name")] = ()
     scheduler_name: Annotated[str | None, describe("The scheduler that places the launcher pod.")] = None
     service_account_name: Annotated[str | None, describe("The service account of the launcher pod.")] = None
-    start_strategy: Annotated[str | None, describe("Paused: the guest starts paused.")] = None
+    start_strategy: Annotated[str | None, describe("Paused: the guest starts paused."), EMPTY_IS_SET] = None
     subdomain: Annotated[
         str | None, describe("With it the guest is known as hostname.subdomain.namespace.svc.")
     ] = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import field, structs
 
@@ -12,7 +13,17 @@ from virtplane.api.core_v1 import (
     DownwardAPIVolumeFile,
     LocalObjectReference,
 )
-from virtplane.api.markers import ApiStruct, Quantity, describe, mark, requested_one_of, rules
+from virtplane.api.markers import (
+    ALWAYS_WRITTEN,
+    EMPTY_IS_SET,
+    ZERO_IS_UNSET,
+    ApiStruct,
+    Quantity,
+    describe,
+    mark,
+    requested_one_of,
+    rules,
+)
 from virtplane.api.paths import PRIVATE_DIR
 
 
@@ -45,6 +56,7 @@ class CloudInitNoCloudSource(ApiStruct, kw_only=True):
 class ConfigMapVolumeSource(ApiStruct, kw_only=True):
     """A disk with the files of a ConfigMap."""
 
+    schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
     name: Annotated[str | None, mark(default="")] = None
     optional: bool | None = None
     volume_label: str | None = None
@@ -80,7 +92,7 @@ class ContainerPathVolumeSource(ApiStruct, kw_only=True):
 class DataVolumeVolumeSource(ApiStruct, kw_only=True):
     """The claim that a DataVolume fills."""
 
-    hotpluggable: bool | None = None
+    hotpluggable: Annotated[bool | None, ZERO_IS_UNSET] = None
     name: Annotated[str, describe("The DataVolume's name.")]
 
 
@@ -110,7 +122,7 @@ class EphemeralVolumeSource(ApiStruct, kw_only=True):
 class HostDisk(ApiStruct, kw_only=True):
     """A disk image on the node's own file system."""
 
-    capacity: Annotated[Quantity | None, describe("The size of a disk to create.")] = None
+    capacity: Annotated[Quantity | None, describe("The size of a disk to create."), ALWAYS_WRITTEN] = None
     path: Annotated[str, describe("The image's path on the node.")]
     shared: bool | None = None
     type: Annotated[str, describe("Disk (must exist) or DiskOrCreate.")]
@@ -120,18 +132,18 @@ class MemoryDumpVolumeSource(ApiStruct, kw_only=True):
     """The claim into which the guest's memory is dumped."""
 
     claim_name: str
-    hotpluggable: bool | None = None
-    read_only: bool | None = None
+    hotpluggable: Annotated[bool | None, ZERO_IS_UNSET] = None
+    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class PersistentVolumeClaimVolumeSource(ApiStruct, kw_only=True):
     """A claim of the same namespace."""
 
     claim_name: Annotated[str, describe("The claim's name.")]
-    hotpluggable: Annotated[bool | None, describe("The volume can be unplugged from the running guest.")] = (
-        None
-    )
-    read_only: bool | None = None
+    hotpluggable: Annotated[
+        bool | None, describe("The volume can be unplugged from the running guest."), ZERO_IS_UNSET
+    ] = None
+    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
 
 
 class SecretVolumeSource(ApiStruct, kw_only=True):
@@ -189,8 +201,8 @@ class UtilityVolume(ApiStruct, kw_only=True):
 
     claim_name: str
     name: str
-    read_only: bool | None = None
-    type: str | None = None
+    read_only: Annotated[bool | None, ZERO_IS_UNSET] = None
+    type: Annotated[str | None, EMPTY_IS_SET] = None
 
 
 @dataclass(frozen=True, slots=True)

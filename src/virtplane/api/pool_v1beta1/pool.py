@@ -10,13 +10,14 @@ from virtplane.api.core_v1 import NodeSelectorRequirement
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.markers import (
     ATOMIC,
+    EMPTY_IS_SET,
     NULLABLE,
     ApiStruct,
     Duration,
     Int32,
-    Int64,
     IntOrString,
     TemplateMetadata,
+    UInt32Count,
     mark,
     one_of,
 )
@@ -27,7 +28,7 @@ class VirtualMachinePoolAutohealingStrategy(ApiStruct, kw_only=True):
     """When a machine that does not start is replaced."""
 
     min_failing_to_start_duration: Duration | None = None
-    start_up_failure_threshold: Annotated[Int64 | None, mark(minimum=1)] = None
+    start_up_failure_threshold: Annotated[UInt32Count | None, mark(minimum=1)] = None
 
 
 class VirtualMachinePoolNameGeneration(ApiStruct, kw_only=True):
@@ -112,9 +113,9 @@ class VirtualMachinePoolSpec(ApiStruct, kw_only=True):
     paused: bool | None = None
     replicas: Annotated[Int32 | None, mark(minimum=0)] = None
     scale_in_strategy: VirtualMachinePoolScaleInStrategy | None = None
-    selector: LabelSelector
+    selector: Annotated[LabelSelector, EMPTY_IS_SET]
     update_strategy: VirtualMachinePoolUpdateStrategy | None = None
-    virtual_machine_template: VirtualMachineTemplateSpec
+    virtual_machine_template: Annotated[VirtualMachineTemplateSpec, EMPTY_IS_SET]
 
 
 class VirtualMachinePoolStatus(ApiStruct, kw_only=True):

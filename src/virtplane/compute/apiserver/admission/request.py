@@ -7,6 +7,7 @@ from typing import Any
 
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from virtplane.api.config import ClusterConfig
+from virtplane.compute.apiserver.admission import request_schema
 from virtplane.compute.apiserver.admission.lookups import Lookups
 from virtplane.compute.apiserver.admission.response import Response
 from virtplane.compute.apiserver.admission.rules.metadata import is_component
@@ -25,7 +26,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The request with what is needed to answer it. `new` is a copy; `old` is empty on creation."""
+    """The request with what is needed to answer it. Both are copies; `old` is empty on creation."""
 
     raw: JsonObject
     config: ClusterConfig
@@ -37,7 +38,21 @@ class Request:
     def of(cls, raw: JsonObject, config: ClusterConfig, lookups: Lookups) -> Request:
         """A request as the API server sent it."""
         new = get_object(raw, "object")
-        return cls(raw, config, lookups, deep_copy(new), get_object(raw, "oldObject"))
+        return cls(raw, config, lookups, deep_copy(new), deep_copy(get_object(raw, "oldObject")))
+
+    def read(self, kind: str) -> None:
+        """Check `new` against the schema of `kind` and write both objects down as KubeVirt's types do.
+
+        Raises Refused.
+        """
+        causes = request_schema.schema_causes(kind, self.new)
+        if causes:
+            raise Refused(Response.refuse(causes))
+        try:
+            request_schema.write_typed(kind, self.new)
+            request_schema.write_typed(kind, self.old)
+        except request_schema.Unreadable as error:
+            raise Refused(Response.plain(str(error))) from error
 
     @property
     def operation(self) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.selectors import SelectorError, from_label_selector_object
 from virtplane.compute.apiserver.admission.request import Request
-from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.compute.apiserver.admission.response import REQUIRED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import devices, disks, networks
 from virtplane.compute.apiserver.admission.rules import machine as machine_rules
@@ -24,9 +23,7 @@ _STRATEGIES = ("unmanaged", "opportunistic", "proactive")
 async def validate_replica_set(request: Request) -> Response:
     """The template keeps the rules of instances and the selector finds it."""
     request.expect("virtualmachineinstancereplicasets")
-    causes = schema_causes("VirtualMachineInstanceReplicaSet", request.new)
-    if causes:
-        return Response.refuse(causes)
+    request.read("VirtualMachineInstanceReplicaSet")
     found = list(_replica_set_causes(request))
     if found:
         return Response.refuse(found)
@@ -64,9 +61,7 @@ def _selector(spec: JsonObject, template: JsonObject) -> Iterator[Cause]:
 async def validate_pool(request: Request) -> Response:
     """The template keeps the rules of machines, and one strategy of each sort is chosen."""
     request.expect("virtualmachinepools")
-    causes = schema_causes("VirtualMachinePool", request.new)
-    if causes:
-        return Response.refuse(causes)
+    request.read("VirtualMachinePool")
     found = list(_pool_causes(request))
     return Response.refuse(found) if found else Response.allow()
 
@@ -120,9 +115,7 @@ def _max_unavailable(value: object) -> Iterator[Cause]:
 async def validate_preset(request: Request) -> Response:
     """A preset has a domain whose disks and firmware keep the rules."""
     request.expect("virtualmachineinstancepresets")
-    causes = schema_causes("VirtualMachineInstancePreset", request.new)
-    if causes:
-        return Response.refuse(causes)
+    request.read("VirtualMachineInstancePreset")
     found = list(_preset_causes(get_object(request.new, "spec")))
     return Response.refuse(found) if found else Response.allow()
 

@@ -14,7 +14,6 @@ from virtplane.compute.apiserver.admission.mutation.presets import (
     apply_presets,
 )
 from virtplane.compute.apiserver.admission.request import Request, replace
-from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import compute, disks, hotplug, networks, platform
 from virtplane.compute.apiserver.admission.rules.metadata import metadata, reserved_labels
@@ -33,9 +32,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 async def mutate(request: Request) -> Response:
     """Presets and defaults on creation; nobody but components sets the status, then or afterwards."""
     request.expect("virtualmachineinstances")
-    causes = schema_causes(KIND, get_object(request.raw, "object"))
-    if causes:
-        return Response.refuse(causes)
+    request.read(KIND)
     instance = request.new
     if not request.is_creation:
         changed = get_object(request.new, "status") != get_object(request.old, "status")
@@ -65,9 +62,7 @@ async def mutate(request: Request) -> Response:
 async def validate_create(request: Request) -> Response:
     """Every rule that a new instance has to keep."""
     request.expect("virtualmachineinstances")
-    causes = schema_causes(KIND, request.new)
-    if causes:
-        return Response.refuse(causes)
+    request.read(KIND)
     spec = get_object(request.new, "spec")
     found = list(_creation_causes(request, spec))
     if found:
@@ -96,9 +91,7 @@ def _creation_causes(request: Request, spec: JsonObject) -> Iterator[Cause]:
 async def validate_update(request: Request) -> Response:
     """What users and components may change."""
     request.expect("virtualmachineinstances")
-    causes = schema_causes(KIND, request.new)
-    if causes:
-        return Response.refuse(causes)
+    request.read(KIND)
     restricted = _node_restriction(request)
     if restricted:
         return Response.refuse([restricted])

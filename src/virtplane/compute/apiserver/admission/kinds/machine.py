@@ -13,10 +13,11 @@ from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferen
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import (
     PCI_TOPOLOGY,
+    DefaultingError,
+    default_spec,
     supports_pcie_hotplug,
 )
 from virtplane.compute.apiserver.admission.request import Request, replace
-from virtplane.compute.apiserver.admission.request_schema import schema_causes
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause, Response
 from virtplane.compute.apiserver.admission.rules import machine as rules
 from virtplane.compute.apiserver.admission.rules import networks
@@ -31,11 +32,11 @@ _MIGRATIONS = resources.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 async def mutate(request: Request) -> Response:
     """Instance type and preference inferred, preferred values taken over, identity and machine filled in."""
     request.expect("virtualmachines")
+    request.read(KIND)
     machine = request.new
     if get_str(machine, "metadata", "deletionTimestamp"):
         return Response.allow()
-    causes = schema_causes(KIND, get_object(request.raw, "object"))
-    causes += matching.matcher_causes(machine, request.old)
+    causes = matching.matcher_causes(machine, request.old)
     if causes:
         return Response.refuse(causes)
     try:
@@ -55,10 +56,8 @@ async def _fill_in(
     config = request.config
     template = machine["spec"]["template"]
     template["metadata"] = template.get("metadata") or {}
-    spec = template.setdefault("spec", {})
-    domain = spec.setdefault("domain", {})
-    domain.setdefault("devices", {})
-    domain.setdefault("resources", {})
+    spec = template["spec"]
+    domain = spec["domain"]
     matching.apply_preferred_basics(machine, preference)
     if request.is_creation:
         firmware = domain.setdefault("firmware", {})
@@ -81,14 +80,17 @@ async def _fill_in(
 async def validate(request: Request) -> Response:
     """Every rule that a machine has to keep, with instance type and preference applied to a copy."""
     request.expect("virtualmachines")
+    request.read(KIND)
     machine = request.new
     if get_str(machine, "metadata", "deletionTimestamp"):
         return Response.allow()
-    causes = schema_causes(KIND, machine)
-    if causes:
-        return Response.refuse(causes)
     expanded = deep_copy(machine)
     found = await matching.apply(expanded, request.namespace, request.lookups, request.config)
+    if not found:
+        try:
+            default_spec(expanded["spec"]["template"]["spec"], request.config)
+        except DefaultingError as error:
+            return Response.plain(str(error))
     found = found or list(_creation_causes(request, expanded))
     found = found or list(
         rules.machine_causes("spec", get_object(expanded, "spec"), request.config, request.user)
