@@ -14,10 +14,9 @@ from tests.simulation.moves import Mover
 from tests.simulation.world import Containers, World
 
 from kubecore.client import Client
-from kubecore.json import JsonObject, get_str
-from kubecore.objects import meta
-from kubecore.runtime import EventRecorder, Manager
+from kubecore.runtime import EventRecorder, Manager, key_of
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler.controller import InstanceController
@@ -39,12 +38,12 @@ class SimulatedMachine:
         world: World,
         weather: Weather,
         settings: HandlerSettings,
-        vmi: JsonObject,
+        vmi: VirtualMachineInstance,
         pod_uid: str,
         on_change: Callable[[], None],
     ) -> None:
-        self.name = domain_name(meta.namespace(vmi), meta.name(vmi))
-        self.uid = get_str(vmi, "metadata", "uid")
+        self.name = domain_name(*key_of(vmi))
+        self.uid = vmi.metadata.uid
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
         self.credentials = CredentialKeeper()
@@ -83,25 +82,25 @@ class SimulatedMachine:
     def expect_launcher(self) -> None:
         """A simulated launcher listens as soon as it runs."""
 
-    async def start(self, vmi: JsonObject, **_: Any) -> None:
+    async def start(self, vmi: VirtualMachineInstance, **_: Any) -> None:
         """See Machine.start."""
         await asyncio.sleep(self._weather.chance.uniform(0.05, 2.0))
         if self._weather.strikes(self._weather.chances.refused):
             raise OSError("the simulation lets this start fail")
         containers = self._live()
         assert containers.launcher is not None
-        if containers.launcher.vmi_uid != get_str(vmi, "metadata", "uid"):
+        if containers.launcher.vmi_uid != vmi.metadata.uid:
             raise AssertionError(f"the launcher of another instance was taken for {self.name}")
         if containers.launcher.domain is None:
             self._world.boot(containers)
         self.domain = containers.launcher.domain
 
-    async def recall(self, vmi: JsonObject) -> None:
+    async def recall(self, vmi: VirtualMachineInstance) -> None:
         """See Machine.recall."""
         del vmi
         self.machine_type = "q35"
 
-    def refresh_facts(self, vmi: JsonObject) -> None:
+    def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """A simulated guest has no agent."""
 
     async def press_power_button(self) -> None:
@@ -153,7 +152,9 @@ class NodeHandler:
         """The program of the process."""
         manager = Manager(client)
         instances = manager.informer(
-            VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={self._node}"
+            VIRTUAL_MACHINE_INSTANCES,
+            label_selector=f"kubevirt.io/nodeName={self._node}",
+            struct=VirtualMachineInstance,
         )
         async with EventRecorder(client, "virt-handler", host=self._node) as recorder:
             settings = HandlerSettings(node_name=self._node)

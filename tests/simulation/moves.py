@@ -17,13 +17,14 @@ from kubecore.objects import meta
 from kubecore.objects.times import now_rfc3339
 from kubecore.patch.guarded import guarded_patch
 from kubecore.runtime import DONE, Controller, Key, Manager, RequeueAfter, Result
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES as VMIS
 from virtplane.compute.handler.decisions import Migratability
 
 _NODE_LABEL = "kubevirt.io/nodeName"
 
 
-def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
+def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
     """Every simulated guest can be moved."""
     del vmi, emulation
     return Migratability(True, "LiveMigration")

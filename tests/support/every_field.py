@@ -269,6 +269,8 @@ def _replace(holder: JsonObject, name: str) -> None:
     value = holder[name]
     if isinstance(value, bool):
         holder[name] = not value
+    elif isinstance(value, list):
+        holder[name] = []
     else:
         holder[name] = "1" + value if isinstance(value, str) else value + 1 if isinstance(value, int) else {}
 

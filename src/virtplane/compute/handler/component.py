@@ -14,7 +14,9 @@ from kubecore.client import Client
 from kubecore.json import get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
+from virtplane.api import labels
 from virtplane.api.config import effective
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
 from virtplane.compute.handler.api import until_answered
@@ -63,7 +65,9 @@ class VirtHandler:
             for device in devices(kvm=verdict.usable)
         ]
         instances = manager.informer(
-            VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={context.node_name}"
+            VIRTUAL_MACHINE_INSTANCES,
+            label_selector=f"{labels.NODE_NAME}={context.node_name}",
+            struct=VirtualMachineInstance,
         )
         installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
         found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, context.namespace))

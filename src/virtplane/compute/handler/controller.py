@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from datetime import UTC, datetime
 from typing import Literal
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import get_object
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.domain.disks import MissingSource
+from virtplane.compute.domain.document import domain_name
 from virtplane.compute.handler import decisions, status
 from virtplane.compute.handler.api import in_time
 from virtplane.compute.handler.decisions import Action, Observation
@@ -68,7 +73,7 @@ class InstanceController:
     def __init__(
         self,
         client: Client,
-        informer: Informer,
+        informer: Informer[VirtualMachineInstance],
         recorder: EventRecorder,
         settings: HandlerSettings,
         config: ClusterConfig,
@@ -89,20 +94,24 @@ class InstanceController:
         """The resourceVersion of our own last write, and when that was, by the instance's UID."""
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
-        """The running machine of an instance, for the streams and actions of the console server."""
-        vmi = self._informer.get(namespace, name)
-        return self.machines.get(get_str(vmi, "metadata", "uid")) if vmi is not None else None
+        """The running machine of an instance, for the streams and actions of the console server.
 
-    def instance(self, namespace: str, name: str) -> JsonObject | None:
-        """The instance as the cache has it."""
+        Raises UnfitDocument.
+        """
+        vmi = self._informer.get(namespace, name)
+        return self.machines.get(vmi.metadata.uid) if vmi is not None else None
+
+    def instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
+        """The instance as the cache has it. Raises UnfitDocument."""
         return self._informer.get(namespace, name)
 
     def has_ended(self, uid: str) -> bool:
         """Whether no guest of that instance runs here any more; False while that is not known."""
         if not self._informer.has_synced:
             return False
-        vmi = next((each for each in self._informer.list() if meta.uid(each) == uid), None)
-        return vmi is None or decisions.is_final(vmi)
+        vmi = next((each for each in self._informer.list() if each.metadata.uid == uid), None)
+        # An instance that cannot be read just now is not among those that are listed.
+        return decisions.is_final(vmi) if vmi is not None else not self._informer.unfit
 
     async def close(self) -> None:
         """Close all connections; guests go on."""
@@ -110,14 +119,17 @@ class InstanceController:
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one guest a step closer to its instance, and report what it is."""
-        vmi = self._informer.get(*key)
+        try:
+            vmi = self._informer.get(*key)
+        except UnfitDocument:
+            return await self._leave_alone(key)
         await self._forget_others(key, vmi)
         if vmi is None or not decisions.belongs_to_node(vmi, self._settings.node_name):
             return DONE
         if self._is_behind(vmi):
             return RequeueAfter(_BEHIND_SECONDS)
         pod_uid = decisions.pod_on_node(vmi, self._settings.node_name)
-        if not pod_uid and get_str(vmi, "metadata", "uid") not in self.machines:
+        if not pod_uid and vmi.metadata.uid not in self.machines:
             return await self._report_lost(key, vmi)
         machine = self._machine(key, vmi, pod_uid)
         seen = await machine.observe()
@@ -128,17 +140,38 @@ class InstanceController:
             error = _FAILED, lasting
         return await self._report(machine, vmi, error, await machine.observe())
 
-    async def _forget_others(self, key: Key, vmi: JsonObject | None) -> None:
+    async def _forget_others(self, key: Key, vmi: VirtualMachineInstance | None) -> None:
         """Drop machines of this name that belong to earlier instances or whose pod has ended."""
-        uid = get_str(vmi, "metadata", "uid")
-        name = f"{key[0]}_{key[1]}"
-        for other, machine in list(self.machines.items()):
-            ended = other == uid and vmi is not None and decisions.is_final(vmi) and machine.lines.gone
-            if machine.name == name and (other != uid or ended):
-                del self.machines[other]
-                self._last_written.pop(other, None)
-                await machine.close()
-                await self._unmount_images(key, machine)
+        for uid, machine in self._machines_of(key):
+            is_own = vmi is not None and uid == vmi.metadata.uid
+            if not is_own or (vmi is not None and decisions.is_final(vmi) and machine.lines.gone):
+                await self._forget(key, uid, machine)
+
+    async def _leave_alone(self, key: Key) -> Result:
+        """The instance cannot be read: the cache has logged what to correct. Its guest goes on until then.
+
+        Only the end of its pod counts. Nobody tells when such an instance is deleted, hence the next look.
+        """
+        found = self._machines_of(key)
+        for uid, machine in found:
+            seen = await machine.observe()
+            if seen.launcher_gone:
+                await self._forget(key, uid, machine)
+            elif seen.terminating and seen.domain_known and seen.domain is not None and seen.domain.is_active:
+                # Otherwise the launcher cuts the power once its grace period has passed.
+                with contextlib.suppress(HypervisorError):
+                    await machine.press_power_button()
+        return RequeueAfter(decisions.SHUTDOWN_REPEAT_SECONDS) if found else DONE
+
+    def _machines_of(self, key: Key) -> list[tuple[str, Machine]]:
+        name = domain_name(*key)
+        return [(uid, machine) for uid, machine in self.machines.items() if machine.name == name]
+
+    async def _forget(self, key: Key, uid: str, machine: Machine) -> None:
+        del self.machines[uid]
+        self._last_written.pop(uid, None)
+        await machine.close()
+        await self._unmount_images(key, machine)
 
     async def _unmount_images(self, key: Key, machine: Machine) -> None:
         try:
@@ -150,7 +183,7 @@ class InstanceController:
                 extra={"vmi": f"{key[0]}/{key[1]}", "pod": machine.paths.pod_uid, "err": str(error)},
             )
 
-    async def _report_lost(self, key: Key, vmi: JsonObject) -> Result:
+    async def _report_lost(self, key: Key, vmi: VirtualMachineInstance) -> Result:
         """The pod ended while virt-handler was away (as when the node restarts): its guest has failed."""
         if decisions.is_final(vmi):
             return DONE
@@ -158,21 +191,23 @@ class InstanceController:
         seen = Observation(launcher_ready=False, launcher_gone=True, domain=None)
         return await self._report(lost, vmi, None, seen)
 
-    def _is_behind(self, vmi: JsonObject) -> bool:
+    def _is_behind(self, vmi: VirtualMachineInstance) -> bool:
         """True while the cache has not caught up with our own last write."""
-        written, moment = self._last_written.get(get_str(vmi, "metadata", "uid"), (0, 0.0))
+        written, moment = self._last_written.get(vmi.metadata.uid, (0, 0.0))
         is_recent = asyncio.get_running_loop().time() - moment < _BEHIND_FOR_SECONDS
-        return is_recent and _version(vmi) < written
+        return is_recent and _version(vmi.metadata.resource_version) < written
 
-    def _machine(self, key: Key, vmi: JsonObject, pod_uid: str) -> Machine:
-        uid = get_str(vmi, "metadata", "uid")
+    def _machine(self, key: Key, vmi: VirtualMachineInstance, pod_uid: str) -> Machine:
+        uid = vmi.metadata.uid
         machine = self.machines.get(uid)
         if machine is None:
             machine = Machine(self._settings, vmi, pod_uid, lambda: self.controller.enqueue(key))
             self.machines[uid] = machine
         return machine
 
-    async def _act(self, machine: Machine, vmi: JsonObject, action: Action) -> tuple[str, str] | None:
+    async def _act(
+        self, machine: Machine, vmi: VirtualMachineInstance, action: Action
+    ) -> tuple[str, str] | None:
         """Take the step; returns what to report as the synchronisation error."""
         try:
             if action is Action.START:
@@ -185,7 +220,7 @@ class InstanceController:
                 self._event(vmi, "Normal", "Deleted", "VirtualMachineInstance stopping")
                 await machine.cut_power()
             elif action is Action.RELEASE:
-                await machine.release(0 if get_str(vmi, "status", "phase") == "Succeeded" else 1)
+                await machine.release(0 if vmi.status.phase == "Succeeded" else 1)
             elif machine.domain is not None and machine.domain.is_active:
                 await machine.recall(vmi)
                 machine.refresh_facts(vmi)
@@ -212,14 +247,14 @@ class InstanceController:
             return _FAILED, str(error)
         return None
 
-    async def _start(self, machine: Machine, vmi: JsonObject) -> None:
+    async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
         smbios = {key: str(value) for key, value in get_object(self._config.raw, "smbios").items() if value}
         await machine.start(vmi, emulation=self._emulation, options={"smbios": smbios})
         self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)
 
     async def _report(
-        self, machine: Machine, vmi: JsonObject, error: tuple[str, str] | None, seen: Observation
+        self, machine: Machine, vmi: VirtualMachineInstance, error: tuple[str, str] | None, seen: Observation
     ) -> Result:
         phase = "Failed" if machine.fatal and not decisions.is_final(vmi) else decisions.next_phase(vmi, seen)
         report = status.Report(
@@ -236,27 +271,28 @@ class InstanceController:
             now=now_rfc3339(),
         )
         fresh = status.render(vmi, report)
-        if fresh != vmi.get("status"):
+        if fresh != vmi.status:
             await self._write(vmi, fresh)
             self._announce(vmi, phase)
             self._announce_credentials(vmi, fresh)
         return self._again(vmi, phase, error, seen)
 
-    async def _write(self, vmi: JsonObject, fresh: JsonObject) -> None:
-        changed = deep_copy(vmi)
-        changed["status"] = fresh
+    async def _write(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
+        operations = status.patch(vmi, fresh)
+        namespace, name = key_of(vmi)
         try:
-            written = await in_time(self._client.update(VIRTUAL_MACHINE_INSTANCES, changed))
+            written = await in_time(
+                self._client.patch(VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json")
+            )
         except StatusError as failure:
             if failure.code == 404:
                 return
             raise
         moment = asyncio.get_running_loop().time()
-        self._last_written[get_str(vmi, "metadata", "uid")] = (_version(written), moment)
+        self._last_written[vmi.metadata.uid] = (_version(meta.resource_version(written)), moment)
 
-    def _announce(self, vmi: JsonObject, phase: str) -> None:
-        before = get_str(vmi, "status", "phase")
-        if phase == before:
+    def _announce(self, vmi: VirtualMachineInstance, phase: str) -> None:
+        if phase == vmi.status.phase:
             return
         if phase == "Running":
             self._event(vmi, "Normal", "Started", "VirtualMachineInstance started.")
@@ -265,21 +301,20 @@ class InstanceController:
         elif phase == "Failed":
             self._event(vmi, "Warning", "Stopped", "The VirtualMachineInstance crashed.")
 
-    def _announce_credentials(self, vmi: JsonObject, fresh: JsonObject) -> None:
-        before, after = (
-            meta.get_condition({"status": each}, status.CREDENTIALS) or {}
-            for each in (get_object(vmi, "status"), fresh)
-        )
-        if not after or all(before.get(key) == after.get(key) for key in ("status", "message")):
+    def _announce_credentials(self, vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> None:
+        before, after = (status.condition(each, status.CREDENTIALS) for each in (vmi.status, fresh))
+        if after is None or (before is not None and status.says_same(before, after)):
             return
-        if after["status"] == "True":
+        if after.status == "True":
             text = "Access credentials sync successful."
             self._event(vmi, "Normal", "AccessCredentialsSyncSuccess", text)
         else:
-            text = f"Access credentials sync failed: {after.get('message', '')}"
+            text = f"Access credentials sync failed: {after.message or ''}"
             self._event(vmi, "Warning", "AccessCredentialsSyncFailed", text)
 
-    def _again(self, vmi: JsonObject, phase: str, error: tuple[str, str] | None, seen: Observation) -> Result:
+    def _again(
+        self, vmi: VirtualMachineInstance, phase: str, error: tuple[str, str] | None, seen: Observation
+    ) -> Result:
         if phase in decisions.FINAL_PHASES:
             # The launcher may end once the outcome is written; that write brings the next look.
             return DONE
@@ -293,21 +328,29 @@ class InstanceController:
             return RequeueAfter(min(decisions.SHUTDOWN_REPEAT_SECONDS, max(grace, _BEHIND_SECONDS)))
         return RequeueAfter(_AGENT_SECONDS) if phase == "Running" else DONE
 
-    def _event(self, vmi: JsonObject, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        self._recorder.event(vmi, kind, reason, message)
+    def _event(
+        self, vmi: VirtualMachineInstance, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        metadata = {
+            "namespace": vmi.metadata.namespace,
+            "name": vmi.metadata.name,
+            "uid": vmi.metadata.uid,
+            "resourceVersion": vmi.metadata.resource_version,
+        }
+        about = {"apiVersion": vmi.api_version, "kind": vmi.kind, "metadata": metadata}
+        self._recorder.event(about, kind, reason, message)
 
 
-def _is_reported(vmi: JsonObject, reason: str, message: str) -> bool:
+def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:
     """Whether the condition Synchronized says so already; a step is repeated each second."""
-    known = meta.get_condition(vmi, "Synchronized") or {}
-    return (known.get("reason"), known.get("message")) == (reason, message)
+    known = status.condition(vmi.status, status.SYNCHRONIZED)
+    return known is not None and (known.reason, known.message) == (reason, message)
 
 
-def _text(vmi: JsonObject) -> str:
+def _text(vmi: VirtualMachineInstance) -> str:
     return "/".join(key_of(vmi))
 
 
-def _version(vmi: JsonObject) -> int:
-    """Where in the API's history an instance stands."""
-    text = get_str(vmi, "metadata", "resourceVersion")
-    return int(text) if text.isdecimal() else 0
+def _version(resource_version: str) -> int:
+    """Where in the API's history an object stands."""
+    return int(resource_version) if resource_version.isdecimal() else 0

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from virtplane.api.kubevirt_v1.credentials import AccessCredentialSecretSource
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.libvirtcalls import HypervisorError
@@ -40,36 +41,50 @@ class Outcome:
     message: str = ""
 
 
-def concern(vmi: JsonObject) -> bool:
+def concern(vmi: VirtualMachineInstance) -> bool:
     """Whether the instance has credentials that its agent must set."""
-    return any(True for _ in _by_agent(vmi))
+    return any(True for _ in _keys(vmi)) or any(True for _ in _password_secrets(vmi))
 
 
-def wanted(vmi: JsonObject, root: Root) -> Access:
+def wanted(vmi: VirtualMachineInstance, root: Root) -> Access:
     """What the secrets in the pod whose file system is `root` say. Raises OSError where one is not there."""
     keys: dict[str, list[str]] = {}
     passwords: dict[str, str] = {}
-    for kind, credential in _by_agent(vmi):
-        secret = get_str(credential, "source", "secret", "secretName")
-        texts = root.texts(f"{PRIVATE_DIRECTORY}/secret/{secret}-access-cred")
-        if kind == "userPassword":
-            passwords |= {user: text.strip("\n") for user, text in texts.items()}
-            continue
+    for secret, users in _keys(vmi):
+        texts = _texts(root, secret)
         lines = [line.strip() for text in texts.values() for line in text.splitlines() if line.strip()]
-        for user in get_list(credential, "propagationMethod", "qemuGuestAgent", "users"):
-            found = keys.setdefault(str(user), [])
+        for user in users:
+            found = keys.setdefault(user, [])
             found += [line for line in lines if line not in found]
+    for secret in _password_secrets(vmi):
+        passwords |= {user: text.strip("\n") for user, text in _texts(root, secret).items()}
     return Access({user: tuple(lines) for user, lines in keys.items()}, passwords)
 
 
-def _by_agent(vmi: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    for credential in get_list(vmi, "spec", "accessCredentials"):
-        for kind in ("sshPublicKey", "userPassword"):
-            if "qemuGuestAgent" in get_object(credential, kind, "propagationMethod"):
-                yield kind, get_object(credential, kind)
+def _keys(vmi: VirtualMachineInstance) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Secrets with keys, and the users who get them."""
+    for credential in vmi.spec.access_credentials:
+        keys = credential.ssh_public_key
+        if keys is not None and keys.propagation_method.qemu_guest_agent is not None:
+            yield _name(keys.source.secret), keys.propagation_method.qemu_guest_agent.users
 
 
-def _read(vmi: JsonObject, open_root: Callable[[], Root]) -> Access:
+def _password_secrets(vmi: VirtualMachineInstance) -> Iterator[str]:
+    for credential in vmi.spec.access_credentials:
+        passwords = credential.user_password
+        if passwords is not None and passwords.propagation_method.qemu_guest_agent is not None:
+            yield _name(passwords.source.secret)
+
+
+def _name(secret: AccessCredentialSecretSource | None) -> str:
+    return secret.secret_name if secret is not None else ""
+
+
+def _texts(root: Root, secret: str) -> dict[str, str]:
+    return root.texts(f"{PRIVATE_DIRECTORY}/secret/{secret}-access-cred")
+
+
+def _read(vmi: VirtualMachineInstance, open_root: Callable[[], Root]) -> Access:
     with open_root() as root:
         return wanted(vmi, root)
 
@@ -83,13 +98,13 @@ class CredentialKeeper:
         self._set: Access | None = None
         self._set_at = 0.0
 
-    def agent_is_offline(self, vmi: JsonObject) -> None:
+    def agent_is_offline(self, vmi: VirtualMachineInstance) -> None:
         """The agent is not connected: the credentials are set once it is."""
         self._set = None
         self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
 
     async def keep(
-        self, vmi: JsonObject, open_root: Callable[[], Root], hypervisor: Hypervisor, domain: str
+        self, vmi: VirtualMachineInstance, open_root: Callable[[], Root], hypervisor: Hypervisor, domain: str
     ) -> None:
         """Set what is not set yet. `open_root` gives the launcher's file system."""
         if not concern(vmi):

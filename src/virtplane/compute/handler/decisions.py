@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
-from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
-from virtplane.api import labels as wellknown
-from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
-from virtplane.api.labels import ALLOW_BRIDGE_MIGRATION
+from virtplane.api import labels
+from virtplane.api.kubevirt_v1.networks import Interface
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import kind_of
 from virtplane.compute.handler.libvirtcalls import DomainState
 
 _POD_UID = re.compile(r"[0-9a-zA-Z-]{1,64}", re.ASCII)
@@ -59,27 +59,29 @@ class Observation:
     """Whether `domain` is as it is now; False while libvirt cannot be reached, with what was seen last."""
 
 
-def is_final(vmi: JsonObject) -> bool:
+def is_final(vmi: VirtualMachineInstance) -> bool:
     """True once the instance has ended."""
-    return get_str(vmi, "status", "phase") in FINAL_PHASES
+    return vmi.status.phase in FINAL_PHASES
 
 
-def grace_seconds(vmi: JsonObject) -> int:
+def grace_seconds(vmi: VirtualMachineInstance) -> int:
     """How long the guest may take to power off."""
-    return get_int(vmi, "spec", "terminationGracePeriodSeconds", default=30)
+    grace = vmi.spec.termination_grace_period_seconds
+    return 30 if grace is None else grace
 
 
-def has_acpi(vmi: JsonObject) -> bool:
+def has_acpi(vmi: VirtualMachineInstance) -> bool:
     """True where the guest has a power button."""
-    return get_bool(vmi, "spec", "domain", "features", "acpi", "enabled", default=True)
+    acpi = vmi.spec.domain.features.acpi
+    return acpi is None or acpi.is_on
 
 
-def is_leaving(vmi: JsonObject, seen: Observation) -> bool:
+def is_leaving(vmi: VirtualMachineInstance, seen: Observation) -> bool:
     """True once the instance or its pod is being deleted."""
-    return "deletionTimestamp" in get_object(vmi, "metadata") or seen.terminating
+    return vmi.metadata.is_being_deleted or seen.terminating
 
 
-def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
+def next_action(vmi: VirtualMachineInstance, seen: Observation, now: datetime) -> Action:
     """The next step towards what the instance should be."""
     if seen.launcher_gone:
         return Action.NOTHING
@@ -88,7 +90,7 @@ def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
     if not seen.launcher_ready or not seen.domain_known:
         # A guest whose libvirt does not answer may still run; its launcher ends it with the pod.
         return Action.WAIT
-    is_scheduled = get_str(vmi, "status", "phase") == "Scheduled"
+    is_scheduled = vmi.status.phase == "Scheduled"
     domain = None if is_scheduled and seen.domain == _DEFINED else seen.domain
     if domain is not None and not domain.is_active:
         return Action.NOTHING
@@ -99,7 +101,7 @@ def next_action(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
     return Action.NOTHING
 
 
-def _stop(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
+def _stop(vmi: VirtualMachineInstance, seen: Observation, now: datetime) -> Action:
     grace = grace_seconds(vmi)
     if grace == 0 or not has_acpi(vmi):
         return Action.DESTROY
@@ -109,9 +111,9 @@ def _stop(vmi: JsonObject, seen: Observation, now: datetime) -> Action:
     return Action.DESTROY if passed >= grace else Action.SHUT_DOWN
 
 
-def next_phase(vmi: JsonObject, seen: Observation) -> str:
+def next_phase(vmi: VirtualMachineInstance, seen: Observation) -> str:
     """The phase that follows from the domain's state."""
-    phase = get_str(vmi, "status", "phase")
+    phase = vmi.status.phase or ""
     if phase in FINAL_PHASES:
         return phase
     if seen.domain is None:
@@ -123,7 +125,7 @@ def next_phase(vmi: JsonObject, seen: Observation) -> str:
     return "Running"
 
 
-def _ended_phase(vmi: JsonObject, seen: Observation, phase: str) -> str:
+def _ended_phase(vmi: VirtualMachineInstance, seen: Observation, phase: str) -> str:
     assert seen.domain is not None
     reason = seen.domain.reason
     if seen.domain.status == "Crashed" or reason in ("Crashed", "Panicked", "Failed"):
@@ -139,21 +141,20 @@ def _ended_phase(vmi: JsonObject, seen: Observation, phase: str) -> str:
     return phase
 
 
-def pod_on_node(vmi: JsonObject, node_name: str) -> str:
+def pod_on_node(vmi: VirtualMachineInstance, node_name: str) -> str:
     """The UID of the instance's launcher pod on this node, or the empty string.
 
     Only components write the status of instances (admission undoes what others write), and virt-controller
     lists there the pods that it made; see docs/decisions/014.
     """
-    pods = get_object(vmi, "status", "activePods")
-    found = (uid for uid, node in sorted(pods.items()) if node == node_name and _POD_UID.fullmatch(uid))
+    pods = sorted(vmi.status.active_pods.items())
+    found = (uid for uid, node in pods if node == node_name and _POD_UID.fullmatch(uid))
     return next(found, "")
 
 
-def belongs_to_node(vmi: JsonObject, node_name: str) -> bool:
+def belongs_to_node(vmi: VirtualMachineInstance, node_name: str) -> bool:
     """True for an instance that was placed on this node."""
-    labels = get_object(vmi, "metadata", "labels")
-    return node_name in (labels.get(wellknown.NODE_NAME), get_str(vmi, "status", "nodeName"))
+    return node_name in (vmi.metadata.labels.get(labels.NODE_NAME), vmi.status.node_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,41 +167,41 @@ class Migratability:
     message: str = ""
 
 
-def migratability(vmi: JsonObject, *, emulation: bool) -> Migratability:
+def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
     """The first hindrance wins: network binding, host devices, disks; then that no node moves guests yet.
 
     A hindrance of the instance itself comes first, because its owner can remove it.
     """
     method = "BlockMigration" if _has_local_disk(vmi) else "LiveMigration"
-    networks = {get_str(network, "name") for network in get_list(vmi, "spec", "networks") if "pod" in network}
-    for interface in get_list(vmi, "spec", "domain", "devices", "interfaces"):
-        if get_str(interface, "name") in networks and not _can_move(vmi, interface):
+    devices = vmi.spec.domain.devices
+    networks = {network.name for network in vmi.spec.networks if network.pod is not None}
+    for interface in devices.interfaces:
+        if interface.name in networks and not _can_move(vmi, interface):
             text = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network"  # noqa: E501 - one string
             return Migratability(False, method, "InterfaceNotLiveMigratable", text)
-    devices = get_object(vmi, "spec", "domain", "devices")
-    if get_list(devices, "hostDevices") or get_list(devices, "gpus"):
+    if devices.host_devices or devices.gpus:
         return Migratability(False, method, "HostDeviceNotLiveMigratable", "VMI uses a PCI host devices")
-    for volume in get_list(vmi, "spec", "volumes"):
-        if "hostDisk" in volume and not get_bool(volume, "hostDisk", "shared"):
+    for volume in vmi.spec.volumes:
+        if volume.host_disk is not None and not volume.host_disk.shared:
             return Migratability(
                 False, method, "DisksNotLiveMigratable", "cannot migrate VMI with non-shared HostDisk"
             )
-    for status in get_list(vmi, "status", "volumeStatus"):
-        claim = get_object(status, "persistentVolumeClaimInfo")
-        if claim and "ReadWriteMany" not in get_list(claim, "accessModes"):
-            name = get_str(claim, "claimName") or get_str(status, "name")
+    for status in vmi.status.volume_status:
+        claim = status.persistent_volume_claim_info
+        if claim is not None and "ReadWriteMany" not in claim.access_modes:
+            name = claim.claim_name or status.name
             text = f"cannot migrate VMI: PVC {name} is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"  # noqa: E501 - one string
             return Migratability(False, method, "DisksNotLiveMigratable", text)
     return Migratability(False, method, NOT_MIGRATABLE, NO_LIVE_MIGRATION)
 
 
-def _can_move(vmi: JsonObject, interface: JsonObject) -> bool:
+def _can_move(vmi: VirtualMachineInstance, interface: Interface) -> bool:
     """Whether an interface on the pod network works on another node, where the pod's address is another."""
-    if interface.get("bridge") is not None:
-        return ALLOW_BRIDGE_MIGRATION in get_object(vmi, "metadata", "annotations")
-    return interface.get("masquerade") is not None or interface.get("passtBinding") is not None
+    if interface.bridge is not None:
+        return labels.ALLOW_BRIDGE_MIGRATION in vmi.metadata.annotations
+    return interface.masquerade is not None or interface.passt_binding is not None
 
 
-def _has_local_disk(vmi: JsonObject) -> bool:
-    shared = {kind.name for kind in VOLUME_KINDS if kind.is_shared}
-    return any(shared.isdisjoint(volume) for volume in get_list(vmi, "spec", "volumes"))
+def _has_local_disk(vmi: VirtualMachineInstance) -> bool:
+    kinds = (kind_of(volume) for volume in vmi.spec.volumes)
+    return any(kind is None or not kind.is_shared for kind in kinds)

@@ -10,9 +10,12 @@ import ipaddress
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 
 _LISTED = 10
 """``guestosinfo`` names at most this many users and file systems."""
@@ -26,19 +29,27 @@ TEXT = 256
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}", re.ASCII)
 
 
-def os_info(info: Mapping[str, Any]) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class AgentInterface:
+    """A network card as the guest sees it; `mac` is empty where it has none."""
+
+    name: str
+    mac: str
+    addresses: tuple[str, ...] = ()
+
+
+def os_info(info: Mapping[str, Any]) -> VirtualMachineInstanceGuestOSInfo:
     """``guestOSInfo`` of the status, from libvirt's flat guest information."""
-    names = {
-        "name": "os.name",
-        "id": "os.id",
-        "version": "os.version",
-        "versionId": "os.version-id",
-        "prettyName": "os.pretty-name",
-        "kernelRelease": "os.kernel-release",
-        "kernelVersion": "os.kernel-version",
-        "machine": "os.machine",
-    }
-    return {key: _text(info, source) for key, source in names.items() if _text(info, source)}
+    return VirtualMachineInstanceGuestOSInfo(
+        name=_text(info, "os.name") or None,
+        id=_text(info, "os.id") or None,
+        version=_text(info, "os.version") or None,
+        version_id=_text(info, "os.version-id") or None,
+        pretty_name=_text(info, "os.pretty-name") or None,
+        kernel_release=_text(info, "os.kernel-release") or None,
+        kernel_version=_text(info, "os.kernel-version") or None,
+        machine=_text(info, "os.machine") or None,
+    )
 
 
 def users(info: Mapping[str, Any]) -> list[JsonObject]:
@@ -82,7 +93,7 @@ def agent_info(info: Mapping[str, Any], version: str, commands: list[JsonObject]
         "apiVersion": "subresources.kubevirt.io/v1",
         "kind": "VirtualMachineInstanceGuestAgentInfo",
         "guestAgentVersion": version,
-        "os": os_info(info),
+        "os": encode(os_info(info)),
         "fsInfo": {"disks": filesystems(info)[:_LISTED]},
     }
     if commands:
@@ -113,15 +124,15 @@ def version_and_commands(answer: str) -> tuple[str, list[JsonObject]]:
     return _text(said, "version"), commands
 
 
-def interfaces(found: Mapping[str, Any]) -> tuple[JsonObject, ...]:
+def interfaces(found: Mapping[str, Any]) -> tuple[AgentInterface, ...]:
     """libvirt's interface addresses by agent, without the loopback interface."""
     named = sorted((name, details) for name, details in found.items() if isinstance(details, dict))
     return tuple(
-        {
-            "name": name[:TEXT],
-            "mac": details["hwaddr"] if _is_mac(details.get("hwaddr")) else "",
-            "addresses": list(_addresses(details.get("addrs"))),
-        }
+        AgentInterface(
+            name[:TEXT],
+            details["hwaddr"] if _is_mac(details.get("hwaddr")) else "",
+            tuple(_addresses(details.get("addrs"))),
+        )
         for name, details in named[:MOST]
         if name != "lo"
     )

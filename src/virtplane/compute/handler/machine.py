@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from kubecore.json import JsonObject, get_str
-from kubecore.objects.structs import decode
 from kubecore.runtime import key_of
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.context import DiskSource, DomainContext, InterfaceLink
@@ -54,12 +52,16 @@ class Machine:
     """The node's side of one instance. `on_change` is called whenever something happened to it."""
 
     def __init__(
-        self, settings: HandlerSettings, vmi: JsonObject, pod_uid: str, on_change: Callable[[], None]
+        self,
+        settings: HandlerSettings,
+        vmi: VirtualMachineInstance,
+        pod_uid: str,
+        on_change: Callable[[], None],
     ) -> None:
         self.name = domain_name(*key_of(vmi))
         self.vmi = "/".join(key_of(vmi))
         """Namespace and name, for log lines."""
-        self.uid = get_str(vmi, "metadata", "uid")
+        self.uid = vmi.metadata.uid
         self.paths: PodPaths = pod_paths(settings, pod_uid)
         self.domain: DomainState | None = None
         self.facts = GuestFacts()
@@ -112,7 +114,7 @@ class Machine:
             return False
         return True
 
-    async def start(self, vmi: JsonObject, *, emulation: bool, options: dict[str, Any]) -> None:
+    async def start(self, vmi: VirtualMachineInstance, *, emulation: bool, options: dict[str, Any]) -> None:
         """Prepare devices, network and volumes, start libvirt and the domain.
 
         Every step may be repeated: an interrupted start is simply done again. Raises what the steps raise.
@@ -135,13 +137,13 @@ class Machine:
         context = DomainContext(emulation=emulation, disks=sources, interfaces=links, **options)
         hypervisor = await self.lines.open_hypervisor()
         watch.lap("connection")
-        paused = get_str(vmi, "spec", "startStrategy") == "Paused"
-        await hypervisor.start(render(decode(VirtualMachineInstance, vmi), context), paused=paused)
+        paused = vmi.spec.start_strategy == "Paused"
+        await hypervisor.start(render(vmi, context), paused=paused)
         watch.lap("domain")
         self.domain = await hypervisor.state(self.name)
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
-    async def recall(self, vmi: JsonObject) -> None:
+    async def recall(self, vmi: VirtualMachineInstance) -> None:
         """After a restart of virt-handler: read from the pod what was prepared before."""
         if not self.lines.is_ready:
             return
@@ -152,7 +154,7 @@ class Machine:
             self.machine_type = machine_type(await hypervisor.description(self.name))
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
 
-    def refresh_facts(self, vmi: JsonObject) -> None:
+    def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
         """Begin to ask the guest agent, if it is connected; `on_change` is called when its answer differs.
 
         Nothing waits for the answer: an agent may hang, and one whose guest is paused does.
@@ -168,7 +170,7 @@ class Machine:
         if not is_asking and self.domain is not None and self.domain.status == "Running":
             self._asking = asyncio.create_task(self._ask_agent(vmi, hypervisor), name=f"agent-{self.name}")
 
-    async def _ask_agent(self, vmi: JsonObject, hypervisor: Hypervisor) -> None:
+    async def _ask_agent(self, vmi: VirtualMachineInstance, hypervisor: Hypervisor) -> None:
         before = self.credentials.outcome
         link = self.lines.link
         if link is not None:
@@ -228,7 +230,7 @@ class Machine:
             raise HypervisorError("connect", f"libvirt of {self.name} is not connected")
         return self.hypervisor
 
-    async def _prepare_volumes(self, vmi: JsonObject, launcher: Process) -> dict[str, DiskSource]:
+    async def _prepare_volumes(self, vmi: VirtualMachineInstance, launcher: Process) -> dict[str, DiskSource]:
         def note(volume: str) -> None:
             self._volume = volume
 
@@ -259,7 +261,9 @@ class Machine:
                 if path.is_file():
                     root.copy(path, f"{_CAPABILITIES}/{path.relative_to(warm)}")
 
-    async def _prepare_network(self, vmi: JsonObject, link: LauncherLink) -> dict[str, InterfaceLink]:
+    async def _prepare_network(
+        self, vmi: VirtualMachineInstance, link: LauncherLink
+    ) -> dict[str, InterfaceLink]:
         if network_plan.primary_interface(vmi) is None:
             return {}
         pod = await self._in_network(link.process, setup.read_pod_interface)

@@ -9,7 +9,9 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import UnfitDocument
 from virtplane.api.durations import parse_duration
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.domain.devices import usb_redirection_sockets
 from virtplane.compute.handler import guestagent, streams
 from virtplane.compute.handler.controller import InstanceController
@@ -27,7 +29,7 @@ _PREFIX = "/v1/namespaces/{namespace}/virtualmachineinstances/{name}"
 _PICTURES = ("image/png", "image/x-portable-pixmap")
 _UNKNOWN = "application/octet-stream"
 
-Handler = Callable[[Machine, JsonObject, web.Request], Awaitable[web.StreamResponse]]
+Handler = Callable[[Machine, VirtualMachineInstance, web.Request], Awaitable[web.StreamResponse]]
 
 
 def server_tls(settings: HandlerSettings, authorities: str) -> ssl.SSLContext:
@@ -73,8 +75,12 @@ class ConsoleServer:
     def _on_machine(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handle(request: web.Request) -> web.StreamResponse:
             namespace, name = request.match_info["namespace"], request.match_info["name"]
-            machine = self._controller.machine_of(namespace, name)
-            vmi = self._controller.instance(namespace, name)
+            try:
+                machine = self._controller.machine_of(namespace, name)
+                vmi = self._controller.instance(namespace, name)
+            except UnfitDocument as error:
+                text = f"the instance has to be corrected first: {error}"
+                raise web.HTTPInternalServerError(text=text) from error
             if machine is None or vmi is None:
                 raise web.HTTPNotFound(text=f"VirtualMachineInstance {namespace}/{name} is not on this node")
             try:
@@ -84,23 +90,27 @@ class ConsoleServer:
 
         return handle
 
-    async def _console(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+    async def _console(
+        self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
+    ) -> web.StreamResponse:
         return await self._stream(machine, request, "virt-serial0")
 
-    async def _vnc(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+    async def _vnc(
+        self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
+    ) -> web.StreamResponse:
         is_open = self._sessions.is_open((machine.uid, "virt-vnc"))
         if is_open and request.query.get("preserveSession") == "true":
             raise web.HTTPServiceUnavailable(text="Active VNC connection. Request denied.")
         return await self._stream(machine, request, "virt-vnc")
 
     async def _screenshot(
-        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         kind, picture = await _hypervisor(machine).screenshot(machine.name)
         return web.Response(body=picture, content_type=kind if kind in _PICTURES else _UNKNOWN)
 
     async def _usb_redirection(
-        self, machine: Machine, _vmi: JsonObject, request: web.Request
+        self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
     ) -> web.StreamResponse:
         """Each device has a socket to itself; nobody takes over from others here."""
         for name in usb_redirection_sockets():
@@ -112,20 +122,26 @@ class ConsoleServer:
         async with self._sessions.take((machine.uid, name)) as ending:
             return await streams.carry(request, machine.paths.private, f"{machine.uid}/{name}", ending)
 
-    async def _pause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+    async def _pause(
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
+    ) -> web.StreamResponse:
         await _hypervisor(machine).suspend(machine.name)
         return web.Response(status=202)
 
-    async def _unpause(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+    async def _unpause(
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
+    ) -> web.StreamResponse:
         await _hypervisor(machine).resume(machine.name)
         return web.Response(status=202)
 
-    async def _reset(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+    async def _reset(
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
+    ) -> web.StreamResponse:
         await _hypervisor(machine).reset(machine.name)
         return web.Response(status=202)
 
     async def _soft_reboot(
-        self, machine: Machine, vmi: JsonObject, _request: web.Request
+        self, machine: Machine, vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         hypervisor = _hypervisor(machine)
         if not hypervisor.agent_connected and not has_acpi(vmi):
@@ -134,7 +150,9 @@ class ConsoleServer:
         await hypervisor.reboot(machine.name, by_agent=hypervisor.agent_connected)
         return web.Response(status=202)
 
-    async def _freeze(self, machine: Machine, _vmi: JsonObject, request: web.Request) -> web.StreamResponse:
+    async def _freeze(
+        self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
+    ) -> web.StreamResponse:
         seconds = _unfreeze_seconds(await request.read())
         hypervisor = _hypervisor(machine)
         if seconds == 0:
@@ -150,14 +168,14 @@ class ConsoleServer:
         return web.Response(status=202)
 
     async def _unfreeze(
-        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         await _hypervisor(machine).thaw(machine.name)
         self._thaws.forget(machine.uid)
         return web.Response(status=202)
 
     async def _guest_info(
-        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         hypervisor = _hypervisor(machine)
         info = await hypervisor.guest_info(machine.name)
@@ -165,12 +183,14 @@ class ConsoleServer:
         version, commands = guestagent.version_and_commands(answer)
         return web.json_response(guestagent.agent_info(info, version, commands))
 
-    async def _users(self, machine: Machine, _vmi: JsonObject, _request: web.Request) -> web.StreamResponse:
+    async def _users(
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
+    ) -> web.StreamResponse:
         info = await _hypervisor(machine).guest_info(machine.name)
         return web.json_response(_list("VirtualMachineInstanceGuestOSUserList", guestagent.users(info)))
 
     async def _filesystems(
-        self, machine: Machine, _vmi: JsonObject, _request: web.Request
+        self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
         info = await _hypervisor(machine).guest_info(machine.name)
         return web.json_response(_list("VirtualMachineInstanceFileSystemList", guestagent.filesystems(info)))

@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.domain import DomainSpec
+from msgspec.structs import replace
+
+from kubecore.json import JsonObject
+from kubecore.objects.structs import encode
+from kubecore.patch.diff import create_json_patch
+from kubecore.patch.guarded import same_version
+from virtplane.api.conditions import Condition
+from virtplane.api.kubevirt_v1.cpu import CPUTopology
+from virtplane.api.kubevirt_v1.domain import DomainSpec, Machine
+from virtplane.api.kubevirt_v1.memory import MemoryStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import (
+    VirtualMachineInstanceGuestOSInfo,
+    VirtualMachineInstanceNetworkInterface,
+    VirtualMachineInstancePhaseTransitionTimestamp,
+    VirtualMachineInstanceStatus,
+    VolumeStatus,
+)
 from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import Migratability, migratability
+from virtplane.compute.handler.guestagent import AgentInterface
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.hotplug import permanent_disks
 
 CREDENTIALS = "AccessCredentialsSynchronized"
+SYNCHRONIZED = "Synchronized"
 _PAUSE_REASONS = {
     "Paused": ("PausedByUser", "VMI was paused by user"),
     "IOError": ("PausedIOError", "VMI was paused, IO error"),
     "Migration": ("PausedByMigrationMonitor", "VMI was paused, migration monitor"),
 }
+
+_NO_OS_INFO = VirtualMachineInstanceGuestOSInfo()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +48,8 @@ class GuestFacts:
     """What is known of the guest beyond its domain's state."""
 
     agent_connected: bool = False
-    os_info: JsonObject = field(default_factory=dict)
-    agent_interfaces: tuple[JsonObject, ...] = ()
-    """``name``, ``mac`` and ``addresses`` as the guest agent reports them."""
+    os_info: VirtualMachineInstanceGuestOSInfo = _NO_OS_INFO
+    agent_interfaces: tuple[AgentInterface, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,34 +73,50 @@ class Report:
     now: str
 
 
-def render(vmi: JsonObject, report: Report) -> JsonObject:
+def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanceStatus:
     """The status after this look at the guest. Parts that others own are kept."""
-    status = deep_copy(get_object(vmi, "status"))
-    if status.get("phase") != report.phase:
-        status["phase"] = report.phase
-        stamps = status.setdefault("phaseTransitionTimestamps", [])
-        stamps.append({"phase": report.phase, "phaseTransitionTimestamp": report.now})
-    conditions: list[JsonObject] = status.setdefault("conditions", [])
-    _conditions(vmi, report, conditions)
+    status = vmi.status
+    if status.phase != report.phase:
+        entered = VirtualMachineInstancePhaseTransitionTimestamp(
+            phase=report.phase, phase_transition_timestamp=report.now
+        )
+        stamps = (*status.phase_transition_timestamps, entered)
+        status = replace(status, phase=report.phase, phase_transition_timestamps=stamps)
+    status = replace(status, conditions=_conditions(vmi, report))
     if report.domain_known and report.domain is not None and report.domain.is_active:
-        _running(vmi, report, status)
+        status = _running(vmi, report, status)
     return status
 
 
-def _conditions(vmi: JsonObject, report: Report, conditions: list[JsonObject]) -> None:
+def patch(vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> list[JsonObject]:
+    """Operations that make `fresh` the status of `vmi`, unless somebody has written `vmi` meanwhile.
+
+    What lists hold is changed item by item: members that this version does not know stay.
+    """
+    before, after = ({"status": each} if each else {} for each in map(_document, (vmi.status, fresh)))
+    return [*same_version({"metadata": encode(vmi.metadata)}), *create_json_patch(before, after)]
+
+
+def _document(status: VirtualMachineInstanceStatus) -> JsonObject:
+    """As KubeVirt writes it: conditions have a probe time, null where nothing was probed."""
+    document = encode(status)
+    for condition in document.get("conditions", ()):
+        condition.setdefault("lastProbeTime", None)
+    return document
+
+
+def _conditions(vmi: VirtualMachineInstance, report: Report) -> tuple[Condition, ...]:
+    conditions = list(vmi.status.conditions)
     if report.sync_error is not None:
-        reason, message = report.sync_error
-        _set(conditions, "Synchronized", "False", reason, message, report.now)
+        _set(conditions, SYNCHRONIZED, "False", *report.sync_error, report.now)
     else:
-        _remove(conditions, "Synchronized")
+        _remove(conditions, SYNCHRONIZED)
     if not report.domain_known:
-        return
-    active = report.domain is not None and report.domain.is_active
-    if not active:
+        return tuple(conditions)
+    if report.domain is None or not report.domain.is_active:
         _remove(conditions, "AgentConnected")
         _remove(conditions, "Paused")
-        return
-    assert report.domain is not None
+        return tuple(conditions)
     found = migratability(vmi, emulation=report.emulation)
     _migratable(conditions, found, report.now)
     if report.facts.agent_connected:
@@ -97,9 +131,10 @@ def _conditions(vmi: JsonObject, report: Report, conditions: list[JsonObject]) -
         _set(conditions, "Paused", "True", *paused, report.now)
     else:
         _remove(conditions, "Paused")
+    return tuple(conditions)
 
 
-def _migratable(conditions: list[JsonObject], found: Migratability, now: str) -> None:
+def _migratable(conditions: list[Condition], found: Migratability, now: str) -> None:
     verdict = "True" if found.possible else "False"
     _set(conditions, "LiveMigratable", verdict, found.reason, found.message, now)
     storage = "False" if found.reason == "DisksNotLiveMigratable" else "True"
@@ -107,100 +142,119 @@ def _migratable(conditions: list[JsonObject], found: Migratability, now: str) ->
     _set(conditions, "StorageLiveMigratable", storage, reason, message, now)
 
 
-def _set(conditions: list[JsonObject], kind: str, verdict: str, reason: str, message: str, now: str) -> None:
-    fresh: JsonObject = {"type": kind, "status": verdict}
-    if reason:
-        fresh["reason"] = reason
-    if message:
-        fresh["message"] = message
-    for index, condition in enumerate(conditions):
-        if condition.get("type") != kind:
-            continue
-        same = all(condition.get(key, "") == fresh.get(key, "") for key in ("status", "reason", "message"))
-        if not same:
-            unchanged = condition.get("status") == verdict
-            since = condition.get("lastTransitionTime", now) if unchanged else now
-            conditions[index] = fresh | {"lastProbeTime": None, "lastTransitionTime": since}
-        return
-    conditions.append(fresh | {"lastProbeTime": None, "lastTransitionTime": now})
+def _set(conditions: list[Condition], kind: str, verdict: str, reason: str, message: str, now: str) -> None:
+    """Set a condition; one that says the same stays, and one of the same verdict keeps its time."""
+    fresh = Condition(
+        type=kind,
+        status=verdict,
+        reason=reason or None,
+        message=message or None,
+        last_transition_time=now,
+    )
+    for index, known in enumerate(conditions):
+        if known.type == kind:
+            if not says_same(known, fresh):
+                since = known.last_transition_time if known.status == verdict else None
+                conditions[index] = replace(fresh, last_transition_time=since or now)
+            return
+    conditions.append(fresh)
 
 
-def _remove(conditions: list[JsonObject], kind: str) -> None:
-    conditions[:] = [condition for condition in conditions if condition.get("type") != kind]
+def says_same(one: Condition, other: Condition) -> bool:
+    """Whether two conditions differ in nothing but their times."""
+    return (one.status, one.reason or "", one.message or "") == (
+        other.status,
+        other.reason or "",
+        other.message or "",
+    )
 
 
-def _running(vmi: JsonObject, report: Report, status: JsonObject) -> None:
-    domain = get_object(vmi, "spec", "domain")
-    status["machine"] = {"type": report.machine} if report.machine else status.get("machine", {})
-    status["migrationMethod"] = migratability(vmi, emulation=report.emulation).method
-    status["migrationTransport"] = "Unix"
-    status["selinuxContext"] = get_str(status, "selinuxContext") or "none"
-    sockets, cores, threads = topology(decode(DomainSpec, domain))
-    status["currentCPUTopology"] = {"cores": cores, "sockets": sockets, "threads": threads}
+def condition(status: VirtualMachineInstanceStatus, kind: str) -> Condition | None:
+    """The condition `kind`, or None."""
+    return next((each for each in status.conditions if each.type == kind), None)
+
+
+def _remove(conditions: list[Condition], kind: str) -> None:
+    conditions[:] = [condition for condition in conditions if condition.type != kind]
+
+
+def _running(
+    vmi: VirtualMachineInstance, report: Report, status: VirtualMachineInstanceStatus
+) -> VirtualMachineInstanceStatus:
+    domain = vmi.spec.domain
+    sockets, cores, threads = topology(domain)
     guest = _quantity(domain)
-    memory = {"guestAtBoot": guest, "guestCurrent": guest, "guestRequested": guest}
-    status["memory"] = get_object(status, "memory") or memory
-    status["interfaces"] = interfaces(vmi, report)
-    status["guestOSInfo"] = report.facts.os_info
-    _name_targets(vmi, get_list(status, "volumeStatus"))
+    memory = MemoryStatus(guest_at_boot=guest, guest_current=guest, guest_requested=guest)
+    return replace(
+        status,
+        machine=Machine(type=report.machine) if report.machine else status.machine or Machine(),
+        migration_method=migratability(vmi, emulation=report.emulation).method,
+        migration_transport="Unix",
+        selinux_context=status.selinux_context or "none",
+        current_cpu_topology=CPUTopology(cores=cores, sockets=sockets, threads=threads),
+        memory=memory if status.memory in (None, MemoryStatus()) else status.memory,
+        interfaces=interfaces(vmi, report),
+        guest_os_info=report.facts.os_info,
+        volume_status=_with_targets(vmi),
+    )
 
 
-def _quantity(domain: JsonObject) -> str:
-    given = get_object(domain, "memory").get("guest")
-    return str(given) if given is not None else str(memory_bytes(decode(DomainSpec, domain)))
+def _quantity(domain: DomainSpec) -> str:
+    given = domain.memory.guest
+    return str(given) if given is not None else str(memory_bytes(domain))
 
 
-def _name_targets(vmi: JsonObject, entries: list[JsonObject]) -> None:
+def _with_targets(vmi: VirtualMachineInstance) -> tuple[VolumeStatus, ...]:
     """Say which device each volume is. What has an entry, and until when, virt-controller decides."""
-    reported = {get_str(entry, "name"): get_str(entry, "target") for entry in entries if entry.get("target")}
-    targets = target_names(permanent_disks(decode(VirtualMachineInstance, vmi)), reported)
-    for entry in entries:
-        entry["target"] = targets.get(get_str(entry, "name"), "")
+    entries = vmi.status.volume_status
+    reported = {entry.name: entry.target for entry in entries if entry.target}
+    targets = target_names(permanent_disks(vmi), reported)
+    return tuple(replace(entry, target=targets.get(entry.name, "")) for entry in entries)
 
 
-def interfaces(vmi: JsonObject, report: Report) -> list[JsonObject]:
+def interfaces(
+    vmi: VirtualMachineInstance, report: Report
+) -> tuple[VirtualMachineInstanceNetworkInterface, ...]:
     """The guest's interfaces: those of the specification first, enriched by the guest agent, then its own."""
-    by_mac = {get_str(item, "mac").lower(): item for item in report.facts.agent_interfaces}
+    by_mac = {item.mac.lower(): item for item in report.facts.agent_interfaces}
     rendered = []
-    pod_networks = {get_str(item, "name") for item in get_list(vmi, "spec", "networks") if "pod" in item}
-    for interface in get_list(vmi, "spec", "domain", "devices", "interfaces"):
-        name = get_str(interface, "name")
-        mac = report.macs.get(name, "")
+    pod_networks = {network.name for network in vmi.spec.networks if network.pod is not None}
+    for interface in vmi.spec.domain.devices.interfaces:
+        mac = report.macs.get(interface.name, "")
         if not mac:
             continue
-        entry: JsonObject = {"name": name, "mac": mac, "queueCount": 1, "podInterfaceName": "eth0"}
         seen = by_mac.pop(mac.lower(), None)
-        entry["infoSource"] = "domain, guest-agent" if seen else "domain"
-        entry["linkState"] = "down" if get_str(interface, "state") == "down" else "up"
-        addresses = list(report.pod_addresses) if name in pod_networks else []
-        if seen is not None:
-            entry["interfaceName"] = get_str(seen, "name")
-            if "masquerade" not in interface:
-                addresses = _primary_first(get_list(seen, "addresses"), addresses) or addresses
-        if addresses:
-            entry["ipAddress"], entry["ipAddresses"] = addresses[0], addresses
+        addresses = report.pod_addresses if interface.name in pod_networks else ()
+        if seen is not None and interface.masquerade is None:
+            addresses = _primary_first(seen.addresses, addresses) or addresses
+        entry = VirtualMachineInstanceNetworkInterface(
+            name=interface.name,
+            mac=mac,
+            queue_count=1,
+            pod_interface_name="eth0",
+            info_source="domain, guest-agent" if seen else "domain",
+            link_state="down" if interface.state == "down" else "up",
+            interface_name=seen.name if seen is not None else None,
+            ip_address=addresses[0] if addresses else None,
+            ip_addresses=addresses,
+        )
         rendered.append(entry)
-    return rendered + _guest_only(by_mac)
+    return (*rendered, *_guest_only(by_mac.values()))
 
 
-def _primary_first(found: list[str], primary: list[str]) -> list[str]:
+def _primary_first(found: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:
     """The guest's addresses, those first by which the cluster knows it."""
-    return sorted(found, key=lambda address: address not in primary)
+    return tuple(sorted(found, key=lambda address: address not in primary))
 
 
-def _guest_only(by_mac: dict[str, JsonObject]) -> list[JsonObject]:
+def _guest_only(found: Iterable[AgentInterface]) -> Iterator[VirtualMachineInstanceNetworkInterface]:
     """At most ten interfaces that only the guest knows (bridges, VPNs of its own)."""
-    entries = []
-    for item in list(by_mac.values())[:10]:
-        addresses = [
-            text for text in get_list(item, "addresses") if not ipaddress.ip_address(text).is_loopback
-        ]
-        entry: JsonObject = {
-            "interfaceName": get_str(item, "name"),
-            "mac": get_str(item, "mac"),
-            "infoSource": "guest-agent",
-        }
-        if addresses:
-            entry["ipAddress"], entry["ipAddresses"] = addresses[0], addresses
-        entries.append(entry)
-    return entries
+    for item in list(found)[:10]:
+        addresses = tuple(text for text in item.addresses if not ipaddress.ip_address(text).is_loopback)
+        yield VirtualMachineInstanceNetworkInterface(
+            interface_name=item.name,
+            mac=item.mac,
+            info_source="guest-agent",
+            ip_address=addresses[0] if addresses else None,
+            ip_addresses=addresses,
+        )

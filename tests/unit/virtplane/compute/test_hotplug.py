@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, encode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.vmi.hotplug import with_attachment
@@ -52,7 +52,9 @@ def _started(vmi: JsonObject, folder: Path) -> ElementTree.Element:
         (folder / "root" / _DISKS / name / "disk.img").write_bytes(b"")
     (folder / "scratch").mkdir()
     with Root(folder / "root") as root, Root(folder / "scratch") as scratch:
-        sources = VolumePreparer(vmi, root, scratch, PodPaths("", folder)).prepare()
+        sources = VolumePreparer(
+            decode(VirtualMachineInstance, vmi), root, scratch, PodPaths("", folder)
+        ).prepare()
     return ElementTree.fromstring(
         render(decode(VirtualMachineInstance, vmi), DomainContext(emulation=True, disks=sources))
     )
@@ -108,7 +110,7 @@ def _looked_at(vmi: JsonObject, attachments: list[JsonObject]) -> list[JsonObjec
     for _ in range(2):
         entries = with_attachment(volume_status(vmi, {}, None), vmi, attachments, {})
         vmi["status"]["volumeStatus"] = entries
-        vmi["status"] = status.render(vmi, report)
+        vmi["status"] = encode(status.render(decode(VirtualMachineInstance, vmi), report))
         found: list[JsonObject] = vmi["status"]["volumeStatus"]
         assert found == [
             {**entry, "target": new["target"]} for entry, new in zip(entries, found, strict=True)

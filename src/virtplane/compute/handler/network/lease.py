@@ -6,7 +6,9 @@ import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject
+from virtplane.api.kubevirt_v1.networks import DHCPOptions
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network.plan import (
     DHCP_ADDRESS,
     BridgePlan,
@@ -40,32 +42,28 @@ def parse_resolver(text: str) -> Resolver:
     return Resolver(usable, tuple(search))
 
 
-def lease(plan: MasqueradePlan | BridgePlan, vmi: JsonObject, resolver: Resolver) -> JsonObject | None:
+def lease(
+    plan: MasqueradePlan | BridgePlan, vmi: VirtualMachineInstance, resolver: Resolver
+) -> JsonObject | None:
     """What ``launcher.dhcp.answer`` takes; None where the pod itself has no IPv4 address to give."""
     found = _masqueraded(plan) if isinstance(plan, MasqueradePlan) else _bridged(plan)
     if found is None:
         return None
-    spec = get_object(vmi, "spec")
-    interface = primary_interface(vmi) or {}
-    options = get_object(interface, "dhcpOptions")
-    subdomain = get_str(spec, "subdomain")
+    interface = primary_interface(vmi)
+    options = (interface.dhcp_options if interface is not None else None) or DHCPOptions()
     search = list(resolver.search)
-    if subdomain:
+    if vmi.spec.subdomain:
         # A guest with a subdomain finds its siblings by their host names.
-        search[:0] = [f"{subdomain}.{domain}" for domain in search[:1]]
-    private = {
-        str(get_int(option, "option")): get_str(option, "value")
-        for option in get_list(options, "privateOptions")
-    }
+        search[:0] = [f"{vmi.spec.subdomain}.{domain}" for domain in search[:1]]
     return found | {
         "mac": plan.mac,
         "dns": list(resolver.servers),
         "search": search,
-        "hostname": get_str(spec, "hostname") or get_str(vmi, "metadata", "name"),
-        "ntp": [str(server) for server in get_list(options, "ntpServers")],
-        "tftp": get_str(options, "tftpServerName"),
-        "bootfile": get_str(options, "bootFileName"),
-        "private": private,
+        "hostname": vmi.spec.hostname or vmi.metadata.name,
+        "ntp": list(options.ntp_servers),
+        "tftp": options.tftp_server_name or "",
+        "bootfile": options.boot_file_name or "",
+        "private": {str(option.option): option.value for option in options.private_options},
     }
 
 

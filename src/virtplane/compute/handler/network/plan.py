@@ -6,7 +6,8 @@ import hashlib
 import ipaddress
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, get_int, get_list, get_str
+from virtplane.api.kubevirt_v1.networks import Interface
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 
 PRIMARY_BRIDGE = "k6t-eth0"
 PRIMARY_TAP = "tap0"
@@ -66,14 +67,14 @@ class BridgePlan:
     pod: PodInterface
 
 
-def primary_interface(vmi: JsonObject) -> JsonObject | None:
+def primary_interface(vmi: VirtualMachineInstance) -> Interface | None:
     """The interface on the pod network, or None for a guest without one."""
-    networks = {get_str(network, "name") for network in get_list(vmi, "spec", "networks") if "pod" in network}
-    interfaces = get_list(vmi, "spec", "domain", "devices", "interfaces")
-    return next((item for item in interfaces if get_str(item, "name") in networks), None)
+    networks = {network.name for network in vmi.spec.networks if network.pod is not None}
+    interfaces = vmi.spec.domain.devices.interfaces
+    return next((item for item in interfaces if item.name in networks), None)
 
 
-def plan_network(vmi: JsonObject, pod: PodInterface) -> MasqueradePlan | BridgePlan | None:
+def plan_network(vmi: VirtualMachineInstance, pod: PodInterface) -> MasqueradePlan | BridgePlan | None:
     """The plan for the primary interface.
 
     None for a guest without one, and for bindings that nothing acts upon: admission warned of these.
@@ -81,10 +82,10 @@ def plan_network(vmi: JsonObject, pod: PodInterface) -> MasqueradePlan | BridgeP
     interface = primary_interface(vmi)
     if interface is None:
         return None
-    mac = get_str(interface, "macAddress").replace("-", ":").lower() or pod.mac
-    if interface.get("bridge") is not None:
-        return BridgePlan(get_str(interface, "name"), mac, _bridge_mac(pod.mac), pod)
-    if interface.get("masquerade") is not None:
+    mac = (interface.mac_address or "").replace("-", ":").lower() or pod.mac
+    if interface.bridge is not None:
+        return BridgePlan(interface.name, mac, _bridge_mac(pod.mac), pod)
+    if interface.masquerade is not None:
         return _masquerade(vmi, interface, mac, pod)
     return None
 
@@ -95,18 +96,16 @@ def _bridge_mac(mac: str) -> str:
     return ":".join(["02", *(digest[index : index + 2] for index in range(0, 10, 2))])
 
 
-def _masquerade(vmi: JsonObject, interface: JsonObject, mac: str, pod: PodInterface) -> MasqueradePlan:
+def _masquerade(
+    vmi: VirtualMachineInstance, interface: Interface, mac: str, pod: PodInterface
+) -> MasqueradePlan:
     """The gateway is the first address of the network and the guest the second."""
-    name = get_str(interface, "name")
-    networks = get_list(vmi, "spec", "networks")
-    network = next(item for item in networks if get_str(item, "name") == name)
-    cidr = ipaddress.IPv4Network(get_str(network, "pod", "vmNetworkCIDR") or DEFAULT_NETWORK, strict=False)
-    ports = tuple(
-        ((get_str(port, "protocol") or "TCP").lower(), get_int(port, "port"))
-        for port in get_list(interface, "ports")
-    )
+    network = next(item for item in vmi.spec.networks if item.name == interface.name)
+    wanted = network.pod.vm_network_cidr if network.pod is not None else None
+    cidr = ipaddress.IPv4Network(wanted or DEFAULT_NETWORK, strict=False)
+    ports = tuple(((port.protocol or "TCP").lower(), port.port) for port in interface.ports)
     return MasqueradePlan(
-        interface=name,
+        interface=interface.name,
         gateway=ipaddress.IPv4Interface(f"{cidr[1]}/{cidr.prefixlen}"),
         guest=cidr[2],
         mac=mac,

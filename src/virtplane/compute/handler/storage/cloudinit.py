@@ -8,18 +8,22 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 import pycdlib
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
 from virtplane.compute.handler.storage.rooted import Root
 
 _MISSING = (
     "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
 )
 _PUBLIC_KEY_SUFFIX = "-public-keys"
+
+
+CloudInitSource: TypeAlias = CloudInitNoCloudSource | CloudInitConfigDriveSource
 
 
 class CloudInitError(Exception):
@@ -34,23 +38,26 @@ class CloudInitData:
     network_data: str
 
 
-def read_data(source: JsonObject, root: Root, secrets: str) -> CloudInitData:
+def read_data(source: CloudInitSource, root: Root, secrets: str) -> CloudInitData:
     """The data of a ``cloudInitNoCloud`` or ``cloudInitConfigDrive`` source.
 
     `secrets` is the folder in `root` where the pod mounted the secrets that the source refers to, below the
     volume's name. Raises CloudInitError when there is nothing or it is not decodable.
     """
-    user = _inline(source, "userData") or _from_secret(root, secrets, ("userdata", "userData"))
-    network = _inline(source, "networkData") or _from_secret(root, secrets, ("networkdata", "networkData"))
+    user = _inline("userData", source.user_data, source.user_data_base64) or _from_secret(
+        root, secrets, ("userdata", "userData")
+    )
+    network = _inline("networkData", source.network_data, source.network_data_base64) or _from_secret(
+        root, secrets, ("networkdata", "networkData")
+    )
     if not user and not network:
         raise CloudInitError(_MISSING)
     return CloudInitData(user, network)
 
 
-def _inline(source: JsonObject, field: str) -> str:
-    encoded = get_str(source, f"{field}Base64")
+def _inline(field: str, plain: str | None, encoded: str | None) -> str:
     if not encoded:
-        return get_str(source, field)
+        return plain or ""
     try:
         return base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
@@ -64,12 +71,11 @@ def _from_secret(root: Root, folder: str, names: tuple[str, ...]) -> str:
     return ""
 
 
-def no_cloud_files(vmi: JsonObject, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
+def no_cloud_files(vmi: VirtualMachineInstance, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
     """The files of a NoCloud image by name."""
     metadata = {
         "instance-type": _instance_type(vmi),
-        "instance-id": get_str(vmi, "spec", "domain", "firmware", "uuid")
-        or f"{_name(vmi)}.{_namespace(vmi)}",
+        "instance-id": vmi.spec.domain.firmware.uuid or f"{vmi.metadata.name}.{vmi.metadata.namespace}",
         "local-hostname": _hostname(vmi),
         "public-keys": {str(index): key for index, key in enumerate(keys)},
     }
@@ -79,13 +85,13 @@ def no_cloud_files(vmi: JsonObject, data: CloudInitData, keys: list[str]) -> dic
     return files
 
 
-def config_drive_files(vmi: JsonObject, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
+def config_drive_files(vmi: VirtualMachineInstance, data: CloudInitData, keys: list[str]) -> dict[str, bytes]:
     """The files of a ConfigDrive image by path."""
     metadata = {
         "instance_type": _instance_type(vmi),
-        "instance_id": f"{_name(vmi)}.{_namespace(vmi)}",
+        "instance_id": f"{vmi.metadata.name}.{vmi.metadata.namespace}",
         "hostname": _hostname(vmi),
-        "uuid": get_str(vmi, "spec", "domain", "firmware", "uuid"),
+        "uuid": vmi.spec.domain.firmware.uuid,
         "public_keys": {str(index): key for index, key in enumerate(keys)},
     }
     files = {"openstack/latest/meta_data.json": _json(metadata)}
@@ -100,33 +106,26 @@ def _json(metadata: Mapping[str, object]) -> bytes:
     return json.dumps({key: value for key, value in metadata.items() if value}).encode()
 
 
-def _name(vmi: JsonObject) -> str:
-    return get_str(vmi, "metadata", "name")
+def _hostname(vmi: VirtualMachineInstance) -> str:
+    return vmi.spec.hostname or vmi.metadata.name[:63]
 
 
-def _namespace(vmi: JsonObject) -> str:
-    return get_str(vmi, "metadata", "namespace")
-
-
-def _hostname(vmi: JsonObject) -> str:
-    return get_str(vmi, "spec", "hostname") or _name(vmi)[:63]
-
-
-def _instance_type(vmi: JsonObject) -> str:
-    annotations = get_object(vmi, "metadata", "annotations")
+def _instance_type(vmi: VirtualMachineInstance) -> str:
+    annotations = vmi.metadata.annotations
     names = (labels.CLUSTER_INSTANCETYPE_NAME, labels.INSTANCETYPE_NAME)
-    return next((str(annotations[name]) for name in names if name in annotations), "")
+    return next((annotations[name] for name in names if name in annotations), "")
 
 
-def public_keys(vmi: JsonObject, root: Root, secrets: str) -> list[str]:
+def public_keys(vmi: VirtualMachineInstance, root: Root, secrets: str) -> list[str]:
     """SSH keys of access credentials that are handed over through cloud-init, from the mounted secrets."""
     keys: list[str] = []
-    for credential in get_list(vmi, "spec", "accessCredentials"):
-        public = get_object(credential, "sshPublicKey")
-        method = get_object(public, "propagationMethod")
-        if "noCloud" not in method and "configDrive" not in method:
+    for credential in vmi.spec.access_credentials:
+        public = credential.ssh_public_key
+        method = public.propagation_method if public is not None else None
+        if public is None or method is None or (method.no_cloud is None and method.config_drive is None):
             continue
-        folder = f"{secrets}/{get_str(public, 'source', 'secret', 'secretName')}-access-cred"
+        secret = public.source.secret.secret_name if public.source.secret is not None else ""
+        folder = f"{secrets}/{secret}-access-cred"
         if root.is_folder(folder):
             texts = root.texts(folder).values()
             keys += [line for text in texts for line in text.splitlines() if line.strip()]

@@ -6,45 +6,45 @@ import os
 
 import pycdlib.pycdlibexception
 
-from kubecore.json import JsonObject, get_object, get_str
-from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
+from virtplane.api.kubevirt_v1.volumes import Volume, kind_of
 from virtplane.compute.domain.context import PRIVATE_DIRECTORY
 from virtplane.compute.handler.storage.cloudinit import write_iso
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.rooted import NAMES_LIMIT, READ_LIMIT, Root
 
-_KINDS = tuple(kind for kind in VOLUME_KINDS if kind.is_made_of_files)
 _ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LABEL = "cfgdata"
 _SYSPREP_LABEL = "unattendCD"
 _ANSWER_FILES = ("autounattend.xml", "unattend.xml")
 
 
-def create_disk(root: Root, volume: JsonObject) -> str:
+def create_disk(root: Root, volume: Volume) -> str:
     """Make the volume's disk unless it is there; its path in the launcher's file system `root`.
 
     Raises BadImage where the files cannot be a disk, and OSError where they are not mounted.
     """
-    name = get_str(volume, "name")
-    kind = next(kind for kind in _KINDS if kind.name in volume)
-    if kind.name == "serviceAccount":
+    kind, name = kind_of(volume), volume.name
+    assert kind is not None
+    if volume.service_account is not None:
         folder, path = _ACCOUNT, f"{PRIVATE_DIRECTORY}/service-account-disk/service-account.iso"
     else:
         folder = kind.mount(name)
         path = f"{PRIVATE_DIRECTORY}/{kind.folder}-disks/{name}.iso"
     if not root.is_file(path):
         files = _files(root, folder)
-        label = get_str(volume, kind.name, "volumeLabel") or _LABEL
-        if kind.name == "sysprep":
+        labelled = volume.config_map or volume.secret or volume.downward_api
+        label = (labelled.volume_label if labelled is not None else None) or _LABEL
+        if volume.sysprep is not None:
             label = _SYSPREP_LABEL
             _check_answers(name, files)
         root.create(path, lambda descriptor: _write(descriptor, name, label, files))
     return path
 
 
-def is_configuration(volume: JsonObject) -> bool:
+def is_configuration(volume: Volume) -> bool:
     """Whether a volume is one of these."""
-    return any(get_object(volume, kind.name) for kind in _KINDS)
+    kind = kind_of(volume)
+    return kind is not None and kind.is_made_of_files
 
 
 def _files(root: Root, folder: str) -> dict[str, bytes]:

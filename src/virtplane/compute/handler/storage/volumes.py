@@ -12,11 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
-from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
+from virtplane.api.kubevirt_v1.volumes import ContainerDiskSource, EmptyDiskSource, HostDisk, Volume, kind_of
 from virtplane.compute.domain.context import EPHEMERAL_DIRECTORY, PRIVATE_DIRECTORY, DiskSource
 from virtplane.compute.handler.settings import PodPaths
 from virtplane.compute.handler.storage import cloudinit, configuration, images
@@ -59,7 +57,7 @@ class VolumePreparer:
     folders on the node. `on_volume` is told the name of each volume before it is prepared.
     """
 
-    vmi: JsonObject
+    vmi: VirtualMachineInstance
     root: Root
     scratch: Root
     pod: PodPaths
@@ -71,41 +69,38 @@ class VolumePreparer:
         Raises VolumeNotReady, UnsupportedVolume, images.BadImage and cloudinit.CloudInitError.
         """
         sources = {}
-        hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, self.vmi))
-        for index, volume in enumerate(get_list(self.vmi, "spec", "volumes")):
-            name = get_str(volume, "name")
-            self.on_volume(name)
-            source = self._prepare(index, name, volume) if name not in hotplugged else None
-            if source is not None:
-                sources[name] = source
+        hotplugged = hotplugged_volumes(self.vmi)
+        for index, volume in enumerate(self.vmi.spec.volumes):
+            self.on_volume(volume.name)
+            if volume.name not in hotplugged:
+                sources[volume.name] = self._prepare(index, volume.name, volume)
         return sources
 
-    def _prepare(self, index: int, name: str, volume: JsonObject) -> DiskSource | None:
-        if "containerDisk" in volume:
-            return self._container_disk(index, name, get_object(volume, "containerDisk"))
-        if "cloudInitNoCloud" in volume or "cloudInitConfigDrive" in volume:
-            return self._cloud_init(name, volume)
+    def _prepare(self, index: int, name: str, volume: Volume) -> DiskSource:
+        if volume.container_disk is not None:
+            return self._container_disk(index, name, volume.container_disk)
+        if volume.cloud_init_no_cloud is not None or volume.cloud_init_config_drive is not None:
+            return self._cloud_init(volume)
         if configuration.is_configuration(volume):
             return DiskSource(configuration.create_disk(self.root, volume), "raw")
-        if "emptyDisk" in volume:
-            return self._empty_disk(name, get_object(volume, "emptyDisk"))
-        if "hostDisk" in volume:
-            return self._host_disk(name, get_object(volume, "hostDisk"))
-        claim_is = next((kind.claim_is for kind in VOLUME_KINDS if kind.name in volume), "")
-        if claim_is == "disk":
+        if volume.empty_disk is not None:
+            return self._empty_disk(name, volume.empty_disk)
+        if volume.host_disk is not None:
+            return self._host_disk(name, volume.host_disk)
+        kind = kind_of(volume)
+        if kind is not None and kind.claim_is == "disk":
             return self._claim(name)
-        if claim_is == "base":
+        if kind is not None and kind.claim_is == "base":
             return self._overlay(name, self._claim(name))
-        kind = next((key for key in volume if key != "name"), "nothing")
-        raise UnsupportedVolume(name, kind)
+        raise UnsupportedVolume(name, kind.name if kind is not None else "nothing")
 
-    def _container_disk(self, index: int, name: str, source: JsonObject) -> DiskSource:
+    def _container_disk(self, index: int, name: str, source: ContainerDiskSource) -> DiskSource:
         folder = f"{_IMAGE_VOLUMES}/volume_{index}"
         if self.root.is_folder(folder):
-            disk = images.find_container_disk(self.root, folder, get_str(source, "path"))
+            disk = images.find_container_disk(self.root, folder, source.path or "")
         else:
             disk = f"{_CONTAINER_DISKS}/disk_{index}.img"
-            held = HeldImage(self.pod.pod_uid, name, get_str(source, "path"))
+            held = HeldImage(self.pod.pod_uid, name, source.path or "")
             try:
                 mount_disk(held, self.pod.container_disks, f"disk_{index}.img")
             except (NotHeld, FileNotFoundError) as error:
@@ -128,15 +123,15 @@ class VolumePreparer:
             backing_format=base.format,
         )
 
-    def _cloud_init(self, name: str, volume: JsonObject) -> DiskSource:
-        no_cloud = "cloudInitNoCloud" in volume
-        source = get_object(volume, "cloudInitNoCloud" if no_cloud else "cloudInitConfigDrive")
+    def _cloud_init(self, volume: Volume) -> DiskSource:
+        source = volume.cloud_init_no_cloud or volume.cloud_init_config_drive
+        assert source is not None
+        no_cloud = volume.cloud_init_no_cloud is not None
         secrets = f"{PRIVATE_DIRECTORY}/secret"
-        data = cloudinit.read_data(source, self.root, f"{secrets}/{name}")
+        data = cloudinit.read_data(source, self.root, f"{secrets}/{volume.name}")
         keys = cloudinit.public_keys(self.vmi, self.root, secrets)
-        namespace, instance = (get_str(self.vmi, "metadata", key) for key in ("namespace", "name"))
         file_name = "noCloud.iso" if no_cloud else "configdrive.iso"
-        path = f"cloud-init-data/{namespace}/{instance}/{file_name}"
+        path = f"cloud-init-data/{self.vmi.metadata.namespace}/{self.vmi.metadata.name}/{file_name}"
         if not self.scratch.is_file(path):
             files = cloudinit.no_cloud_files if no_cloud else cloudinit.config_drive_files
             content = files(self.vmi, data, keys)
@@ -149,20 +144,20 @@ class VolumePreparer:
             self.scratch.create(path, write)
         return DiskSource(f"{EPHEMERAL_DIRECTORY}/{path}", "raw")
 
-    def _empty_disk(self, name: str, source: JsonObject) -> DiskSource:
+    def _empty_disk(self, name: str, source: EmptyDiskSource) -> DiskSource:
         disk = f"{name}.qcow2"
         with Root(self.pod.empty_disks) as folder:
             if not folder.is_file(disk):
-                images.create_empty(folder, disk, Quantity.parse(source.get("capacity", "0")).value)
+                images.create_empty(folder, disk, Quantity.parse(source.capacity).value)
         return DiskSource(f"/var/run/libvirt/empty-disks/{disk}", "qcow2")
 
-    def _host_disk(self, name: str, source: JsonObject) -> DiskSource:
-        file_name = Path(get_str(source, "path")).name
+    def _host_disk(self, name: str, source: HostDisk) -> DiskSource:
+        file_name = Path(source.path).name
         path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/{file_name}"
         if not self.root.is_file(path):
-            if get_str(source, "type") != "DiskOrCreate":
-                raise VolumeNotReady(name, f"{get_str(source, 'path')} does not exist on this node")
-            size = Quantity.parse(source.get("capacity", "0")).value
+            if source.type != "DiskOrCreate":
+                raise VolumeNotReady(name, f"{source.path} does not exist on this node")
+            size = Quantity.parse(source.capacity or 0).value
             self.root.create(path, lambda descriptor: os.truncate(descriptor, size))
         return self._raw_file(name, path)
 

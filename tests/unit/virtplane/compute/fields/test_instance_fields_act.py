@@ -45,12 +45,12 @@ def _instance(spec: JsonObject) -> JsonObject:
     return {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": spec}
 
 
+def _typed(spec: JsonObject) -> VirtualMachineInstance:
+    return decode(VirtualMachineInstance, _instance(spec))
+
+
 def _pod(spec: JsonObject) -> JsonObject:
-    return render_launcher_pod(
-        RenderInputs(
-            decode(VirtualMachineInstance, _instance(spec)), _SETTINGS, Images("launcher", "sidecar")
-        )
-    )
+    return render_launcher_pod(RenderInputs(_typed(spec), _SETTINGS, Images("launcher", "sidecar")))
 
 
 def _domain(spec: JsonObject) -> str:
@@ -59,19 +59,19 @@ def _domain(spec: JsonObject) -> str:
     names = (get_str(each, "name") for each in get_list(spec, "domain", "devices", "interfaces"))
     links = {name: InterfaceLink("tap0", "02:00:00:00:00:01") for name in names}
     context = DomainContext(emulation=False, disks=disks, interfaces=links)
-    return document.render(decode(VirtualMachineInstance, _instance(spec)), context)
+    return document.render(_typed(spec), context)
 
 
 def _network(spec: JsonObject) -> tuple[object, object]:
-    found = plan.plan_network(_instance(spec), _POD)
-    return found, lease.lease(found, _instance(spec), _RESOLVER) if found else None
+    found = plan.plan_network(_typed(spec), _POD)
+    return found, lease.lease(found, _typed(spec), _RESOLVER) if found else None
 
 
 def _decisions(spec: JsonObject) -> tuple[object, ...]:
     vmi = _instance(spec)
     evicted = eviction.evaluate(vmi, {"spec": {"nodeName": ""}}, "None")
-    movable = decisions.migratability(vmi, emulation=False)
-    return evicted, movable, decisions.grace_seconds(vmi), needs_state_claim(vmi)
+    movable = decisions.migratability(_typed(spec), emulation=False)
+    return evicted, movable, decisions.grace_seconds(_typed(spec)), needs_state_claim(vmi)
 
 
 def _defaults(spec: JsonObject) -> JsonObject:
@@ -83,13 +83,13 @@ def _defaults(spec: JsonObject) -> JsonObject:
 
 _STORAGE = "compute/handler/storage"
 READ_BY = {
-    "volumes[].configMap.volumeLabel": '"volumeLabel"',
-    "volumes[].containerDisk.path": '"path"',
-    "volumes[].downwardAPI.volumeLabel": '"volumeLabel"',
-    "volumes[].emptyDisk.capacity": '"capacity"',
-    "volumes[].hostDisk.capacity": '"capacity"',
-    "volumes[].hostDisk.type": '"type"',
-    "volumes[].secret.volumeLabel": '"volumeLabel"',
+    "volumes[].configMap.volumeLabel": ".volume_label",
+    "volumes[].containerDisk.path": ".path",
+    "volumes[].downwardAPI.volumeLabel": ".volume_label",
+    "volumes[].emptyDisk.capacity": ".capacity",
+    "volumes[].hostDisk.capacity": ".capacity",
+    "volumes[].hostDisk.type": ".type",
+    "volumes[].secret.volumeLabel": ".volume_label",
 }
 """What the node reads when it makes disks; only the disks show it."""
 
@@ -108,11 +108,15 @@ def _cloud_init(spec: JsonObject, root: Root) -> list[object]:
     """The files of each cloud-init disk."""
     made: list[object] = []
     secrets = "/var/run/kubevirt-private/secret"
-    kinds = {"cloudInitNoCloud": no_cloud_files, "cloudInitConfigDrive": config_drive_files}
-    for volume in get_list(spec, "volumes"):
-        for kind in kinds.keys() & volume.keys():
-            data = read_data(volume[kind], root, f"{secrets}/{get_str(volume, 'name')}")
-            made.append(kinds[kind](_instance(spec), data, public_keys(_instance(spec), root, secrets)))
+    vmi = _typed(spec)
+    for volume in vmi.spec.volumes:
+        for source, files in (
+            (volume.cloud_init_no_cloud, no_cloud_files),
+            (volume.cloud_init_config_drive, config_drive_files),
+        ):
+            if source is not None:
+                data = read_data(source, root, f"{secrets}/{volume.name}")
+                made.append(files(vmi, data, public_keys(vmi, root, secrets)))
     return made
 
 
@@ -121,7 +125,7 @@ def test_every_field_of_an_instance_that_acts_changes_what_is_made_of_it(launche
         effects: list[every_field.Effect] = [
             *(_pod, _domain, _network, _decisions, _defaults),
             lambda spec: _cloud_init(spec, root),
-            lambda spec: credentials.wanted(_instance(spec), root),
+            lambda spec: credentials.wanted(_typed(spec), root),
         ]
         for effect in effects:
             effect(deep_copy(every_field.INSTANCE))  # It can be carried out.

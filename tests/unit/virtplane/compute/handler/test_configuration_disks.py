@@ -10,6 +10,8 @@ from typing import Any
 import pycdlib
 import pytest
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.handler.storage import configuration
 from virtplane.compute.handler.storage.images import BadImage
 from virtplane.compute.handler.storage.rooted import Root
@@ -49,13 +51,21 @@ def _content(disk: Path) -> tuple[str, dict[str, str]]:
     return label, files
 
 
+def _create(root: Root, **volume: Any) -> str:
+    return configuration.create_disk(root, decode(Volume, {"name": "v", **volume}))
+
+
 @pytest.mark.feature("VMC-55", "VML-27")
 @pytest.mark.parametrize(
     ("volume", "folder", "disk"),
     [
         ({"configMap": {"name": "c"}}, f"{PRIVATE}/config-map/v", "config-map-disks/v.iso"),
         ({"secret": {"secretName": "s"}}, f"{PRIVATE}/secret/v", "secret-disks/v.iso"),
-        ({"downwardAPI": {"fields": [{}]}}, f"{PRIVATE}/downwardapi/v", "downwardapi-disks/v.iso"),
+        (
+            {"downwardAPI": {"fields": [{"path": "key"}]}},
+            f"{PRIVATE}/downwardapi/v",
+            "downwardapi-disks/v.iso",
+        ),
         (
             {"serviceAccount": {"serviceAccountName": "default"}},
             "var/run/secrets/kubernetes.io/serviceaccount",
@@ -68,7 +78,7 @@ def test_mounted_files_become_a_disk(
     root: Root, tmp_path: Path, volume: dict[str, Any], folder: str, disk: str
 ) -> None:
     _mount(tmp_path, folder, key="value", other="more")
-    path = configuration.create_disk(root, {"name": "v", **volume})
+    path = _create(root, **volume)
     assert path == f"/{PRIVATE}/{disk}"
     assert _content(tmp_path / PRIVATE / disk) == ("cfgdata", {"/key": "value", "/other": "more"})
 
@@ -77,8 +87,7 @@ def test_a_disk_has_the_label_that_is_asked_for_and_folders(root: Root, tmp_path
     folder = tmp_path / PRIVATE / "downwardapi/v/etc"
     folder.mkdir(parents=True)
     (folder / "labels").write_text("a=b")
-    volume = {"name": "v", "downwardAPI": {"fields": [{}], "volumeLabel": "facts"}}
-    configuration.create_disk(root, volume)
+    _create(root, downwardAPI={"fields": [{"path": "labels"}], "volumeLabel": "facts"})
     found = _content(tmp_path / PRIVATE / "downwardapi-disks/v.iso")
     assert found == ("facts", {"/etc/labels": "a=b"})
 
@@ -87,7 +96,7 @@ def test_a_disk_has_the_label_that_is_asked_for_and_folders(root: Root, tmp_path
 @pytest.mark.parametrize("name", ["autounattend.xml", "Unattend.xml"])
 def test_answers_for_windows_are_on_a_disk_with_its_label(root: Root, tmp_path: Path, name: str) -> None:
     _mount(tmp_path, f"{PRIVATE}/sysprep/v", **{name: "<xml/>"})
-    configuration.create_disk(root, {"name": "v", "sysprep": {"configMap": {"name": "c"}}})
+    _create(root, sysprep={"configMap": {"name": "c"}})
     label, files = _content(tmp_path / PRIVATE / "sysprep-disks/v.iso")
     assert (label, files) == ("unattendCD", {f"/{name}": "<xml/>"})
 
@@ -95,20 +104,19 @@ def test_answers_for_windows_are_on_a_disk_with_its_label(root: Root, tmp_path: 
 def test_answers_under_another_name_are_refused(root: Root, tmp_path: Path) -> None:
     _mount(tmp_path, f"{PRIVATE}/sysprep/v", answers="<xml/>")
     with pytest.raises(BadImage, match=r"autounattend\.xml or unattend\.xml"):
-        configuration.create_disk(root, {"name": "v", "sysprep": {"secret": {"name": "s"}}})
+        _create(root, sysprep={"secret": {"name": "s"}})
 
 
 def test_a_name_that_no_cd_can_have_is_refused_and_leaves_no_disk(root: Root, tmp_path: Path) -> None:
     _mount(tmp_path, f"{PRIVATE}/config-map/v", **{"k" * 200: "value"})
     with pytest.raises(BadImage, match="cannot be on a CD"):
-        configuration.create_disk(root, {"name": "v", "configMap": {"name": "c"}})
+        _create(root, configMap={"name": "c"})
     assert not root.is_file(f"{PRIVATE}/config-map-disks/v.iso")
 
 
 def test_a_disk_that_is_there_is_kept(root: Root, tmp_path: Path) -> None:
     _mount(tmp_path, f"{PRIVATE}/config-map/v", key="value")
-    volume = {"name": "v", "configMap": {"name": "c"}}
-    configuration.create_disk(root, volume)
+    _create(root, configMap={"name": "c"})
     (tmp_path / PRIVATE / "config-map/v/..2026/key").write_text("changed")
-    configuration.create_disk(root, volume)
+    _create(root, configMap={"name": "c"})
     assert _content(tmp_path / PRIVATE / "config-map-disks/v.iso")[1] == {"/key": "value"}

@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler import credentials
 from virtplane.compute.handler.credentials import Access, CredentialKeeper, Outcome
 from virtplane.compute.handler.hypervisor import Hypervisor
@@ -30,8 +32,9 @@ def _passwords(secret: str) -> dict[str, Any]:
     return {"userPassword": {"source": source, "propagationMethod": {"qemuGuestAgent": {}}}}
 
 
-def _instance(*found: dict[str, Any]) -> dict[str, Any]:
-    return {"metadata": {"name": "vm", "namespace": "ns"}, "spec": {"accessCredentials": list(found)}}
+def _instance(*found: dict[str, Any]) -> VirtualMachineInstance:
+    spec = {"domain": {"devices": {}}, "accessCredentials": list(found)}
+    return decode(VirtualMachineInstance, {"metadata": {"name": "vm", "namespace": "ns"}, "spec": spec})
 
 
 def _mount(launcher: Path, secret: str, **files: str) -> None:
@@ -58,7 +61,7 @@ class Agent:
         self.passwords[user] = password
 
 
-async def keep(keeper: CredentialKeeper, vmi: dict[str, Any], launcher: Path, agent: Agent) -> None:
+async def keep(keeper: CredentialKeeper, vmi: VirtualMachineInstance, launcher: Path, agent: Agent) -> None:
     await keeper.keep(vmi, partial(Root, launcher), cast(Hypervisor, agent), "ns_vm")
 
 
@@ -83,7 +86,7 @@ def test_passwords_stand_under_the_names_of_their_users(tmp_path: Path) -> None:
 
 
 def test_what_cloud_init_hands_over_is_left_to_it() -> None:
-    by_cloud_init: JsonObject = {"sshPublicKey": {"propagationMethod": {"noCloud": {}}}}
+    by_cloud_init: JsonObject = {"sshPublicKey": {"source": {}, "propagationMethod": {"noCloud": {}}}}
     assert not credentials.concern(_instance(by_cloud_init))
     assert credentials.concern(_instance(by_cloud_init, _keys("one", "root")))
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler import decisions
 from virtplane.compute.handler.decisions import Action, Observation
 from virtplane.compute.handler.libvirtcalls import DomainState
@@ -16,11 +18,23 @@ from virtplane.compute.handler.libvirtcalls import DomainState
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
-def instance(phase: str = "Scheduled", *, leaving: bool = False, **spec: Any) -> dict[str, Any]:
-    metadata = {"name": "vm", "namespace": "ns", "uid": "u"}
+def instance(
+    phase: str = "Scheduled",
+    *,
+    leaving: bool = False,
+    annotations: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
+    **spec: Any,
+) -> VirtualMachineInstance:
+    metadata = {"name": "vm", "namespace": "ns", "uid": "u", "annotations": annotations}
     if leaving:
         metadata["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    return {"metadata": metadata, "spec": {"domain": {}} | spec, "status": {"phase": phase}}
+    document = {
+        "metadata": metadata,
+        "spec": {"domain": {"devices": {}}} | spec,
+        "status": {"phase": phase} | (status or {}),
+    }
+    return decode(VirtualMachineInstance, document)
 
 
 def seen(domain: DomainState | None = None, **changes: Any) -> Observation:
@@ -148,29 +162,29 @@ def test_final_phases_never_change_and_no_guest_is_started_twice(
 
 
 def test_pod_is_found_by_node() -> None:
-    vmi = instance()
-    vmi["status"]["activePods"] = {"a": "node1", "b": "node2"}
+    vmi = instance(status={"activePods": {"a": "node1", "b": "node2"}})
     assert decisions.pod_on_node(vmi, "node2") == "b"
     assert decisions.pod_on_node(vmi, "node3") == ""
 
 
 @pytest.mark.feature("MIG-32", "STO-02")
 def test_unshared_claim_forbids_live_migration() -> None:
-    vmi = instance("Running", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
-    vmi["status"]["volumeStatus"] = [
-        {"name": "d", "persistentVolumeClaimInfo": {"claimName": "c", "accessModes": ["ReadWriteOnce"]}}
-    ]
+    claim = {"claimName": "c", "accessModes": ["ReadWriteOnce"]}
+    vmi = instance(
+        "Running",
+        volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}],
+        status={"volumeStatus": [{"name": "d", "target": "", "persistentVolumeClaimInfo": claim}]},
+    )
     found = decisions.migratability(vmi, emulation=False)
     assert not found.possible
     assert found.reason == "DisksNotLiveMigratable"
     assert found.method == "LiveMigration"
 
 
-def _on_pod_network(binding: str, **annotations: str) -> dict[str, Any]:
+def _on_pod_network(binding: str, **annotations: str) -> VirtualMachineInstance:
     devices = {"interfaces": [{"name": "default", binding: {}}]}
-    vmi = instance("Running", domain={"devices": devices}, networks=[{"name": "default", "pod": {}}])
-    vmi["metadata"]["annotations"] = annotations
-    return vmi
+    networks = [{"name": "default", "pod": {}}]
+    return instance("Running", annotations=annotations, domain={"devices": devices}, networks=networks)
 
 
 @pytest.mark.feature("NET-10")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.compute.handler import guestagent
+from virtplane.compute.handler.guestagent import AgentInterface
 
 _KEYS = ["user.count", "user.0.name", "user.0.login-time", "fs.count", "fs.0.disk.count"]
 _KEYS += ["fs.0.disk.0.serial", "os.name", "hostname", "timezone.name", "timezone.offset", "fs.0.total-bytes"]
@@ -26,7 +29,7 @@ def test_counts_are_not_believed() -> None:
 
 def test_texts_are_cut_before_they_reach_the_status() -> None:
     info = {"os.name": "x" * (100 << 20), "os.id": 7}
-    assert guestagent.os_info(info) == {"name": "x" * guestagent.TEXT}
+    assert guestagent.os_info(info) == VirtualMachineInstanceGuestOSInfo(name="x" * guestagent.TEXT)
 
 
 def test_interfaces_keep_what_is_an_address() -> None:
@@ -38,9 +41,9 @@ def test_interfaces_keep_what_is_an_address() -> None:
         "eth3": "nonsense",
     }
     first, second, third = guestagent.interfaces(found)
-    assert first == {"name": "eth0", "mac": "02:00:00:00:00:01", "addresses": ["10.0.0.2"]}
-    assert second == {"name": "eth1", "mac": "", "addresses": []}
-    assert len(third["addresses"]) == 10
+    assert first == AgentInterface("eth0", "02:00:00:00:00:01", ("10.0.0.2",))
+    assert second == AgentInterface("eth1", "")
+    assert len(third.addresses) == 10
 
 
 @pytest.mark.parametrize(
@@ -75,4 +78,4 @@ def test_any_information_becomes_an_answer(info: dict[str, Any]) -> None:
 
 @given(found=st.dictionaries(st.text(max_size=5), _DETAILS))
 def test_any_interfaces_become_interfaces(found: dict[str, Any]) -> None:
-    assert json.dumps(guestagent.interfaces(found), allow_nan=False)
+    assert json.dumps([asdict(each) for each in guestagent.interfaces(found)], allow_nan=False)

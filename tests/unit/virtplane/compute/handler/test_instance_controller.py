@@ -18,6 +18,7 @@ from kubecore.resources import EVENTS
 from kubecore.runtime import EventRecorder, Informer, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import controller as module
 from virtplane.compute.handler.controller import InstanceController
@@ -109,12 +110,12 @@ class Node:
 
     def make(self, _settings: object, vmi: Any, pod_uid: str, on_change: Any) -> Machine:
         made = copy.copy(self.prepared)
-        made.name = f"ns_{vmi['metadata']['name']}"
+        made.name = f"ns_{vmi.metadata.name}"
         made.pod_uid, made.changed, made.asked = pod_uid, on_change, []
         self.machines.append(made)
         return made
 
-    def put(self, name: str = "vm", **status: Any) -> None:
+    def put(self, name: str = "vm", hostname: object = None, **status: Any) -> None:
         vmi = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
@@ -124,7 +125,7 @@ class Node:
                 "uid": "u" if name == "vm" else name,
                 "labels": {"kubevirt.io/nodeName": NODE},
             },
-            "spec": {"domain": {"devices": {}}},
+            "spec": {"domain": {"devices": {}}, "hostname": hostname},
             "status": {"phase": "Scheduled", "nodeName": NODE, "activePods": {POD: NODE}, **status},
         }
         self.api.put(VIRTUAL_MACHINE_INSTANCES, vmi)
@@ -141,7 +142,11 @@ class Node:
     async def working(self) -> AsyncIterator[Machine]:
         client = self.api.client()
         manager = Manager(client)
-        informer = manager.informer(VIRTUAL_MACHINE_INSTANCES, label_selector=f"kubevirt.io/nodeName={NODE}")
+        informer = manager.informer(
+            VIRTUAL_MACHINE_INSTANCES,
+            label_selector=f"kubevirt.io/nodeName={NODE}",
+            struct=VirtualMachineInstance,
+        )
         async with EventRecorder(client, "virt-handler") as recorder:
             settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
             made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
@@ -259,7 +264,7 @@ async def test_report_is_written_once_the_api_lets_it(
 
     def react(request: Any) -> None:
         nonlocal left
-        if request.method == "PUT" and left:
+        if request.method == "PATCH" and left:
             left -= 1
             raise failures[kind]
 
@@ -345,7 +350,8 @@ async def test_an_instance_has_ended_once_the_api_says_so(node: Node) -> None:
 
 async def test_no_instance_has_ended_before_the_cache_is_complete(node: Node) -> None:
     client = node.api.client()
-    informer, recorder = Informer(client, VIRTUAL_MACHINE_INSTANCES), EventRecorder(client, "virt-handler")
+    informer = Informer(client, VIRTUAL_MACHINE_INSTANCES, struct=VirtualMachineInstance)
+    recorder = EventRecorder(client, "virt-handler")
     settings = HandlerSettings(NODE, pods_directory=Path("/nowhere"))
     made = InstanceController(client, informer, recorder, settings, ClusterConfig({}), emulation=True)
     assert not made.has_ended("u")
@@ -361,3 +367,59 @@ async def test_a_start_that_fails_again_and_again_is_logged_once(
         assert machine.asked.count("start") > 10
     told = [record.__dict__ for record in caplog.records if record.levelno >= logging.WARNING]
     assert [(each["vmi"], each["err"]) for each in told] == [("ns/vm", "start failed: no such machine type")]
+
+
+UNFIT = 7
+"""A host name that no instance can have: as long as it is there the instance cannot be read."""
+
+
+async def test_a_guest_whose_instance_cannot_be_read_goes_on_until_it_is_corrected(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        machine.asked.clear()
+        node.put(phase="Running", hostname=UNFIT)
+        await asyncio.sleep(60)
+        machine.see(domain=DomainState("Paused", "Paused"))
+        machine.changed()
+        await asyncio.sleep(60)
+        assert (machine.asked, node.condition("Paused")) == ([], None)
+        assert node.controller is not None
+        assert not node.controller.has_ended("u"), "who cannot be read may still run"
+        node.put(phase="Running")
+        await asyncio.sleep(1)
+        assert node.condition("Paused") is not None
+    (told,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "ns/vm" in told
+    assert "spec.hostname" in told
+
+
+async def test_an_unreadable_instances_pod_ends_as_others_do(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        machine.asked.clear()
+        node.put(phase="Running", hostname=UNFIT)
+        machine.see(terminating=True)
+        machine.changed()
+        await asyncio.sleep(1)
+        assert machine.asked == ["press"]
+        machine.see(launcher_ready=False, launcher_gone=True)
+        machine.changed()
+        await asyncio.sleep(1)
+        assert machine.asked[-1] == "close", "its images are unmounted, so that the pod can be removed"
+
+
+async def test_an_unreadable_instance_that_is_deleted_is_forgotten(node: Node) -> None:
+    node.put(phase="Running")
+    node.prepared.see(domain=RUNNING)
+    async with node.working() as machine:
+        node.put(phase="Running", hostname=UNFIT)
+        await asyncio.sleep(1)
+        node.api.remove(VIRTUAL_MACHINE_INSTANCES, "vm", "ns")
+        await asyncio.sleep(60)
+        assert machine.asked[-1] == "close"
+        assert node.controller is not None
+        assert not node.controller.machines

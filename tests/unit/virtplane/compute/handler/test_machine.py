@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 from tests.support.launchers import pod_paths
 
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.domain.context import DiskSource
 from virtplane.compute.handler import machine as module
 from virtplane.compute.handler import threads
@@ -20,6 +22,8 @@ from virtplane.compute.handler.machine import Machine, both
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.rooted import Root
 from virtplane.compute.handler.storage.volumes import VolumeBlocked
+
+VMI = VirtualMachineInstance(metadata=ObjectMeta(name="vm", namespace="ns", uid="u"))
 
 
 @pytest.mark.looptime
@@ -68,8 +72,7 @@ class Libvirt:
 async def test_only_a_silent_daemon_is_told_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failure: HypervisorError, told: int
 ) -> None:
-    vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": {}}
-    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), vmi, "pod", lambda: None)
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", lambda: None)
     machine.lines.hypervisor = cast(Hypervisor, Libvirt(failure))
     seen = await machine.observe()
     assert (seen.domain_known, machine.lines.hypervisor.is_open) == (False, False)
@@ -116,21 +119,20 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     monkeypatch.setattr(module, "VolumePreparer", Preparer)
     monkeypatch.setattr(threads, "STEP_SECONDS", 0.01)
     changed = asyncio.Event()
-    vmi = {"metadata": {"name": "vm", "namespace": "ns", "uid": "u"}, "spec": {}}
-    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), vmi, "pod", changed.set)
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", changed.set)
     pod_paths(tmp_path)
     link = Link(tmp_path)
     machine.lines.link = cast(LauncherLink, link)
     try:
         for _ in range(3):
             with pytest.raises(VolumeBlocked, match="volume data: its storage does not answer"):
-                await machine.start(vmi, emulation=True, options={})
+                await machine.start(VMI, emulation=True, options={})
         assert (asked, link.requests) == (["data"], ["start"])
         answers.set()
         await changed.wait()
         monkeypatch.setattr(threads, "STEP_SECONDS", 60.0)
         with pytest.raises(HypervisorError, match="has answered"):
-            await machine.start(vmi, emulation=True, options={})
+            await machine.start(VMI, emulation=True, options={})
     finally:
         answers.set()
         await machine.close()

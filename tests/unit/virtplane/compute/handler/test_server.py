@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.libvirtcalls import HypervisorError
 from virtplane.compute.handler.server import ConsoleServer
 from virtplane.compute.handler.thaws import Thaws
@@ -81,8 +83,10 @@ class Controller:
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         return self.machine if (namespace, name) == ("ns", "vm") else None
 
-    def instance(self, namespace: str, name: str) -> dict[str, Any] | None:
-        return {"metadata": {"namespace": "ns", "name": "vm"}} if (namespace, name) == ("ns", "vm") else None
+    def instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
+        if (namespace, name) == ("ns", "unfit"):
+            return decode(VirtualMachineInstance, {"spec": {"hostname": 7}})
+        return VirtualMachineInstance() if (namespace, name) == ("ns", "vm") else None
 
 
 class Served:
@@ -190,6 +194,12 @@ async def test_each_usb_device_has_a_socket_of_its_own_until_all_are_in_use(
         status, _, text = await served.ask("GET", f"{BASE}/usbredir")
         assert (status, text) == (503, b"All USB devices are in use.")
     assert used == [f"virt-usbredir-{slot}" for slot in range(4)]
+
+
+async def test_an_instance_that_cannot_be_read_is_told_with_its_field(served: Served) -> None:
+    status, _, text = await served.ask("PUT", BASE.replace("/vm", "/unfit") + "/pause")
+    assert (status, served.hypervisor.asked) == (500, [])
+    assert b"has to be corrected first" in text and b"spec.hostname" in text
 
 
 async def test_instances_of_other_nodes_are_not_found(served: Served) -> None:

@@ -6,14 +6,19 @@ from typing import Any
 
 import pytest
 
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.objects.structs import decode
+from kubecore.patch import JsonPatchError, apply_json_patch
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.compute.apiserver.eviction import ALLOWED, Verdict, evaluate
 from virtplane.compute.handler import status
+from virtplane.compute.handler.guestagent import AgentInterface
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.handler.status import GuestFacts, Report
 
 VMI: dict[str, Any] = {
-    "metadata": {"name": "vm", "namespace": "ns"},
+    "metadata": {"name": "vm", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
     "spec": {
         "domain": {
             "memory": {"guest": "128Mi"},
@@ -53,12 +58,19 @@ def report(**changes: Any) -> Report:
     return Report(**values | changes)
 
 
+def written(vmi: JsonObject, given: Report) -> JsonObject:
+    """The status once the report has been written."""
+    instance = decode(VirtualMachineInstance, vmi)
+    changed = apply_json_patch(vmi, status.patch(instance, status.render(instance, given)))
+    return get_object(changed, "status")
+
+
 def condition(rendered: dict[str, Any], kind: str) -> dict[str, Any] | None:
     return next((item for item in rendered["conditions"] if item["type"] == kind), None)
 
 
 def test_running_guest_reports_interfaces_topology_and_volumes() -> None:
-    rendered = status.render(VMI, report())
+    rendered = written(VMI, report())
     assert rendered["phase"] == "Running"
     assert rendered["phaseTransitionTimestamps"][-1]["phase"] == "Running"
     assert rendered["interfaces"] == [
@@ -84,7 +96,7 @@ def test_a_disk_that_the_guest_lacks_has_no_device() -> None:
     vmi["spec"]["volumes"].insert(0, {"name": "later", "persistentVolumeClaim": claim})
     vmi["spec"]["domain"]["devices"]["disks"].insert(0, {"name": "later", "disk": {}})
     vmi["status"]["volumeStatus"].append({"name": "later", "target": ""})
-    entries = status.render(vmi, report())["volumeStatus"]
+    entries = written(vmi, report())["volumeStatus"]
     assert {entry["name"]: entry["target"] for entry in entries} == {"later": "", "root": "vda"}
 
 
@@ -99,38 +111,69 @@ def test_entries_of_volumes_are_virt_controllers_whatever_the_specification_says
         {"name": "persistent-state-for-this-vm", "target": ""},
     ]
     vmi = VMI | {"status": VMI["status"] | {"volumeStatus": entries}}
-    assert status.render(vmi, report())["volumeStatus"] == entries
+    assert written(vmi, report())["volumeStatus"] == entries
 
 
 def test_conditions_of_others_are_kept() -> None:
-    assert condition(status.render(VMI, report()), "Ready") == {"type": "Ready", "status": "False"}
+    assert condition(written(VMI, report()), "Ready") == {"type": "Ready", "status": "False"}
+
+
+def test_what_a_later_version_has_written_stays() -> None:
+    """A newer controller's members, beside what changes here and in the same items of lists."""
+    vmi = deep_copy(VMI)
+    vmi["status"]["conditions"].append(
+        {"type": "Paused", "status": "True", "lastProbeTime": None, "since": "then"}
+    )
+    vmi["status"]["volumeStatus"][0]["backend"] = "new"
+    vmi["status"]["fresh"] = {"a": 1}
+    rendered = written(vmi, report(domain=DomainState("Paused", "Paused")))
+    assert condition(rendered, "Paused") == {
+        "type": "Paused",
+        "status": "True",
+        "since": "then",
+        "reason": "PausedByUser",
+        "message": "VMI was paused by user",
+        "lastProbeTime": None,
+        "lastTransitionTime": "2026-11-21T00:00:00Z",
+    }
+    assert rendered["volumeStatus"] == [{"name": "root", "target": "vda", "backend": "new"}]
+    assert rendered["fresh"] == {"a": 1}
+
+
+def test_a_report_on_an_instance_that_was_written_meanwhile_changes_nothing() -> None:
+    instance = decode(VirtualMachineInstance, VMI)
+    operations = status.patch(instance, status.render(instance, report()))
+    for changed in ({"uid": "other"}, {"resourceVersion": "8"}):
+        with pytest.raises(JsonPatchError):
+            apply_json_patch(VMI | {"metadata": VMI["metadata"] | changed}, operations)
 
 
 def test_paused_guest_carries_the_condition_until_it_runs_again() -> None:
-    paused = status.render(VMI, report(domain=DomainState("Paused", "Paused")))
+    paused = written(VMI, report(domain=DomainState("Paused", "Paused")))
     found = condition(paused, "Paused")
     assert found is not None
     assert (found["reason"], found["message"]) == ("PausedByUser", "VMI was paused by user")
-    resumed = status.render(VMI | {"status": paused}, report())
+    resumed = written(VMI | {"status": paused}, report())
     assert condition(resumed, "Paused") is None
 
 
 def test_status_is_stable_when_nothing_changed() -> None:
-    first = status.render(VMI, report())
-    assert status.render(VMI | {"status": first}, report(now="2027-01-01T00:00:00Z")) == first
+    first = written(VMI, report())
+    instance = decode(VirtualMachineInstance, VMI | {"status": first})
+    assert status.render(instance, report(now="2027-01-01T00:00:00Z")) == instance.status
 
 
 @pytest.mark.feature("VMC-91", "NET-31")
 def test_guest_agent_enriches_interfaces_and_adds_its_own() -> None:
     facts = GuestFacts(
         True,
-        {"name": "Linux"},
+        VirtualMachineInstanceGuestOSInfo(name="Linux"),
         (
-            {"name": "eth0", "mac": "02:00:00:00:00:01", "addresses": ["10.0.2.2"]},
-            {"name": "br0", "mac": "02:00:00:00:00:09", "addresses": ["172.16.0.1"]},
+            AgentInterface("eth0", "02:00:00:00:00:01", ("10.0.2.2",)),
+            AgentInterface("br0", "02:00:00:00:00:09", ("172.16.0.1",)),
         ),
     )
-    rendered = status.render(VMI, report(facts=facts))
+    rendered = written(VMI, report(facts=facts))
     first, second = rendered["interfaces"]
     assert first["infoSource"] == "domain, guest-agent"
     assert first["interfaceName"] == "eth0"
@@ -147,21 +190,22 @@ def test_guest_agent_enriches_interfaces_and_adds_its_own() -> None:
 
 
 def test_error_is_reported_and_cleared() -> None:
-    failed = status.render(VMI, report(domain=None, phase="Scheduled", sync_error=("Reason", "why")))
+    failed = written(VMI, report(domain=None, phase="Scheduled", sync_error=("Reason", "why")))
     found = condition(failed, "Synchronized")
     assert found is not None
     assert found["status"] == "False"
-    assert condition(status.render(VMI | {"status": failed}, report()), "Synchronized") is None
+    assert condition(written(VMI | {"status": failed}, report()), "Synchronized") is None
 
 
 @pytest.mark.feature("NET-31")
 def test_a_bridged_guests_own_addresses_are_reported_with_the_pods_first() -> None:
     interfaces = [{"name": "default", "bridge": {}}]
     vmi = VMI | {"spec": VMI["spec"] | {"domain": {"devices": {"interfaces": interfaces}}}}
-    without_agent = status.render(vmi, report())["interfaces"][0]
+    without_agent = written(vmi, report())["interfaces"][0]
     assert (without_agent["ipAddress"], without_agent["infoSource"]) == ("10.1.0.5", "domain")
-    seen = {"name": "eth0", "mac": "02:00:00:00:00:01", "addresses": ["fe80::1", "10.1.0.5"]}
-    rendered = status.render(vmi, report(facts=GuestFacts(True, {}, (seen,))))
+    seen = AgentInterface("eth0", "02:00:00:00:00:01", ("fe80::1", "10.1.0.5"))
+    facts = GuestFacts(True, agent_interfaces=(seen,))
+    rendered = written(vmi, report(facts=facts))
     assert rendered["interfaces"][0] | {"ipAddresses": ["10.1.0.5", "fe80::1"]} == rendered["interfaces"][0]
     assert rendered["interfaces"][0]["ipAddress"] == "10.1.0.5"
     migratable = condition(rendered, "LiveMigratable")
@@ -172,7 +216,7 @@ def test_a_bridged_guests_own_addresses_are_reported_with_the_pods_first() -> No
 def _evicted(strategy: str) -> tuple[Verdict, JsonObject]:
     """What becomes of the eviction of a guest as this node reports it, and its condition."""
     vmi = VMI | {"spec": VMI["spec"] | {"evictionStrategy": strategy}}
-    vmi["status"] = status.render(vmi, report()) | {"nodeName": "node"}
+    vmi["status"] = written(vmi, report()) | {"nodeName": "node"}
     migratable = condition(vmi["status"], "LiveMigratable")
     assert migratable is not None
     return evaluate(vmi, {"spec": {"nodeName": "node"}}, "None"), migratable

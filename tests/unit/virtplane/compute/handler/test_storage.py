@@ -11,6 +11,9 @@ from typing import Any
 import pycdlib
 import pytest
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import CloudInitNoCloudSource
 from virtplane.compute.handler.storage import cloudinit, images
 from virtplane.compute.handler.storage.rooted import Root
 
@@ -61,10 +64,19 @@ def test_link_out_of_the_image_is_refused(tmp_path: Path) -> None:
         images.find_container_disk(root, "image", "")
 
 
-VMI: dict[str, Any] = {
-    "metadata": {"name": "vm", "namespace": "ns"},
-    "spec": {"domain": {"firmware": {"uuid": "f-1"}}},
-}
+def _instance(**spec: Any) -> VirtualMachineInstance:
+    document = {
+        "metadata": {"name": "vm", "namespace": "ns"},
+        "spec": {"domain": {"devices": {}, "firmware": {"uuid": "f-1"}}, **spec},
+    }
+    return decode(VirtualMachineInstance, document)
+
+
+VMI = _instance()
+
+
+def _read(root: Root, secrets: str = "", **source: Any) -> cloudinit.CloudInitData:
+    return cloudinit.read_data(decode(CloudInitNoCloudSource, source), root, secrets)
 
 
 @pytest.mark.feature("VMC-38")
@@ -72,7 +84,7 @@ def test_no_cloud_image_carries_user_data_under_its_label(tmp_path: Path) -> Non
     source = {"userDataBase64": base64.b64encode(b"#cloud-config\n").decode(), "networkData": "version: 2\n"}
     path = tmp_path / "noCloud.iso"
     with Root(tmp_path) as root:
-        data = cloudinit.read_data(source, root, "")
+        data = _read(root, **source)
     with path.open("wb") as file:
         cloudinit.write_iso(file, "cidata", cloudinit.no_cloud_files(VMI, data, ["ssh-rsa K"]))
     assert path.read_bytes()[32808:32814] == b"cidata"
@@ -104,15 +116,15 @@ def test_config_drive_has_folders(tmp_path: Path) -> None:
 def test_user_data_comes_from_the_mounted_secret(tmp_path: Path) -> None:
     (tmp_path / "userdata").write_text("from secret")
     with Root(tmp_path) as root:
-        assert cloudinit.read_data({"secretRef": {"name": "s"}}, root, "/").user_data == "from secret"
+        assert _read(root, "/", secretRef={"name": "s"}).user_data == "from secret"
 
 
 def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
     with Root(tmp_path) as root:
         with pytest.raises(cloudinit.CloudInitError, match="is required for a cloud-init data source"):
-            cloudinit.read_data({}, root, "")
+            _read(root)
         with pytest.raises(cloudinit.CloudInitError, match="cannot be decoded"):
-            cloudinit.read_data({"userDataBase64": "%%"}, root, "")
+            _read(root, userDataBase64="%%")
 
 
 @pytest.mark.feature("VMC-71", "VMC-72")
@@ -126,7 +138,7 @@ def test_missing_and_broken_data_are_refused(tmp_path: Path) -> None:
 )
 def test_network_data_reaches_the_guest_as_it_is(tmp_path: Path, data: str) -> None:
     with Root(tmp_path) as root:
-        read = cloudinit.read_data({"userData": "#cloud-config\n", "networkData": data}, root, "")
+        read = _read(root, userData="#cloud-config\n", networkData=data)
     assert cloudinit.no_cloud_files(VMI, read, [])["network-config"].decode() == data
 
 
@@ -137,7 +149,7 @@ def test_ssh_keys_of_a_secret_are_given_beside_the_users_data(tmp_path: Path) ->
     (mounted / "key").write_text("ssh-rsa AAA me\n")
     source = {"secret": {"secretName": "keys"}}
     credential = {"sshPublicKey": {"source": source, "propagationMethod": {"noCloud": {}}}}
-    vmi = {**VMI, "spec": {**VMI["spec"], "accessCredentials": [credential]}}
+    vmi = _instance(accessCredentials=[credential])
     with Root(tmp_path) as root:
         keys = cloudinit.public_keys(vmi, root, "")
     files = cloudinit.no_cloud_files(vmi, cloudinit.CloudInitData("#cloud-config\n", ""), keys)
@@ -148,6 +160,5 @@ def test_ssh_keys_of_a_secret_are_given_beside_the_users_data(tmp_path: Path) ->
 @pytest.mark.feature("NET-12")
 @pytest.mark.parametrize(("spec", "name"), [({"hostname": "demo-vm"}, b"demo-vm"), ({}, b"vm")])
 def test_the_guest_is_told_its_host_name(spec: dict[str, Any], name: bytes) -> None:
-    vmi = {**VMI, "spec": {**VMI["spec"], **spec}}
-    files = cloudinit.no_cloud_files(vmi, cloudinit.CloudInitData("#", ""), [])
+    files = cloudinit.no_cloud_files(_instance(**spec), cloudinit.CloudInitData("#", ""), [])
     assert b'"local-hostname": "%s"' % name in files["meta-data"]

@@ -47,12 +47,13 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def prepare(pod: Path, volume: dict[str, Any]) -> tuple[dict[str, Any], DomainContext]:
+def prepare(pod: Path, volume: dict[str, Any]) -> tuple[VirtualMachineInstance, DomainContext]:
     disks = [{"name": "data", "disk": {"bus": "virtio"}}]
-    vmi: dict[str, Any] = {
+    document = {
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
         "spec": {"domain": {"devices": {"disks": disks}}, "volumes": [{"name": "data", **volume}]},
     }
+    vmi = decode(VirtualMachineInstance, document)
     with Root(pod / "root") as root, Root(pod / "scratch") as scratch:
         sources = VolumePreparer(vmi, root, scratch, PodPaths("", pod)).prepare()
     return vmi, DomainContext(emulation=True, disks=sources)
@@ -62,7 +63,7 @@ def prepare(pod: Path, volume: dict[str, Any]) -> tuple[dict[str, Any], DomainCo
 def test_disk_is_raw_whatever_the_guest_wrote_to_it(pod: Path, kind: str) -> None:
     (pod / "root" / DISKS / "disk.img").write_bytes(written_by_the_guest())
     vmi, context = prepare(pod, KINDS[kind])
-    disk = etree.fromstring(render(decode(VirtualMachineInstance, vmi), context)).find("devices/disk")
+    disk = etree.fromstring(render(vmi, context)).find("devices/disk")
     assert disk is not None
     driver, below = disk.find("driver"), disk.find("backingStore")
     assert driver is not None and driver.get("type") == "raw"

@@ -14,7 +14,7 @@ from virtplane.operators.kubevirt.strategy.components import rights
 def _cluster_rules() -> list[JsonObject]:
     """virt-handler: reports its guests and its node."""
     return [
-        rule("kubevirt.io", "virtualmachineinstances", ("update", "list", "watch")),
+        rule("kubevirt.io", "virtualmachineinstances", ("update", "patch", "list", "watch")),
         rule("core", "nodes", ("patch", "list", "watch", "get")),
         rule("core", "nodes/status", ("patch",)),
         rights.CONFIG_MAPS,

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network.bridge import (
     CARD,
     FIRST_HOLDER,
@@ -40,12 +42,15 @@ POD = PodInterface(
     (IPv4Interface("10.1.0.5/24"), IPv6Interface("fd00::5/64")),
     (Route(IPv4Network("0.0.0.0/0"), IPv4Address("10.1.0.1")), Route(IPv4Network("10.8.0.0/16"))),
 )
-VMI = {
-    "spec": {
-        "networks": [{"name": "default", "pod": {}}],
-        "domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}},
-    }
-}
+VMI = decode(
+    VirtualMachineInstance,
+    {
+        "spec": {
+            "networks": [{"name": "default", "pod": {}}],
+            "domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}},
+        }
+    },
+)
 
 
 class Kernel:

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network.lease import Resolver, guest_routes, lease, parse_resolver
 from virtplane.compute.handler.network.plan import PodInterface, Route, plan_network
 
@@ -18,8 +20,8 @@ POD = PodInterface("0a:58:0a:01:00:05", 1450, (ADDRESS,), (DEFAULT,))
 RESOLVER = Resolver(("10.96.0.10",), ("ns.svc.cluster.local", "svc.cluster.local"))
 
 
-def instance(interface: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    return {
+def instance(interface: dict[str, Any], **spec: Any) -> VirtualMachineInstance:
+    document = {
         "metadata": {"name": "vm", "namespace": "ns"},
         "spec": {
             "domain": {"devices": {"interfaces": [{"name": "default"} | interface]}},
@@ -27,6 +29,7 @@ def instance(interface: dict[str, Any], **spec: Any) -> dict[str, Any]:
             **spec,
         },
     }
+    return decode(VirtualMachineInstance, document)
 
 
 def offer(interface: dict[str, Any], pod: PodInterface = POD, **spec: Any) -> dict[str, Any]:

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
+from kubecore.objects.structs import decode
 from virtplane.api.fields.instance import INSTANCE
 from virtplane.api.fields.state import State
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.network import plan as network
 from virtplane.compute.handler.network.rules import ruleset
 
 POD = network.PodInterface("0a:58:0a:01:00:05", 1450, (IPv4Interface("10.1.0.5/24"),))
 
 
-def masquerade(vmi: dict[str, Any]) -> network.MasqueradePlan:
+def masquerade(vmi: VirtualMachineInstance) -> network.MasqueradePlan:
     plan = network.plan_network(vmi, POD)
     assert isinstance(plan, network.MasqueradePlan)
     return plan
@@ -30,14 +32,15 @@ def bridge(**interface: Any) -> network.BridgePlan:
     return plan
 
 
-def instance(interface: dict[str, Any], **pod: Any) -> dict[str, Any]:
-    return {
+def instance(interface: dict[str, Any], **pod: Any) -> VirtualMachineInstance:
+    document = {
         "metadata": {"name": "vm", "namespace": "ns"},
         "spec": {
             "domain": {"devices": {"interfaces": [{"name": "default"} | interface]}},
             "networks": [{"name": "default", "pod": pod}],
         },
     }
+    return decode(VirtualMachineInstance, document)
 
 
 @pytest.mark.feature("NET-02")
@@ -63,7 +66,7 @@ def test_own_network_and_mac_are_honoured() -> None:
 @pytest.mark.parametrize("binding", ["sriov", "passtBinding", "binding"])
 def test_bindings_that_admission_warns_of_are_not_wired(binding: str) -> None:
     assert INSTANCE[f"domain.devices.interfaces[].{binding}"].state is State.WARNS
-    assert network.plan_network(instance({binding: {}}), POD) is None
+    assert network.plan_network(instance({binding: {"name": "b"}}), POD) is None
 
 
 @pytest.mark.feature("NET-01", "NET-10")
@@ -84,7 +87,7 @@ def test_a_bridged_guest_may_name_its_mac() -> None:
 
 
 def test_guest_without_pod_network_has_no_plan() -> None:
-    assert network.plan_network({"spec": {"domain": {"devices": {}}}}, POD) is None
+    assert network.plan_network(VirtualMachineInstance(), POD) is None
 
 
 @pytest.mark.parametrize("ports", [[], [{"port": 80}, {"port": 53, "protocol": "UDP"}]])

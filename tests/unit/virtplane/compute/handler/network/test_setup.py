@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from pyroute2 import IPRoute
 
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.handler.netns import enter_and_run
 from virtplane.compute.handler.network import bridge, links, setup
 from virtplane.compute.handler.network.lease import Resolver, lease
@@ -41,13 +43,16 @@ POD = PodInterface(
         Route(IPv4Network("192.168.8.0/24")),
     ),
 )
-VMI: dict[str, Any] = {
-    "metadata": {"name": "vm"},
-    "spec": {
-        "networks": [{"name": "default", "pod": {}}],
-        "domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}},
+VMI = decode(
+    VirtualMachineInstance,
+    {
+        "metadata": {"name": "vm"},
+        "spec": {
+            "networks": [{"name": "default", "pod": {}}],
+            "domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}},
+        },
     },
-}
+)
 _SECONDS = 3.0
 
 
