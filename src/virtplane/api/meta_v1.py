@@ -48,6 +48,7 @@ class ObjectMeta(ApiStruct, kw_only=True):
     creation_timestamp: Time | None = None
     deletion_timestamp: Time | None = None
     finalizers: tuple[str, ...] = ()
+    generate_name: str = ""
     generation: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
@@ -60,3 +61,12 @@ class ObjectMeta(ApiStruct, kw_only=True):
     def is_being_deleted(self) -> bool:
         """Whether the object waits for its grace period or finalizers."""
         return self.deletion_timestamp is not None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages the object, or None."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+    def is_controlled_by(self, owner: ObjectMeta) -> bool:
+        """Whether `owner` manages the object (by uid)."""
+        return self.controller is not None and self.controller.uid == owner.uid

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_object
+from kubecore.json import JsonObject
+from kubecore.objects.structs import encode
+from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSetStatus
+from virtplane.api.pool_v1beta1.pool import VirtualMachinePoolStatus
 from virtplane.cluster import conditions
+from virtplane.compute.controller.objects import condition_documents
 
 
 def next_status(
-    owner: JsonObject,
+    present: VirtualMachineInstanceReplicaSetStatus | VirtualMachinePoolStatus | None,
     *,
     replicas: int,
     ready: int,
     selector: str,
     failure: tuple[str, str] | None,
-    paused: tuple[str, str],
+    pause: tuple[str, str] | None,
 ) -> JsonObject:
-    """The owner's status (pure).
+    """The owner's status, from the `present` one (pure).
 
-    `failure` is reason and message of what could not be done, `paused` those of a pause, if there is one.
+    `failure` and `pause` are reason and message of what could not be done and of a pause, if there is one.
     """
-    status = deep_copy(get_object(owner, "status"))
+    status: JsonObject = encode(present) if present is not None else {}
     for key, value in (("replicas", replicas), ("readyReplicas", ready), ("labelSelector", selector)):
         if value:
             status[key] = value
         else:
             status.pop(key, None)
-    known = status.setdefault("conditions", [])
-    if failure is None:
-        conditions.drop(known, "ReplicaFailure")
-    else:
-        conditions.put(known, conditions.new_condition("ReplicaFailure", "True", *failure))
-    if get_bool(owner, "spec", "paused"):
-        conditions.put(known, conditions.new_condition("ReplicaPaused", "True", *paused))
-    else:
-        conditions.drop(known, "ReplicaPaused")
-    if not known:
-        del status["conditions"]
-    return status
+    known = condition_documents(present.conditions if present is not None else ())
+    for type, why in (("ReplicaFailure", failure), ("ReplicaPaused", pause)):
+        if why is None:
+            conditions.drop(known, type)
+        else:
+            conditions.put(known, conditions.new_condition(type, "True", *why))
+    status.pop("conditions", None)
+    return {**status, "conditions": known} if known else status

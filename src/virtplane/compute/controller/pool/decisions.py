@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.volumes import Volume
+from virtplane.api.markers import ApiStruct
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.pool_v1beta1.pool import (
+    VirtualMachinePool,
+    VirtualMachinePoolNameGeneration,
+    VirtualMachineTemplateSpec,
+)
 from virtplane.compute.controller import replicas
+from virtplane.compute.controller.objects import described
 
 FINALIZER = labels.FINALIZER_POOL
 REVISION_LABEL = labels.POOL_REVISION
 BURST = 250
-_KEPT_FIRMWARE = ("uuid", "serial")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,96 +33,125 @@ class Step:
     """Which VMs to make (by number), to delete, and to bring to the present template."""
 
     create: tuple[int, ...] = ()
-    delete: tuple[JsonObject, ...] = ()
-    update: tuple[JsonObject, ...] = ()
+    delete: tuple[VirtualMachine, ...] = ()
+    update: tuple[VirtualMachine, ...] = ()
 
 
-def revision_name(pool: JsonObject) -> str:
+class KeptSpec(ApiStruct, kw_only=True):
+    """What is read of a pool's spec that a revision keeps."""
+
+    virtual_machine_template: VirtualMachineTemplateSpec
+
+
+class Revision(ApiStruct, kw_only=True):
+    """A ControllerRevision of a pool."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: KeptSpec
+
+
+def revision_name(pool: VirtualMachinePool) -> str:
     """The name of the revision of the pool's present generation."""
-    return f"{meta.name(pool)}-{meta.generation(pool)}"
+    return f"{pool.metadata.name}-{pool.metadata.generation}"
 
 
-def index_of(pool: JsonObject, vm: JsonObject) -> int | None:
+def index_of(pool: VirtualMachinePool, vm: VirtualMachine) -> int | None:
     """The number of a VM of the pool, None for one that is named otherwise."""
-    text = meta.name(vm).removeprefix(meta.name(pool) + "-")
-    return int(text) if text.isdigit() and meta.name(vm) != text else None
+    text = vm.metadata.name.removeprefix(pool.metadata.name + "-")
+    return int(text) if text.isdigit() and vm.metadata.name != text else None
 
 
-def wanted(pool: JsonObject) -> int:
+def wanted(pool: VirtualMachinePool) -> int:
     """How many VMs there should be (one when not said)."""
-    return get_int(pool, "spec", "replicas", default=1)
+    return 1 if pool.spec.replicas is None else pool.spec.replicas
 
 
-def next_step(pool: JsonObject, vms: list[JsonObject], revisions: Mapping[str, JsonObject]) -> Step:
+def next_step(
+    pool: VirtualMachinePool,
+    vms: Sequence[VirtualMachine],
+    templates: Mapping[str, VirtualMachineTemplateSpec],
+) -> Step:
     """What brings the VMs in line; nothing while the pool is paused or being deleted.
 
-    `revisions` are the pool's ControllerRevisions by name.
+    `templates` are those that the pool had, by the names of the revisions that keep them.
     """
-    if meta.is_being_deleted(pool) or get_bool(pool, "spec", "paused"):
+    if pool.metadata.is_being_deleted or pool.spec.paused:
         return Step()
-    living = [vm for vm in vms if not meta.is_being_deleted(vm)]
+    living = [vm for vm in vms if not vm.metadata.is_being_deleted]
     missing = wanted(pool) - len(living)
     if missing > 0:
         taken = {index_of(pool, vm) for vm in vms}
         free = [number for number in range(len(taken) + missing + 1) if number not in taken]
-        return Step(create=tuple(free[: min(missing, BURST)]), update=_outdated(pool, living, revisions))
-    if missing < 0 and not _is_unmanaged(pool, "scaleInStrategy"):
+        return Step(create=tuple(free[: min(missing, BURST)]), update=_outdated(pool, living, templates))
+    scale_in = pool.spec.scale_in_strategy
+    if missing < 0 and not (scale_in and scale_in.unmanaged is not None):
         return Step(delete=tuple(_scale_in_order(pool, living)[: min(-missing, BURST)]))
-    return Step(update=_outdated(pool, living, revisions))
+    return Step(update=_outdated(pool, living, templates))
 
 
 def _outdated(
-    pool: JsonObject, vms: list[JsonObject], revisions: Mapping[str, JsonObject]
-) -> tuple[JsonObject, ...]:
+    pool: VirtualMachinePool,
+    vms: Sequence[VirtualMachine],
+    templates: Mapping[str, VirtualMachineTemplateSpec],
+) -> tuple[VirtualMachine, ...]:
     """VMs of an older template. Revisions are compared, not VMs: admission fills much into those."""
-    if _is_unmanaged(pool, "updateStrategy"):
+    strategy = pool.spec.update_strategy
+    if strategy is not None and strategy.unmanaged is not None:
         return ()
-    return tuple(vm for vm in vms if _is_outdated(pool, vm, revisions))
+    return tuple(vm for vm in vms if _is_outdated(pool, vm, templates))
 
 
-def _is_unmanaged(pool: JsonObject, strategy: str) -> bool:
-    """Whether the pool's owner does this himself."""
-    return "unmanaged" in get_object(pool, "spec", strategy)
+def _is_outdated(
+    pool: VirtualMachinePool, vm: VirtualMachine, templates: Mapping[str, VirtualMachineTemplateSpec]
+) -> bool:
+    name = vm.metadata.labels.get(REVISION_LABEL, "")
+    return name != revision_name(pool) and templates.get(name) != pool.spec.virtual_machine_template
 
 
-def _is_outdated(pool: JsonObject, vm: JsonObject, revisions: Mapping[str, JsonObject]) -> bool:
-    name = meta.labels(vm).get(REVISION_LABEL, "")
-    if name == revision_name(pool):
-        return False
-    template = get_object(pool, "spec", "virtualMachineTemplate")
-    return get_object(revisions.get(name), "data", "virtualMachineTemplate") != template
+def restarts_updated(pool: VirtualMachinePool) -> bool:
+    """Whether an update may not wait for the guest's next start."""
+    strategy = pool.spec.update_strategy
+    return strategy is None or (strategy.unmanaged is None and strategy.opportunistic is None)
 
 
-def _scale_in_order(pool: JsonObject, vms: list[JsonObject]) -> list[JsonObject]:
+def _scale_in_order(pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> list[VirtualMachine]:
     """The VMs in the order in which they are given up."""
-    policy = get_str(pool, "spec", "scaleInStrategy", "proactive", "selectionPolicy", "sortPolicy")
+    scale_in = pool.spec.scale_in_strategy
+    proactive = scale_in.proactive if scale_in else None
+    selection = proactive.selection_policy if proactive else None
+    policy = selection.sort_policy if selection else None
     if policy == "AscendingOrder":
         return sorted(vms, key=lambda vm: index_of(pool, vm) or 0)
     if policy == "DescendingOrder":
         return sorted(vms, key=lambda vm: -(index_of(pool, vm) or 0))
     if policy in ("Newest", "Oldest"):
-        return sorted(vms, key=meta.creation_timestamp, reverse=policy == "Newest")
+        return sorted(vms, key=lambda vm: vm.metadata.creation_timestamp or "", reverse=policy == "Newest")
     return random.sample(vms, len(vms))
 
 
-def new_machine(pool: JsonObject, number: int) -> JsonObject:
+# What a VM gets of the pool's template is copied from the pool's document: a struct would lose what it does
+# not know of. `written` is that document, of the very version that `pool` was read from.
+
+
+def new_machine(pool: VirtualMachinePool, written: JsonObject, number: int) -> JsonObject:
     """The VM with that number."""
-    template = get_object(pool, "spec", "virtualMachineTemplate")
-    metadata = get_object(template, "metadata")
-    spec = deep_copy(get_object(template, "spec"))
-    _set_indexes(pool, spec, number)
+    template = pool.spec.virtual_machine_template
+    metadata = decode(ObjectMeta, template.metadata or {})
+    spec = deep_copy(get_object(written, "spec", "virtualMachineTemplate", "spec"))
+    if template.spec is not None:
+        _set_indexes(template.spec, pool.spec.name_generation, spec, number)
     revision = revision_name(pool)
     inner = spec.setdefault("template", {}).setdefault("metadata", {})
     inner.setdefault("labels", {})[REVISION_LABEL] = revision
     created: JsonObject = {
-        "name": f"{meta.name(pool)}-{number}",
-        "namespace": meta.namespace(pool),
-        "labels": {**get_object(metadata, "labels"), REVISION_LABEL: revision},
-        "ownerReferences": [meta.new_controller_ref(pool, kinds.VIRTUAL_MACHINE_POOLS)],
+        "name": f"{pool.metadata.name}-{number}",
+        "namespace": pool.metadata.namespace,
+        "labels": {**metadata.labels, REVISION_LABEL: revision},
+        "ownerReferences": [meta.new_controller_ref(described(pool), kinds.VIRTUAL_MACHINE_POOLS)],
         "finalizers": [FINALIZER],
     }
-    if get_object(metadata, "annotations"):
-        created["annotations"] = dict(metadata["annotations"])
+    if metadata.annotations:
+        created["annotations"] = dict(metadata.annotations)
     return {
         "apiVersion": kinds.VIRTUAL_MACHINES.api_version,
         "kind": "VirtualMachine",
@@ -121,38 +160,40 @@ def new_machine(pool: JsonObject, number: int) -> JsonObject:
     }
 
 
-def updated_machine(pool: JsonObject, vm: JsonObject) -> JsonObject:
-    """A VM with the pool's present template; what makes it itself stays."""
+def updated_machine(
+    pool: VirtualMachinePool, written: JsonObject, vm: VirtualMachine, present: JsonObject
+) -> JsonObject:
+    """`present`, the document of `vm`, with the pool's present template; what makes it itself stays."""
     number = index_of(pool, vm)
     if number is None:
-        return vm
-    fresh = new_machine(pool, number)
-    result = deep_copy(vm)
-    before = get_object(result, "spec")
-    result["spec"] = fresh["spec"]
+        return present
+    fresh = new_machine(pool, written, number)
+    result = deep_copy(present)
+    before, after = result["spec"], fresh["spec"]
+    result["spec"] = after
     for key in ("runStrategy", "running"):
-        if key in before and key not in fresh["spec"]:
-            result["spec"][key] = before[key]
-    _keep(before, result["spec"])
+        if key in before and key not in after:
+            after[key] = before[key]
+    _keep(vm.spec, before, after)
     result["metadata"].setdefault("labels", {}).update(fresh["metadata"]["labels"])
     return result
 
 
-def _keep(before: JsonObject, after: JsonObject) -> None:
+def _keep(vm: VirtualMachineSpec, before: JsonObject, after: JsonObject) -> None:
     """Identity, and what admission filled in, are not the template's to change."""
-    old, new = get_object(before, "template", "spec"), get_object(after, "template", "spec")
+    old, new = vm.template.spec, get_object(after, "template", "spec")
     domain = new.setdefault("domain", {})
-    old_domain = get_object(old, "domain")
-    firmware = {key: old_domain.get("firmware", {}).get(key) for key in _KEPT_FIRMWARE}
-    kept = {key: value for key, value in firmware.items() if value}
-    if kept:
-        domain["firmware"] = {**kept, **get_object(domain, "firmware")}
-    for key in ("machine", "resources"):
-        if key in old_domain:
-            domain.setdefault(key, old_domain[key])
-    if "architecture" in old:
-        new.setdefault("architecture", old["architecture"])
-    annotations = get_object(before, "template", "metadata", "annotations")
+    if old is not None:
+        firmware = {"uuid": old.domain.firmware.uuid, "serial": old.domain.firmware.serial}
+        kept = {key: value for key, value in firmware.items() if value}
+        if kept:
+            domain["firmware"] = {**kept, **get_object(domain, "firmware")}
+        if old.architecture is not None:
+            new.setdefault("architecture", old.architecture)
+    for key, value in get_object(before, "template", "spec", "domain").items():
+        if key in ("machine", "resources"):
+            domain.setdefault(key, value)
+    annotations = decode(ObjectMeta, vm.template.metadata or {}).annotations
     topology = {key: value for key, value in annotations.items() if key.startswith("kubevirt.io/pci-")}
     if topology:
         target = after["template"].setdefault("metadata", {}).setdefault("annotations", {})
@@ -160,48 +201,72 @@ def _keep(before: JsonObject, after: JsonObject) -> None:
             target.setdefault(key, value)
 
 
-def _set_indexes(pool: JsonObject, spec: JsonObject, number: int) -> None:
-    """Gives the VM's DataVolumes, and where asked for its configuration, names of their own."""
+def _set_indexes(
+    template: VirtualMachineSpec,
+    naming: VirtualMachinePoolNameGeneration | None,
+    spec: JsonObject,
+    number: int,
+) -> None:
+    """Gives DataVolumes, and where asked for configuration, names of their own in `spec`, the copy."""
     renamed: dict[str, str] = {}
-    for template in get_list(spec, "dataVolumeTemplates"):
-        name = get_str(template, "metadata", "name")
-        renamed[name] = template["metadata"]["name"] = f"{name}-{number}"
-    generation = get_object(pool, "spec", "nameGeneration")
-    for volume in get_list(spec, "template", "spec", "volumes"):
-        for source, key in (("dataVolume", "name"), ("persistentVolumeClaim", "claimName")):
-            if source in volume and volume[source].get(key) in renamed:
-                volume[source][key] = renamed[volume[source][key]]
-        if generation.get("appendIndexToConfigMapRefs") and "configMap" in volume:
-            volume["configMap"]["name"] = f"{volume['configMap'].get('name')}-{number}"
-        if generation.get("appendIndexToSecretRefs") and "secret" in volume:
-            volume["secret"]["secretName"] = f"{volume['secret'].get('secretName')}-{number}"
+    disks = spec.get("dataVolumeTemplates") or ()
+    for disk, document in zip(template.data_volume_templates, disks, strict=True):
+        if disk is not None:
+            name = decode(ObjectMeta, disk.metadata or {}).name
+            renamed[name] = document["metadata"]["name"] = f"{name}-{number}"
+    volumes = template.template.spec.volumes if template.template.spec else ()
+    documents = get_object(spec, "template", "spec").get("volumes") or ()
+    naming = naming or VirtualMachinePoolNameGeneration()
+    for volume, document in zip(volumes, documents, strict=True):
+        _set_index(volume, naming, document, renamed, number)
 
 
-def next_status(
-    pool: JsonObject, vms: list[JsonObject], selector: str, failure: tuple[str, str] | None
-) -> JsonObject:
-    """The pool's status; `failure` is reason and message of what could not be done."""
-    living = [vm for vm in vms if not meta.is_being_deleted(vm)]
-    return replicas.next_status(
-        pool,
-        replicas=len(living),
-        ready=sum(get_bool(vm, "status", "ready") for vm in living),
-        selector=selector,
-        failure=failure,
-        paused=("SuccessfulPaused", "Pool controller is paused"),
-    )
+def _set_index(
+    volume: Volume,
+    naming: VirtualMachinePoolNameGeneration,
+    document: JsonObject,
+    renamed: Mapping[str, str],
+    number: int,
+) -> None:
+    claim, data_volume = volume.persistent_volume_claim, volume.data_volume
+    if data_volume is not None and data_volume.name in renamed:
+        document["dataVolume"]["name"] = renamed[data_volume.name]
+    if claim is not None and claim.claim_name in renamed:
+        document["persistentVolumeClaim"]["claimName"] = renamed[claim.claim_name]
+    if naming.append_index_to_config_map_refs and volume.config_map is not None:
+        document["configMap"]["name"] = f"{volume.config_map.name}-{number}"
+    if naming.append_index_to_secret_refs and volume.secret is not None:
+        document["secret"]["secretName"] = f"{volume.secret.secret_name}-{number}"
 
 
-def revision_of(pool: JsonObject) -> JsonObject:
+def revision_of(pool: VirtualMachinePool, written: JsonObject) -> JsonObject:
     """The ControllerRevision that keeps the pool's present spec."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
             "name": revision_name(pool),
-            "namespace": meta.namespace(pool),
-            "ownerReferences": [meta.new_controller_ref(pool, kinds.VIRTUAL_MACHINE_POOLS)],
+            "namespace": pool.metadata.namespace,
+            "ownerReferences": [meta.new_controller_ref(described(pool), kinds.VIRTUAL_MACHINE_POOLS)],
         },
-        "data": deep_copy(get_object(pool, "spec")),
-        "revision": meta.generation(pool),
+        "data": deep_copy(get_object(written, "spec")),
+        "revision": pool.metadata.generation,
     }
+
+
+def next_status(
+    pool: VirtualMachinePool,
+    vms: Sequence[VirtualMachine],
+    selector: str,
+    failure: tuple[str, str] | None,
+) -> JsonObject:
+    """The pool's status; `failure` is reason and message of what could not be done."""
+    living = [vm for vm in vms if not vm.metadata.is_being_deleted]
+    return replicas.next_status(
+        pool.status,
+        replicas=len(living),
+        ready=sum(bool(vm.status and vm.status.ready) for vm in living),
+        selector=selector,
+        failure=failure,
+        pause=("SuccessfulPaused", "Pool controller is paused") if pool.spec.paused else None,
+    )

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from kubecore import resources
-from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_str
-from kubecore.objects import meta
-from kubecore.patch.guarded import guarded_patch
-from kubecore.resources import ResourceType
+from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.objects import owners_patch, patch
+from virtplane.storage.snapshot.documents import AnyObject
+
+_KEPT = ("Offline", "Online")
 
 
-def keeps_disks(pool: JsonObject) -> bool:
+def keeps_disks(pool: VirtualMachinePool) -> bool:
     """Whether the disks of machines that are given up stay."""
-    return any(
-        get_str(pool, "spec", "scaleInStrategy", strategy, "statePreservation") in ("Offline", "Online")
-        for strategy in ("proactive", "opportunistic")
-    )
+    scale_in = pool.spec.scale_in_strategy
+    strategies = (scale_in.proactive, scale_in.opportunistic) if scale_in else ()
+    return any(strategy and strategy.state_preservation in _KEPT for strategy in strategies)
 
 
-async def keep_disks(cluster: Cluster, vm: JsonObject) -> None:
+async def keep_disks(cluster: Cluster, vm: VirtualMachine) -> None:
     """Disown a machine's DataVolumes and claims, so that they are not collected with it.
 
     A machine that gets the same number later finds them by their names. The server is asked, since what the
@@ -30,21 +31,9 @@ async def keep_disks(cluster: Cluster, vm: JsonObject) -> None:
     for kind in (kinds.DATA_VOLUMES, resources.PERSISTENT_VOLUME_CLAIMS):
         if kind == kinds.DATA_VOLUMES and kind not in cluster.served:
             continue
-        for disk in await cluster.informer(kind).read_live(meta.namespace(vm)):
-            if meta.is_owned_by(disk, vm):
-                await _disown(cluster, kind, disk, vm)
-
-
-async def _disown(cluster: Cluster, kind: ResourceType, disk: JsonObject, vm: JsonObject) -> None:
-    new = deep_copy(disk)
-    kept = [item for item in meta.owner_references(disk) if item.get("uid") != meta.uid(vm)]
-    if kept:
-        new["metadata"]["ownerReferences"] = kept
-    else:
-        del new["metadata"]["ownerReferences"]
-    operations = guarded_patch(disk, new, ("metadata",))
-    try:
-        await cluster.client.patch(kind, meta.name(disk), operations, meta.namespace(disk), type="json")
-    except StatusError as error:
-        if not is_not_found(error):
-            raise
+        for found in await cluster.informer(kind).read_live(vm.metadata.namespace):
+            disk = decode(AnyObject, found)
+            owners = disk.metadata.owner_references
+            kept = [owner for owner in owners if owner.uid != vm.metadata.uid]
+            if len(kept) < len(owners):
+                await patch(cluster, kind, disk, owners_patch(disk, kept))

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
-from kubecore.patch.guarded import guarded_patch
-from kubecore.resources import ResourceType
-from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.pool_v1beta1.pool import (
+    VirtualMachinePool,
+    VirtualMachinePoolStatus,
+    VirtualMachineTemplateSpec,
+)
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.compute.controller.objects import (
+    HasMetadata,
+    as_written,
+    described,
+    leave_unfit,
+    patch,
+    status_patch,
+)
 from virtplane.compute.controller.pool import decisions, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
+from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch, readable
 
 _KIND = kinds.VIRTUAL_MACHINE_POOLS
 _RETRY_SECONDS = 5.0
@@ -32,76 +48,84 @@ class PoolController:
         self._expected = Expectations(self.controller, cluster.vms, owner_key(_KIND.kind))
 
     def _instance_keys(self, vmi: JsonObject) -> list[Key]:
-        vm = self._cluster.vms.get(*meta.key(vmi))
+        vm = self._cluster.vms.get(*key_of(vmi))
         return list(owner_key(_KIND.kind)(vm)) if vm else []
 
+    def _read_pool(self, key: Key) -> VirtualMachinePool | None:
+        """The pool. Raises UnfitDocument."""
+        found = self._pools.get(*key)
+        return decode(VirtualMachinePool, found) if found is not None else None
+
+    def _read_machines(self, pool: VirtualMachinePool) -> list[VirtualMachine]:
+        """The pool's VMs. Raises UnfitDocument for one that is there but cannot be read: it is not absent."""
+        found = self._cluster.vms.by_index("controller", pool.metadata.uid)
+        return [decode(VirtualMachine, vm) for vm in found]
+
+    def _templates(self, pool: VirtualMachinePool) -> dict[str, VirtualMachineTemplateSpec]:
+        """The templates that the pool had, by their revisions; one that cannot be read is outdated anyway."""
+        found = self._cluster.revisions.by_index("controller", pool.metadata.uid)
+        revisions = readable(decisions.Revision, found)
+        return {item.metadata.name: item.data.virtual_machine_template for item in revisions}
+
     async def _reconcile(self, key: Key) -> Result:
-        pool = self._pools.get(*key)
+        try:
+            pool = self._read_pool(key)
+        except UnfitDocument as error:
+            await leave_unfit(self._cluster, _KIND, key, error, FINALIZER)
+            return DONE
         if pool is None:
             self._expected.forget(key)
             return DONE
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        own = self._cluster.vms.by_index("controller", meta.uid(pool))
-        if meta.is_being_deleted(pool):
-            await self._finish(pool, own)
+        if pool.metadata.is_being_deleted:
+            await self._finish(pool)
             return DONE
-        if not meta.has_finalizer(pool, FINALIZER):
-            new = deep_copy(pool)
-            meta.add_finalizer(new, FINALIZER)
-            await self._patch(_KIND, pool, new)
+        try:
+            own = self._read_machines(pool)
+        except UnfitDocument as error:
+            self._cluster.recorder.event(described(pool), "Warning", INVALID, str(error))
+            return DONE
+        adding = finalizer_patch(pool.metadata, FINALIZER, present=True)
+        if adding:
+            await patch(self._cluster, _KIND, pool, adding)
             return DONE
         for vm in own:
-            if meta.is_being_deleted(vm):
+            if vm.metadata.is_being_deleted:
                 await self._release(vm)
         failure: tuple[str, str] | None = None
         if may_act:
             await self._store_revision(pool)
-            found = self._cluster.revisions.by_index("controller", meta.uid(pool))
-            revisions = {meta.name(item): item for item in found}
-            failure = await self._apply(key, pool, decisions.next_step(pool, own, revisions))
+            step = decisions.next_step(pool, own, self._templates(pool))
+            failure = await self._apply(key, pool, step)
         await self._update_status(pool, own, failure)
         await self._prune_revisions(pool, own)
         return RequeueAfter(_RETRY_SECONDS) if failure else DONE
 
-    async def _finish(self, pool: JsonObject, own: list[JsonObject]) -> None:
-        """The pool goes at once; its VMs are collected, and let go as they are deleted."""
-        for vm in own:
-            await self._release(vm)
-        if meta.has_finalizer(pool, FINALIZER):
-            new = deep_copy(pool)
-            meta.remove_finalizer(new, FINALIZER)
-            await self._patch(_KIND, pool, new)
+    async def _finish(self, pool: VirtualMachinePool) -> None:
+        """The pool goes at once; its VMs, readable or not, are collected, and let go as they are deleted."""
+        for found in self._cluster.vms.by_index("controller", pool.metadata.uid):
+            await self._release(decode(AnyObject, found))
+        await patch(self._cluster, _KIND, pool, finalizer_patch(pool.metadata, FINALIZER, present=False))
 
-    async def _release(self, vm: JsonObject) -> None:
-        if not meta.has_finalizer(vm, FINALIZER):
+    async def _release(self, vm: HasMetadata) -> None:
+        removing = finalizer_patch(vm.metadata, FINALIZER, present=False)
+        await patch(self._cluster, kinds.VIRTUAL_MACHINES, vm, removing)
+
+    async def _store_revision(self, pool: VirtualMachinePool) -> None:
+        name = decisions.revision_name(pool)
+        if self._cluster.revisions.get(pool.metadata.namespace, name) is not None:
             return
-        new = deep_copy(vm)
-        meta.remove_finalizer(new, FINALIZER)
-        await self._patch(kinds.VIRTUAL_MACHINES, vm, new)
-
-    async def _patch(self, kind: ResourceType, old: JsonObject, new: JsonObject) -> None:
-        operations = guarded_patch(old, new, ("metadata",))
-        try:
-            await self._cluster.client.patch(
-                kind, meta.name(old), operations, meta.namespace(old), type="json"
-            )
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
-
-    async def _store_revision(self, pool: JsonObject) -> None:
-        revision = decisions.revision_of(pool)
-        if self._cluster.revisions.get(meta.namespace(pool), meta.name(revision)) is not None:
-            return
+        revision = decisions.revision_of(pool, await as_written(self._cluster, _KIND, pool))
         try:
             await self._cluster.client.create(resources.CONTROLLER_REVISIONS, revision)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
 
-    async def _prune_revisions(self, pool: JsonObject, own: list[JsonObject]) -> None:
-        used = {meta.labels(vm).get(decisions.REVISION_LABEL) for vm in own} | {decisions.revision_name(pool)}
-        for revision in self._cluster.revisions.by_index("controller", meta.uid(pool)):
+    async def _prune_revisions(self, pool: VirtualMachinePool, own: Sequence[VirtualMachine]) -> None:
+        used = {vm.metadata.labels.get(decisions.REVISION_LABEL) for vm in own}
+        used.add(decisions.revision_name(pool))
+        for revision in self._cluster.revisions.by_index("controller", pool.metadata.uid):
             if meta.name(revision) in used:
                 continue
             try:
@@ -112,56 +136,56 @@ class PoolController:
                 if not is_not_found(error):
                     raise
 
-    async def _apply(self, key: Key, pool: JsonObject, step: Step) -> tuple[str, str] | None:
-        recorder = self._cluster.recorder
+    async def _apply(self, key: Key, pool: VirtualMachinePool, step: Step) -> tuple[str, str] | None:
+        recorder, subject = self._cluster.recorder, described(pool)
+        written = await as_written(self._cluster, _KIND, pool) if step.create or step.update else {}
         for number in step.create:
             try:
                 with self._expected.creating(key):
                     created = await self._cluster.client.create(
-                        kinds.VIRTUAL_MACHINES, decisions.new_machine(pool, number)
+                        kinds.VIRTUAL_MACHINES, decisions.new_machine(pool, written, number)
                     )
             except StatusError as error:
-                recorder.event(pool, "Warning", "FailedCreate", f"Error creating VM: {error.message}")
+                recorder.event(subject, "Warning", "FailedCreate", f"Error creating VM: {error.message}")
                 return "FailedScaleOut", f"Error creating VM: {error.message}"
             text = f"Created VM {meta.namespace(created)}/{meta.name(created)}"
-            recorder.event(pool, "Normal", "SuccessfulCreate", text)
+            recorder.event(subject, "Normal", "SuccessfulCreate", text)
         for vm in step.delete:
             failure = await self._delete(key, pool, vm)
             if failure is not None:
                 return failure
         for vm in step.update:
             try:
-                await self._cluster.client.update(kinds.VIRTUAL_MACHINES, decisions.updated_machine(pool, vm))
-                await self._restart(pool, vm)
+                present = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
+                updated = decisions.updated_machine(pool, written, vm, present)
+                await self._cluster.client.update(kinds.VIRTUAL_MACHINES, updated)
+                if decisions.restarts_updated(pool):
+                    await self._restart(vm)
             except StatusError as error:
-                return "FailedUpdate", f"Error updating VM {meta.name(vm)}: {error.message}"
+                return "FailedUpdate", f"Error updating VM {vm.metadata.name}: {error.message}"
         return None
 
-    async def _delete(self, key: Key, pool: JsonObject, vm: JsonObject) -> tuple[str, str] | None:
+    async def _delete(self, key: Key, pool: VirtualMachinePool, vm: VirtualMachine) -> tuple[str, str] | None:
+        name, namespace, uid = vm.metadata.name, vm.metadata.namespace, vm.metadata.uid
         try:
             if preservation.keeps_disks(pool):
                 await preservation.keep_disks(self._cluster, vm)
-            with self._expected.deleting(key, meta.uid(vm)):
-                await self._cluster.client.delete(
-                    kinds.VIRTUAL_MACHINES, meta.name(vm), meta.namespace(vm), uid=meta.uid(vm)
-                )
+            with self._expected.deleting(key, uid):
+                await self._cluster.client.delete(kinds.VIRTUAL_MACHINES, name, namespace, uid=uid)
         except StatusError as error:
             if is_not_found(error):
                 return None
-            text = f"Error deleting VM {meta.name(vm)}: {error.message}"
-            self._cluster.recorder.event(pool, "Warning", "FailedDelete", text)
+            text = f"Error deleting VM {name}: {error.message}"
+            self._cluster.recorder.event(described(pool), "Warning", "FailedDelete", text)
             return "FailedScaleIn", text
-        text = f"Deleted VM {meta.namespace(vm)}/{meta.name(vm)}"
-        self._cluster.recorder.event(pool, "Normal", "SuccessfulDelete", text)
+        text = f"Deleted VM {namespace}/{name}"
+        self._cluster.recorder.event(described(pool), "Normal", "SuccessfulDelete", text)
         return None
 
-    async def _restart(self, pool: JsonObject, vm: JsonObject) -> None:
-        """An update that may not wait for the guest's next start deletes its instance."""
-        strategy = get_object(pool, "spec").get("updateStrategy")
-        if isinstance(strategy, dict) and ("unmanaged" in strategy or "opportunistic" in strategy):
-            return
-        vmi = self._cluster.vmis.get(*meta.key(vm))
-        if vmi is None or get_str(vmi, "metadata", "deletionTimestamp"):
+    async def _restart(self, vm: VirtualMachine) -> None:
+        """Deletes the instance of an updated VM, so that it starts anew."""
+        vmi = self._cluster.vmis.get(vm.metadata.namespace, vm.metadata.name)
+        if vmi is None or meta.is_being_deleted(vmi):
             return
         try:
             await self._cluster.client.delete(
@@ -172,14 +196,9 @@ class PoolController:
                 raise
 
     async def _update_status(
-        self, pool: JsonObject, own: list[JsonObject], failure: tuple[str, str] | None
+        self, pool: VirtualMachinePool, own: Sequence[VirtualMachine], failure: tuple[str, str] | None
     ) -> None:
-        selector = str(from_label_selector_object(get_object(pool, "spec", "selector")))
+        selector = str(from_label_selector_object(encode(pool.spec.selector)))
         status = decisions.next_status(pool, own, selector, failure)
-        if status == get_object(pool, "status"):
-            return
-        try:
-            await self._cluster.client.update(_KIND, {**pool, "status": status}, subresource="status")
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
+        operations = status_patch(pool, VirtualMachinePoolStatus, pool.status, status)
+        await patch(self._cluster, _KIND, pool, operations, "status")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.controller import replicas
-from virtplane.compute.controller.vmi.phases import is_final
+from virtplane.compute.controller.objects import described
+from virtplane.compute.controller.vmi.phases import FINAL_PHASES
 
 BURST = 250
 """Instances made or deleted in one step."""
@@ -20,32 +27,33 @@ class Step:
     """How many instances to make, and which to delete."""
 
     create: int = 0
-    delete: tuple[JsonObject, ...] = ()
+    delete: tuple[VirtualMachineInstance, ...] = ()
 
 
-def is_finished(vmi: JsonObject) -> bool:
+def is_finished(vmi: VirtualMachineInstance) -> bool:
     """Whether an instance counts no more: it has ended, or nobody knows what it does."""
-    if is_final(vmi) or get_str(vmi, "status", "phase") == "Unknown":
+    if vmi.status.phase in (*FINAL_PHASES, "Unknown"):
         return True
-    ready = meta.get_condition(vmi, "Ready")
-    return ready is not None and ready.get("reason") == "PodTerminating"
+    return any(item.type == "Ready" and item.reason == "PodTerminating" for item in vmi.status.conditions)
 
 
-def active(instances: list[JsonObject]) -> list[JsonObject]:
+def active(instances: Sequence[VirtualMachineInstance]) -> list[VirtualMachineInstance]:
     """The instances that count."""
-    return [vmi for vmi in instances if not is_finished(vmi) and not meta.is_being_deleted(vmi)]
+    return [vmi for vmi in instances if not is_finished(vmi) and not vmi.metadata.is_being_deleted]
 
 
-def wanted(replica_set: JsonObject) -> int:
+def wanted(replica_set: VirtualMachineInstanceReplicaSet) -> int:
     """How many instances there should be (one when not said)."""
-    return get_int(replica_set, "spec", "replicas", default=1)
+    return 1 if replica_set.spec.replicas is None else replica_set.spec.replicas
 
 
-def next_step(replica_set: JsonObject, instances: list[JsonObject]) -> Step:
+def next_step(
+    replica_set: VirtualMachineInstanceReplicaSet, instances: Sequence[VirtualMachineInstance]
+) -> Step:
     """What brings the instances in line; nothing while paused or being deleted."""
-    if meta.is_being_deleted(replica_set) or get_bool(replica_set, "spec", "paused"):
+    if replica_set.metadata.is_being_deleted or replica_set.spec.paused:
         return Step()
-    finished = [vmi for vmi in instances if is_finished(vmi) and not meta.is_being_deleted(vmi)]
+    finished = [vmi for vmi in instances if is_finished(vmi) and not vmi.metadata.is_being_deleted]
     living = active(instances)
     missing = wanted(replica_set) - len(living)
     if missing >= 0:
@@ -54,46 +62,47 @@ def next_step(replica_set: JsonObject, instances: list[JsonObject]) -> Step:
     return Step(0, (*finished, *surplus))
 
 
-def _expendable(vmi: JsonObject) -> tuple[bool, str]:
+def _expendable(vmi: VirtualMachineInstance) -> tuple[bool, str]:
     """Guests that do not run yet go first, then the youngest."""
-    return get_str(vmi, "status", "phase") == "Running", _reversed(meta.creation_timestamp(vmi))
+    return vmi.status.phase == "Running", _reversed(vmi.metadata.creation_timestamp or "")
 
 
 def _reversed(moment: str) -> str:
     return "".join(chr(255 - ord(letter)) for letter in moment)
 
 
-def new_instance(replica_set: JsonObject) -> JsonObject:
-    """An instance from the set's template."""
-    template = get_object(replica_set, "spec", "template")
-    metadata = get_object(template, "metadata")
-    base = get_str(metadata, "generateName") or meta.name(replica_set)
+def new_instance(replica_set: VirtualMachineInstanceReplicaSet, written: JsonObject) -> JsonObject:
+    """An instance from the set's template; its spec is copied from the document `written` of the set."""
+    template = decode(ObjectMeta, replica_set.spec.template.metadata or {})
     created: JsonObject = {
-        "generateName": base,
-        "namespace": meta.namespace(replica_set),
-        "ownerReferences": [meta.new_controller_ref(replica_set, _KIND)],
+        "generateName": template.generate_name or replica_set.metadata.name,
+        "namespace": replica_set.metadata.namespace,
+        "ownerReferences": [meta.new_controller_ref(described(replica_set), _KIND)],
     }
-    for key in ("labels", "annotations"):
-        if metadata.get(key):
-            created[key] = dict(metadata[key])
+    for key, entries in (("labels", template.labels), ("annotations", template.annotations)):
+        if entries:
+            created[key] = dict(entries)
     return {
         "apiVersion": kinds.VIRTUAL_MACHINE_INSTANCES.api_version,
         "kind": "VirtualMachineInstance",
         "metadata": created,
-        "spec": deep_copy(get_object(template, "spec")),
+        "spec": deep_copy(get_object(written, "spec", "template", "spec")),
     }
 
 
 def next_status(
-    replica_set: JsonObject, instances: list[JsonObject], selector: str, failure: tuple[str, str] | None
+    replica_set: VirtualMachineInstanceReplicaSet,
+    instances: Sequence[VirtualMachineInstance],
+    selector: str,
+    failure: tuple[str, str] | None,
 ) -> JsonObject:
     """The set's status; `failure` is reason and message of what could not be done."""
     living = active(instances)
     return replicas.next_status(
-        replica_set,
+        replica_set.status,
         replicas=len(living),
-        ready=sum(meta.is_condition_true(vmi, "Ready") for vmi in living),
+        ready=sum(is_true(vmi.status.conditions, "Ready") for vmi in living),
         selector=selector,
         failure=failure,
-        paused=("Paused", "Controller got paused"),
+        pause=("Paused", "Controller got paused") if replica_set.spec.paused else None,
     )

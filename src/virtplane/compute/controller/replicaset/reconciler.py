@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.objects.selectors import from_label_selector_object
-from kubecore.patch.guarded import guarded_patch
+from kubecore.objects.selectors import LabelSelector, from_label_selector_object
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.replicaset import (
+    VirtualMachineInstanceReplicaSet,
+    VirtualMachineInstanceReplicaSetStatus,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.compute.controller.objects import (
+    as_written,
+    controller_reference,
+    described,
+    leave_unfit,
+    owners_patch,
+    patch,
+    status_patch,
+)
 from virtplane.compute.controller.replicaset import decisions
+from virtplane.storage.snapshot.documents import INVALID, AnyObject, readable
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS
 _RETRY_SECONDS = 5.0
@@ -29,120 +48,147 @@ class ReplicaSetController:
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key(_KIND.kind))
 
-    def _instance_keys(self, vmi: JsonObject) -> list[Key]:
-        owned = list(owner_key(_KIND.kind)(vmi))
-        if owned or meta.controller_of(vmi) is not None:
-            return owned
-        found = self._sets.list(meta.namespace(vmi))
-        return [meta.key(item) for item in found if _selects(item, vmi)]
+    def _instance_keys(self, found: JsonObject) -> list[Key]:
+        vmi = decode(AnyObject, found).metadata
+        if vmi.controller is not None:
+            return list(owner_key(_KIND.kind)(found))
+        sets = readable(VirtualMachineInstanceReplicaSet, self._sets.list(vmi.namespace))
+        return [
+            (item.metadata.namespace, item.metadata.name)
+            for item in sets
+            if _selector(item).matches(vmi.labels)
+        ]
+
+    def _read_set(self, key: Key) -> VirtualMachineInstanceReplicaSet | None:
+        """The replica set. Raises UnfitDocument."""
+        found = self._sets.get(*key)
+        return decode(VirtualMachineInstanceReplicaSet, found) if found is not None else None
+
+    def _read_instances(self, replica_set: VirtualMachineInstanceReplicaSet) -> list[VirtualMachineInstance]:
+        """The instances of the namespace. Raises UnfitDocument for one of the set's own: it is not absent."""
+        result = []
+        for found in self._cluster.vmis.list(replica_set.metadata.namespace):
+            try:
+                result.append(decode(VirtualMachineInstance, found))
+            except UnfitDocument:
+                if decode(AnyObject, found).metadata.is_controlled_by(replica_set.metadata):
+                    raise
+        return result
 
     async def _reconcile(self, key: Key) -> Result:
-        replica_set = self._sets.get(*key)
+        try:
+            replica_set = self._read_set(key)
+        except UnfitDocument as error:
+            await leave_unfit(self._cluster, _KIND, key, error)
+            return DONE
         if replica_set is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_KIND, replica_set, {"spec": _WRITTEN_SPEC}):
+        if await self._cluster.mark_observed(_KIND, described(replica_set), {"spec": _WRITTEN_SPEC}):
             return DONE
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        instances = await self._claim(replica_set)
+        try:
+            present = self._read_instances(replica_set)
+        except UnfitDocument as error:
+            self._cluster.recorder.event(described(replica_set), "Warning", INVALID, str(error))
+            return DONE
+        instances = await self._claim(replica_set, present)
         failure: tuple[str, str] | None = None
         if may_act:
             failure = await self._apply(key, replica_set, decisions.next_step(replica_set, instances))
         await self._update_status(replica_set, instances, failure)
         return RequeueAfter(_RETRY_SECONDS) if failure else DONE
 
-    async def _claim(self, replica_set: JsonObject) -> list[JsonObject]:
+    async def _claim(
+        self, replica_set: VirtualMachineInstanceReplicaSet, present: Sequence[VirtualMachineInstance]
+    ) -> list[VirtualMachineInstance]:
         """The set's instances: strays that it selects are adopted, those that it does not are let go."""
-        own: list[JsonObject] = []
-        for vmi in self._cluster.vmis.list(meta.namespace(replica_set)):
-            if meta.is_controlled_by(vmi, replica_set):
-                if _selects(replica_set, vmi) or meta.is_being_deleted(replica_set):
+        own: list[VirtualMachineInstance] = []
+        selector, is_deleted = _selector(replica_set), replica_set.metadata.is_being_deleted
+        for vmi in present:
+            is_selected = selector.matches(vmi.metadata.labels)
+            owners = vmi.metadata.owner_references
+            if vmi.metadata.is_controlled_by(replica_set.metadata):
+                if is_selected or is_deleted:
                     own.append(vmi)
                 else:
-                    kept = [
-                        ref for ref in meta.owner_references(vmi) if ref.get("uid") != meta.uid(replica_set)
-                    ]
+                    kept = [owner for owner in owners if owner.uid != replica_set.metadata.uid]
                     await self._set_owners(vmi, kept)
-            elif _is_stray(vmi) and _selects(replica_set, vmi) and not meta.is_being_deleted(replica_set):
-                owner = meta.new_controller_ref(replica_set, _KIND)
-                await self._set_owners(vmi, [*meta.owner_references(vmi), owner])
+            elif _is_stray(vmi) and is_selected and not is_deleted:
+                await self._set_owners(vmi, [*owners, controller_reference(replica_set, _KIND)])
                 own.append(vmi)
         return own
 
-    async def _set_owners(self, vmi: JsonObject, owners: list[JsonObject]) -> None:
-        new = deep_copy(vmi)
-        new["metadata"]["ownerReferences"] = owners
+    async def _set_owners(self, vmi: VirtualMachineInstance, owners: Sequence[OwnerReference]) -> None:
         await self._cluster.client.patch(
             kinds.VIRTUAL_MACHINE_INSTANCES,
-            meta.name(vmi),
-            guarded_patch(vmi, new, ("metadata",)),
-            meta.namespace(vmi),
+            vmi.metadata.name,
+            owners_patch(vmi, owners),
+            vmi.metadata.namespace,
             type="json",
         )
 
-    async def _apply(self, key: Key, replica_set: JsonObject, step: decisions.Step) -> tuple[str, str] | None:
-        recorder = self._cluster.recorder
+    async def _apply(
+        self, key: Key, replica_set: VirtualMachineInstanceReplicaSet, step: decisions.Step
+    ) -> tuple[str, str] | None:
+        recorder, subject = self._cluster.recorder, described(replica_set)
+        written = await as_written(self._cluster, _KIND, replica_set) if step.create else {}
         for _ in range(step.create):
             try:
                 with self._expected.creating(key):
                     created = await self._cluster.client.create(
-                        kinds.VIRTUAL_MACHINE_INSTANCES, decisions.new_instance(replica_set)
+                        kinds.VIRTUAL_MACHINE_INSTANCES, decisions.new_instance(replica_set, written)
                     )
             except StatusError as error:
                 text = f"Error creating virtual machine instance: {error.message}"
-                recorder.event(replica_set, "Warning", "FailedCreate", text)
+                recorder.event(subject, "Warning", "FailedCreate", text)
                 return "FailedCreate", error.message
             name = meta.name(created)
             text = f"Started the virtual machine by creating the new virtual machine instance {name}"
-            recorder.event(replica_set, "Normal", "SuccessfulCreate", text)
+            recorder.event(subject, "Normal", "SuccessfulCreate", text)
         for vmi in step.delete:
+            name, namespace, uid = vmi.metadata.name, vmi.metadata.namespace, vmi.metadata.uid
             try:
-                with self._expected.deleting(key, meta.uid(vmi)):
+                with self._expected.deleting(key, uid):
                     await self._cluster.client.delete(
-                        kinds.VIRTUAL_MACHINE_INSTANCES,
-                        meta.name(vmi),
-                        meta.namespace(vmi),
-                        uid=meta.uid(vmi),
+                        kinds.VIRTUAL_MACHINE_INSTANCES, name, namespace, uid=uid
                     )
             except StatusError as error:
                 if is_not_found(error):
                     continue
-                text = f"Error deleting virtual machine instance {meta.name(vmi)}: {error.message}"
-                recorder.event(replica_set, "Warning", "FailedDelete", text)
+                text = f"Error deleting virtual machine instance {name}: {error.message}"
+                recorder.event(subject, "Warning", "FailedDelete", text)
                 return "FailedDelete", error.message
-            text = f"Stopped the virtual machine by deleting the virtual machine instance {meta.uid(vmi)}"
-            recorder.event(replica_set, "Normal", "SuccessfulDelete", text)
+            text = f"Stopped the virtual machine by deleting the virtual machine instance {uid}"
+            recorder.event(subject, "Normal", "SuccessfulDelete", text)
         return None
 
     async def _update_status(
-        self, replica_set: JsonObject, instances: list[JsonObject], failure: tuple[str, str] | None
+        self,
+        replica_set: VirtualMachineInstanceReplicaSet,
+        instances: Sequence[VirtualMachineInstance],
+        failure: tuple[str, str] | None,
     ) -> None:
-        selector = str(from_label_selector_object(get_object(replica_set, "spec", "selector")))
-        status = decisions.next_status(replica_set, instances, selector, failure)
-        before = get_object(replica_set, "status")
-        if status == before:
-            return
-        self._announce_pause(replica_set, before, status)
-        updated = {**replica_set, "status": status}
-        try:
-            await self._cluster.client.update(_KIND, updated, subresource="status")
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
+        status = decisions.next_status(replica_set, instances, str(_selector(replica_set)), failure)
+        operations = status_patch(
+            replica_set, VirtualMachineInstanceReplicaSetStatus, replica_set.status, status
+        )
+        if operations:
+            self._announce_pause(replica_set)
+            await patch(self._cluster, _KIND, replica_set, operations, "status")
 
-    def _announce_pause(self, replica_set: JsonObject, before: JsonObject, after: JsonObject) -> None:
-        was = meta.is_condition_true({"status": before}, "ReplicaPaused")
-        now = meta.is_condition_true({"status": after}, "ReplicaPaused")
+    def _announce_pause(self, replica_set: VirtualMachineInstanceReplicaSet) -> None:
+        known = replica_set.status.conditions if replica_set.status is not None else ()
+        was, now = is_true(known, "ReplicaPaused"), bool(replica_set.spec.paused)
         if now and not was:
-            self._cluster.recorder.event(replica_set, "Normal", "SuccessfulPaused", "Paused")
+            self._cluster.recorder.event(described(replica_set), "Normal", "SuccessfulPaused", "Paused")
         elif was and not now:
-            self._cluster.recorder.event(replica_set, "Normal", "SuccessfulResumed", "Resumed")
+            self._cluster.recorder.event(described(replica_set), "Normal", "SuccessfulResumed", "Resumed")
 
 
-def _selects(replica_set: JsonObject, vmi: JsonObject) -> bool:
-    selector = from_label_selector_object(get_object(replica_set, "spec", "selector"))
-    return selector.matches(meta.labels(vmi))
+def _selector(replica_set: VirtualMachineInstanceReplicaSet) -> LabelSelector:
+    return from_label_selector_object(encode(replica_set.spec.selector))
 
 
-def _is_stray(vmi: JsonObject) -> bool:
-    return meta.controller_of(vmi) is None and not meta.is_being_deleted(vmi)
+def _is_stray(vmi: VirtualMachineInstance) -> bool:
+    return vmi.metadata.controller is None and not vmi.metadata.is_being_deleted

@@ -9,7 +9,12 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
 from virtplane.compute.controller.pool import decisions as pooling
@@ -23,68 +28,89 @@ def _vmi(name: str, phase: str = "Running", **metadata: Any) -> JsonObject:
     }
 
 
+def _replica_set(**spec: Any) -> VirtualMachineInstanceReplicaSet:
+    body = {"selector": {}, "template": {"spec": {"domain": {}}}, **spec}
+    return decode(VirtualMachineInstanceReplicaSet, {"metadata": {"name": "rs"}, "spec": body})
+
+
+def _instances(*found: JsonObject) -> list[VirtualMachineInstance]:
+    return [decode(VirtualMachineInstance, vmi) for vmi in found]
+
+
 @pytest.mark.feature("VML-80")
 def test_a_replica_set_makes_what_is_missing_and_replaces_what_has_ended() -> None:
-    wanted = {"metadata": {"name": "rs"}, "spec": {"replicas": 3}}
-    step = replicas.next_step(wanted, [_vmi("a"), _vmi("b", "Failed")])
-    assert (step.create, [meta.name(item) for item in step.delete]) == (2, ["b"])
+    step = replicas.next_step(_replica_set(replicas=3), _instances(_vmi("a"), _vmi("b", "Failed")))
+    assert (step.create, [item.metadata.name for item in step.delete]) == (2, ["b"])
 
 
 def test_a_replica_set_gives_up_guests_that_do_not_run_yet_first() -> None:
-    wanted = {"metadata": {"name": "rs"}, "spec": {"replicas": 1}}
-    step = replicas.next_step(wanted, [_vmi("a"), _vmi("b", "Scheduling")])
-    assert [meta.name(item) for item in step.delete] == ["b"]
+    step = replicas.next_step(_replica_set(replicas=1), _instances(_vmi("a"), _vmi("b", "Scheduling")))
+    assert [item.metadata.name for item in step.delete] == ["b"]
 
 
 def test_a_paused_replica_set_does_nothing() -> None:
-    assert replicas.next_step({"spec": {"replicas": 3, "paused": True}}, []) == replicas.Step()
+    assert replicas.next_step(_replica_set(replicas=3, paused=True), []) == replicas.Step()
 
 
-def _pool(replica_count: int, **spec: Any) -> JsonObject:
+def test_an_instance_of_a_replica_set_is_the_template_as_it_was_written() -> None:
+    template = {
+        "metadata": {"generateName": "guest-", "labels": {"a": "b"}},
+        "spec": {"domain": {"devices": {}, "later": 1}},
+    }
+    document: JsonObject = {"spec": {"selector": {}, "template": template}}
+    made = replicas.new_instance(decode(VirtualMachineInstanceReplicaSet, document), document)
+    assert made["spec"] == template["spec"]
+    assert (made["metadata"]["generateName"], made["metadata"]["labels"]) == ("guest-", {"a": "b"})
+
+
+def _pool_document(replica_count: int, generation: int = 1, **spec: Any) -> JsonObject:
     template = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {}}}}}
-    body = {"replicas": replica_count, "virtualMachineTemplate": template, **spec}
-    return {"metadata": {"name": "pool", "namespace": "ns", "uid": "p", "generation": 1}, "spec": body}
+    body = {"replicas": replica_count, "selector": {}, "virtualMachineTemplate": template, **spec}
+    metadata = {"name": "pool", "namespace": "ns", "uid": "p", "generation": generation}
+    return {"metadata": metadata, "spec": body}
+
+
+def _pool(replica_count: int, generation: int = 1, **spec: Any) -> VirtualMachinePool:
+    return decode(VirtualMachinePool, _pool_document(replica_count, generation, **spec))
+
+
+def _machines(*numbers: int) -> list[VirtualMachine]:
+    written = _pool_document(1)
+    pool = decode(VirtualMachinePool, written)
+    return [decode(VirtualMachine, pooling.new_machine(pool, written, number)) for number in numbers]
 
 
 def test_a_pool_takes_the_lowest_free_numbers() -> None:
-    pool = _pool(3)
-    vm = pooling.new_machine(pool, 1)
-    assert pooling.next_step(pool, [vm], {}).create == (0, 2)
+    assert pooling.next_step(_pool(3), _machines(1), {}).create == (0, 2)
 
 
 def test_a_pool_shrinks_in_the_order_that_was_asked_for() -> None:
     policy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
     pool = _pool(1, scaleInStrategy=policy)
-    vms = [pooling.new_machine(pool, number) for number in (0, 1, 2)]
-    names = [meta.name(vm) for vm in pooling.next_step(pool, vms, {}).delete]
+    names = [vm.metadata.name for vm in pooling.next_step(pool, _machines(0, 1, 2), {}).delete]
     assert names == ["pool-2", "pool-1"]
 
 
 def test_a_pool_that_is_not_to_shrink_by_itself_deletes_nothing() -> None:
     pool = _pool(1, scaleInStrategy={"unmanaged": {}})
-    vms = [pooling.new_machine(pool, number) for number in (0, 1, 2)]
-    assert pooling.next_step(pool, vms, {}).delete == ()
+    assert pooling.next_step(pool, _machines(0, 1, 2), {}).delete == ()
+
+
+_HALTED: JsonObject = {"spec": {"runStrategy": "Halted", "template": {}}}
 
 
 def test_a_pool_that_is_not_to_update_by_itself_changes_nothing() -> None:
-    pool = _pool(1, updateStrategy={"unmanaged": {}})
-    vm = pooling.new_machine(pool, 0)
-    revision = {"pool-1": {"data": pool["spec"]}}
-    template = {"spec": {"runStrategy": "Halted", "template": {}}}
-    changed = _pool(1, updateStrategy={"unmanaged": {}}, virtualMachineTemplate=template)
-    changed["metadata"]["generation"] = 2
-    assert pooling.next_step(changed, [vm], revision).update == ()
+    templates = {"pool-1": _pool(1).spec.virtual_machine_template}
+    changed = _pool(1, 2, updateStrategy={"unmanaged": {}}, virtualMachineTemplate=_HALTED)
+    assert pooling.next_step(changed, _machines(0), templates).update == ()
 
 
 def test_only_a_changed_template_makes_vms_of_a_pool_outdated() -> None:
-    pool = _pool(1)
-    vm = pooling.new_machine(pool, 0)
-    revision = {"pool-1": {"data": pool["spec"]}}
-    pool["metadata"]["generation"] = 2
-    assert pooling.next_step(pool, [vm], revision).update == ()
-    changed = _pool(1, virtualMachineTemplate={"spec": {"runStrategy": "Halted", "template": {}}})
-    changed["metadata"]["generation"] = 2
-    assert pooling.next_step(changed, [vm], revision).update == (vm,)
+    templates = {"pool-1": _pool(1).spec.virtual_machine_template}
+    vms = _machines(0)
+    assert pooling.next_step(_pool(1, 2), vms, templates).update == ()
+    changed = _pool(1, 2, virtualMachineTemplate=_HALTED)
+    assert pooling.next_step(changed, vms, templates).update == tuple(vms)
 
 
 def _migration(phase: str = "", **metadata: Any) -> JsonObject:

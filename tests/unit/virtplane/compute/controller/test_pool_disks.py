@@ -28,7 +28,7 @@ def _server() -> MemoryApi:
 
 def _pool(preservation: str, strategy: str = "proactive") -> JsonObject:
     template = {"spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}}}
-    spec: JsonObject = {"replicas": 1, "virtualMachineTemplate": template}
+    spec: JsonObject = {"replicas": 1, "selector": {}, "virtualMachineTemplate": template}
     if preservation:
         spec["scaleInStrategy"] = {strategy: {"statePreservation": preservation}}
     return {"metadata": {"name": "pool", "namespace": "ns"}, "spec": spec}

@@ -18,7 +18,9 @@ from virtplane.api.fields.machine import MACHINE, POOL, PRESET, REPLICA_SET
 from virtplane.api.fields.state import Field, State, Table
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetypeSpec
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferenceSpec
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.api.snapshot_v1beta1.snapshot import SnapshotVirtualMachine
 from virtplane.compute.controller.pool import decisions as pooling
 from virtplane.compute.controller.pool import preservation
@@ -137,17 +139,16 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         },
     },
     "VirtualMachineInstanceReplicaSet": {
-        "paused": ("compute/controller/replicaset/decisions.py", '"paused"'),
-        "replicas": ("compute/controller/replicaset/decisions.py", '"replicas"'),
-        "selector": ("compute/controller/replicaset/reconciler.py", '"selector"'),
-        "template.metadata": ("compute/controller/replicaset/decisions.py", '"metadata"'),
+        "paused": ("compute/controller/replicaset/decisions.py", "spec.paused"),
+        "replicas": ("compute/controller/replicaset/decisions.py", "spec.replicas"),
+        "selector": ("compute/controller/replicaset/reconciler.py", "spec.selector"),
+        "template.metadata": ("compute/controller/replicaset/decisions.py", "spec.template.metadata"),
     },
     "VirtualMachineInstancePreset": {
         "selector": ("compute/apiserver/admission/mutation/presets.py", '"selector"'),
     },
     "VirtualMachinePool": {
-        "selector": ("compute/controller/pool/reconciler.py", '"selector"'),
-        "updateStrategy.opportunistic": ("compute/controller/pool/reconciler.py", '"opportunistic"'),
+        "selector": ("compute/controller/pool/reconciler.py", "spec.selector"),
     },
     "VirtualMachineInstanceMigration": {
         "addedNodeSelector": ("compute/controller/migration/target.py", '"addedNodeSelector"'),
@@ -224,6 +225,7 @@ def test_every_field_of_a_preference_that_acts_changes_the_machine() -> None:
 _POOL: JsonObject = {
     "nameGeneration": {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True},
     "replicas": 3,
+    "selector": {"matchLabels": {"app": "a"}},
     "scaleInStrategy": {
         "proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}
     },
@@ -246,29 +248,32 @@ _POOLS: list[list[every_field.Change]] = [
     [("replicas", 1)],
     [("replicas", 1), ("scaleInStrategy", {"unmanaged": {}})],
     [("updateStrategy", {"unmanaged": {}})],
+    [("updateStrategy", {"opportunistic": {}})],
 ]
 
 
 def test_every_field_of_a_pool_that_acts_changes_what_the_pool_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.sample", lambda machines, count: list(machines)[:count])
 
-    def pool(spec: JsonObject) -> JsonObject:
-        return {"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 2}, "spec": spec}
+    def pool(spec: JsonObject, generation: int = 2) -> VirtualMachinePool:
+        metadata = {"name": "p", "namespace": "n", "uid": "u", "generation": generation}
+        return decode(VirtualMachinePool, {"metadata": metadata, "spec": spec})
 
     def machine(spec: JsonObject) -> JsonObject:
-        return pooling.new_machine(pool(spec), 7)
+        return pooling.new_machine(pool(spec), {"spec": spec}, 7)
 
     def step(spec: JsonObject) -> pooling.Step:
-        old = pool({**_POOL, "virtualMachineTemplate": {"spec": {}}})
-        old["metadata"]["generation"] = 1
-        present = [pooling.new_machine(old, number) for number in (0, 1)]
-        return pooling.next_step(pool(spec), present, {"p-1": {"data": old["spec"]}})
+        former = {**_POOL, "virtualMachineTemplate": {"spec": {"template": {}}}}
+        old = pool(former, 1)
+        present = [pooling.new_machine(old, {"spec": former}, number) for number in (0, 1)]
+        templates = {"p-1": old.spec.virtual_machine_template}
+        return pooling.next_step(pool(spec), [decode(VirtualMachine, vm) for vm in present], templates)
 
-    def keeps_disks(spec: JsonObject) -> bool:
-        return preservation.keeps_disks(pool(spec))
+    def choices(spec: JsonObject) -> tuple[bool, bool]:
+        return preservation.keeps_disks(pool(spec)), pooling.restarts_updated(pool(spec))
 
     own: Table = {path: field for path, field in POOL.items() if "Template.spec" not in path}
-    left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step, keeps_disks])
+    left = every_field.silent(own, every_field.documents(_POOL, _POOLS), [machine, step, choices])
     assert set(left) == set(READ_BY["VirtualMachinePool"])
 
 

@@ -1,0 +1,143 @@
+"""What controllers make of objects that they read as structs: references, patches, and copies as written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from kubecore.errors import StatusError, conflict, is_not_found
+from kubecore.json import JsonObject
+from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.patch.guarded import guarded_patch, replacing, same_version
+from kubecore.resources import ResourceType
+from kubecore.runtime import Key
+from virtplane.api.conditions import Condition
+from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
+from virtplane.cluster.caches import Cluster
+from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
+
+logger = logging.getLogger(__name__)
+
+
+class HasMetadata(Protocol):
+    """An object of any kind, read as a struct, or its metadata alone."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+class Object(HasMetadata, Protocol):
+    """An object of any kind, read as a struct."""
+
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+def described(obj: Object) -> JsonObject:
+    """Kind and metadata as a document: for events, owner references and the tests of patches."""
+    return {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": encode(obj.metadata)}
+
+
+def owners_patch(obj: HasMetadata, owners: Iterable[OwnerReference]) -> list[JsonObject]:
+    """Operations that give the object these owners; none where it has them."""
+    before = {"metadata": encode(obj.metadata)}
+    after: JsonObject = {**before["metadata"], "ownerReferences": [encode(owner) for owner in owners]}
+    if not after["ownerReferences"]:
+        del after["ownerReferences"]
+    return guarded_patch(before, {"metadata": after}, ("metadata",))
+
+
+def controller_reference(owner: Object, kind: ResourceType) -> OwnerReference:
+    """The reference by which `owner` manages another object."""
+    return decode(OwnerReference, meta.new_controller_ref(described(owner), kind))
+
+
+def condition_documents(conditions: Iterable[Condition]) -> list[JsonObject]:
+    """Conditions as KubeVirt writes them: both times are always there, null where there is none."""
+    times: JsonObject = {"lastProbeTime": None, "lastTransitionTime": None}
+    return [times | encode(condition) for condition in conditions]
+
+
+def status_patch(
+    obj: Object, struct: type[msgspec.Struct], before: msgspec.Struct | None, after: JsonObject
+) -> list[JsonObject]:
+    """Operations that make `after` (a document of `struct`) of the status `before`, field by field.
+
+    They hold at the very version of `obj` only. None where nothing changes; null and absent are the same.
+    """
+    old = encode(before) if before is not None else {}
+    new = encode(decode(struct, after))
+    if old == new:
+        return []
+    if before is None:
+        return [*same_version(described(obj)), {"op": "add", "path": "/status", "value": after}]
+    operations: list[JsonObject] = []
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            operations.append(replacing([], f"/status/{key}", old.get(key), after.get(key)))
+    return [*same_version(described(obj)), *operations]
+
+
+async def as_written(cluster: Cluster, kind: ResourceType, obj: HasMetadata) -> JsonObject:
+    """The document that `obj` was read from: what its user wrote is copied from it, fields unknown here too.
+
+    Raises StatusError; a conflict where the object was written since.
+    """
+    name, namespace = obj.metadata.name, obj.metadata.namespace
+    version = obj.metadata.resource_version
+    found = cluster.informer(kind).get(namespace, name)
+    if found is None or meta.resource_version(found) != version:
+        found = await cluster.client.get(kind, name, namespace)
+    if meta.resource_version(found) != version:
+        raise conflict(kind, name)
+    return found
+
+
+async def patch(
+    cluster: Cluster,
+    kind: ResourceType,
+    obj: HasMetadata,
+    operations: list[JsonObject],
+    subresource: str = "",
+) -> None:
+    """Apply a JSON patch; an empty one asks nothing of the server, and an object that is gone needs none.
+
+    Raises StatusError.
+    """
+    if not operations:
+        return
+    name, namespace = obj.metadata.name, obj.metadata.namespace
+    try:
+        await cluster.client.patch(
+            kind, name, operations, namespace, type="json", subresource=subresource or None
+        )
+    except StatusError as error:
+        if not is_not_found(error):
+            raise
+
+
+async def leave_unfit(
+    cluster: Cluster, kind: ResourceType, key: Key, error: UnfitDocument, finalizer: str = ""
+) -> None:
+    """What becomes of an object that cannot be read: an event says why nothing is done until it is corrected.
+
+    One that is being deleted loses `finalizer`. Raises StatusError.
+    """
+    logger.error("an object cannot be read and is left alone until it is corrected: %s", error)
+    try:
+        found = await cluster.client.get(kind, key[1], key[0])
+    except StatusError as failure:
+        if is_not_found(failure):
+            return
+        raise
+    obj = decode(AnyObject, found)
+    if not obj.metadata.is_being_deleted:
+        cluster.recorder.event(found, "Warning", INVALID, str(error))
+    elif finalizer:
+        await patch(cluster, kind, obj, finalizer_patch(obj.metadata, finalizer, present=False))
