@@ -6,7 +6,7 @@ would be lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -51,6 +51,15 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
             path.strip(".`"),
             problem,
         ) from error
+
+
+def readable(struct: type[Struct], documents: Iterable[Mapping[str, Any]]) -> Iterator[Struct]:
+    """Those of `documents` that fit, for whoever must not fail because of the others."""
+    for document in documents:
+        try:
+            yield decode(struct, document)
+        except UnfitDocument:
+            continue  # The controller of that object reports it.
 
 
 def encode(value: msgspec.Struct) -> JsonObject:

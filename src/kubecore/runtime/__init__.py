@@ -14,7 +14,7 @@ from kubecore.runtime.controller import (
     Result,
     own_key,
 )
-from kubecore.runtime.events import EventRecorder
+from kubecore.runtime.events import EventKind, EventRecorder
 from kubecore.runtime.expectations import Expectations
 from kubecore.runtime.health import Health, serve_health
 from kubecore.runtime.informer import Informer
@@ -33,6 +33,7 @@ __all__ = [
     "Controller",
     "ControllerMetrics",
     "Done",
+    "EventKind",
     "EventRecorder",
     "Expectations",
     "Health",

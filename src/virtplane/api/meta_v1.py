@@ -63,6 +63,11 @@ class ObjectMeta(ApiStruct, kw_only=True):
         return self.deletion_timestamp is not None
 
     @property
+    def created(self) -> str:
+        """When the object was created, by which objects are sorted; empty where that is not known."""
+        return self.creation_timestamp or ""
+
+    @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages the object, or None."""
         return next((owner for owner in self.owner_references if owner.controller), None)

@@ -11,12 +11,13 @@ from kubecore.client import Client
 from kubecore.errors import is_not_found
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument, decode, readable
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
@@ -205,18 +206,39 @@ class Cluster:
         informer = self.data_volumes
         return {meta.name(item): item for item in informer.list(namespace)} if informer else {}
 
-    def pods_of(self, vmi: JsonObject) -> list[JsonObject]:
+    def instance(self, namespace: str, name: str | None) -> VirtualMachineInstance | None:
+        """An instance, or None. Raises UnfitDocument for one that is there and cannot be read."""
+        found = self.vmis.get(namespace, name or "")
+        return decode(VirtualMachineInstance, found) if found is not None else None
+
+    def instances(self) -> list[VirtualMachineInstance]:
+        """All instances that can be read."""
+        return list(readable(VirtualMachineInstance, self.vmis.list()))
+
+    def instances_on(self, node: str) -> list[VirtualMachineInstance]:
+        """The instances of a node that can be read."""
+        return list(readable(VirtualMachineInstance, self.vmis.by_index("node", node)))
+
+    def migrations_of(self, vmi: VirtualMachineInstance) -> list[VirtualMachineInstanceMigration]:
+        """The migrations of an instance. Raises UnfitDocument: one that cannot be read may be under way."""
+        found = self.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
+        return [decode(VirtualMachineInstanceMigration, item) for item in found]
+
+    def pods_of(self, uid: str) -> list[JsonObject]:
         """The pods that an instance controls; others can name its uid under another kind of owner."""
-        found = self.pods.by_index("controller", meta.uid(vmi))
+        found = self.pods.by_index("controller", uid)
         return [pod for pod in found if is_controlled_by_instance(pod)]
 
     def render_inputs(
-        self, vmi: JsonObject, state_claim: str = "", image_digests: Mapping[str, str] | None = None
+        self,
+        vmi: VirtualMachineInstance,
+        state_claim: str = "",
+        image_digests: Mapping[str, str] | None = None,
     ) -> RenderInputs:
         """Everything that a launcher of `vmi` is rendered from."""
-        namespace = meta.namespace(vmi)
+        namespace = vmi.metadata.namespace
         return RenderInputs(
-            vmi=decode(VirtualMachineInstance, vmi),
+            vmi=vmi,
             settings=self.settings(),
             images=self.images,
             claims=self.claims_of(namespace),

@@ -9,7 +9,7 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.migration_configuration import VMIMConfigurationOptions
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Int, Quantity, Time, describe
+from virtplane.api.markers import ATOMIC, NULLABLE, REQUIRED, ApiStruct, Int, Quantity, Time, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -136,5 +136,5 @@ class VirtualMachineInstanceMigration(ApiStruct, kw_only=True):
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()
-    spec: VirtualMachineInstanceMigrationSpec
-    status: VirtualMachineInstanceMigrationStatus | None = None
+    spec: Annotated[VirtualMachineInstanceMigrationSpec, REQUIRED] = VirtualMachineInstanceMigrationSpec()
+    status: VirtualMachineInstanceMigrationStatus = VirtualMachineInstanceMigrationStatus()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from msgspec import field
-
 from virtplane.api.kubevirt_v1.migration_configuration import ExperimentalMigrationOptions
 from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Quantity, mark
 from virtplane.api.meta_v1 import ObjectMeta
@@ -15,8 +13,8 @@ from virtplane.api.meta_v1 import ObjectMeta
 class Selectors(ApiStruct, kw_only=True):
     """Labels that instances and their namespaces must have."""
 
-    namespace_selector: Mapping[str, str] = field(default_factory=dict)
-    virtual_machine_instance_selector: Mapping[str, str] = field(default_factory=dict)
+    namespace_selector: Mapping[str, str] | None = None
+    virtual_machine_instance_selector: Mapping[str, str] | None = None
 
 
 class MigrationPolicySpec(ApiStruct, kw_only=True):

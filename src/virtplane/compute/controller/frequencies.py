@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.labels import CPU_TIMER_PREFIX, SCHEDULABLE, TSC_SCHEDULING_PREFIX
 from virtplane.compute.controller.vmi.phases import is_final
 from virtplane.compute.controller.vmi.topology import tsc_frequency
@@ -22,7 +23,7 @@ _TOLERANCE = 250 / 1_000_000
 
 
 def frequencies_of_guests(
-    vmis: Iterable[JsonObject], nodes: Iterable[JsonObject], settings: ClusterConfig
+    vmis: Iterable[VirtualMachineInstance], nodes: Iterable[JsonObject], settings: ClusterConfig
 ) -> set[int]:
     """Those that guests have, and the one that the next guest would get."""
     in_use = {tsc_frequency(vmi) for vmi in vmis if not is_final(vmi)} - {0}

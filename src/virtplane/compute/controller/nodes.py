@@ -11,13 +11,14 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
-from kubecore.patch.guarded import same_object
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
+from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.phases import is_final
 
 HEARTBEAT = labels.HEARTBEAT
@@ -40,9 +41,9 @@ def is_unresponsive(node: JsonObject | None, now: datetime) -> bool:
         return True
 
 
-def is_lost(vmi: JsonObject, own: list[JsonObject]) -> bool:
+def is_lost(vmi: VirtualMachineInstance, own: list[JsonObject]) -> bool:
     """Whether a guest cannot be running any more: no launcher of its node is left alive."""
-    if is_final(vmi) or not get_str(vmi, "status", "nodeName"):
+    if is_final(vmi) or not vmi.status.node_name:
         return False
     return all(pods.is_down(pod) for pod in own if not pods.is_attachment(pod))
 
@@ -60,7 +61,7 @@ class NodeController:
     async def _reconcile(self, key: Key) -> Result:
         name = key[1]
         node = self._cluster.nodes.get(None, name)
-        guests = self._cluster.vmis.by_index("node", name)
+        guests = self._cluster.instances_on(name)
         if node is None and not guests:
             return DONE
         if node is not None:
@@ -69,13 +70,13 @@ class NodeController:
             if node is not None and meta.labels(node).get(SCHEDULABLE) == "true":
                 await self._close(node)
             for vmi in guests:
-                if is_lost(vmi, self._cluster.pods_of(vmi)):
+                if is_lost(vmi, self._cluster.pods_of(vmi.metadata.uid)):
                     await self._fail(vmi, name)
         return RequeueAfter(_LOOK_SECONDS)
 
     async def _label(self, node: JsonObject) -> None:
         cluster = self._cluster
-        wanted = frequencies_of_guests(cluster.vmis.list(), cluster.nodes.list(), cluster.settings())
+        wanted = frequencies_of_guests(cluster.instances(), cluster.nodes.list(), cluster.settings())
         changes = label_changes(node, wanted)
         if changes:
             patch = {"metadata": {"labels": changes}}
@@ -87,23 +88,27 @@ class NodeController:
         text = "virt-handler is not responsive, marking node as unresponsive"
         self._cluster.recorder.event(node, "Warning", _REASON, text)
 
-    async def _fail(self, vmi: JsonObject, node: str) -> None:
+    async def _fail(self, vmi: VirtualMachineInstance, node: str) -> None:
         operations: list[JsonObject] = [
-            *same_object(vmi),
-            {"op": "test", "path": "/status/phase", "value": get_str(vmi, "status", "phase")},
+            {"op": "test", "path": "/metadata/uid", "value": vmi.metadata.uid},
+            {"op": "test", "path": "/status/phase", "value": vmi.status.phase or ""},
             {"op": "replace", "path": "/status/phase", "value": "Failed"},
             {"op": "add", "path": "/status/reason", "value": _REASON},
         ]
         try:
             await self._cluster.client.patch(
-                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), operations, meta.namespace(vmi), type="json"
+                kinds.VIRTUAL_MACHINE_INSTANCES,
+                vmi.metadata.name,
+                operations,
+                vmi.metadata.namespace,
+                type="json",
             )
         except StatusError as error:
             if is_not_found(error):
                 return
             raise
         text = f"virt-handler on node {node} is not responsive, marking VMI as failed"
-        self._cluster.recorder.event(vmi, "Warning", _REASON, text)
+        self._cluster.recorder.event(described(vmi), "Warning", _REASON, text)
 
 
 def _node_keys(vmi: JsonObject) -> list[Key]:

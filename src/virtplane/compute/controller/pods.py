@@ -5,6 +5,7 @@ from __future__ import annotations
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 
 EPHEMERAL_ANNOTATION = "kubevirt.io/ephemeral-provisioning"
 MIGRATION_JOB_LABEL = labels.MIGRATION_JOB_UID
@@ -74,14 +75,14 @@ def node_of(pod: JsonObject) -> str:
     return get_str(pod, "spec", "nodeName")
 
 
-def current_pod(vmi: JsonObject, pods: list[JsonObject]) -> JsonObject | None:
+def current_pod(vmi: VirtualMachineInstance, pods: list[JsonObject]) -> JsonObject | None:
     """The pod that runs, or is to run, the guest: on the instance's node once it has one, else the newest
     that is no migration's target."""
     launchers = [pod for pod in pods if not is_temporary(pod) and not is_attachment(pod)]
-    node = get_str(vmi, "status", "nodeName")
+    node, state = vmi.status.node_name, vmi.status.migration_state
     if node:
         launchers = [pod for pod in launchers if node_of(pod) == node]
-        migration = get_str(vmi, "status", "migrationState", "migrationUid")
+        migration = (state.migration_uid if state is not None else None) or ""
         others = [
             pod for pod in launchers if meta.labels(pod).get(MIGRATION_JOB_LABEL, migration) == migration
         ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument, decode, readable
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -17,7 +17,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, Virt
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.storage.clone import decisions
-from virtplane.storage.snapshot.documents import INVALID, readable, status_patch
+from virtplane.storage.snapshot.documents import INVALID, status_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS

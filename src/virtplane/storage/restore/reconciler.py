@@ -8,7 +8,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument, decode, readable
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -27,7 +27,6 @@ from virtplane.storage.snapshot.documents import (
     HeldMachine,
     finalizer_patch,
     hold_patch,
-    readable,
     release_patch,
     status_patch,
 )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 from msgspec.structs import replace
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import Struct, UnfitDocument, decode, encode
+from kubecore.objects.structs import encode
 from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
@@ -39,15 +37,6 @@ class HeldMachine(ApiStruct, kw_only=True):
     def holders(self) -> Holders:
         """Who holds the machine; the status may still be absent."""
         return self.status or Holders()
-
-
-def readable(struct: type[Struct], documents: Iterable[JsonObject]) -> Iterator[Struct]:
-    """Those of `documents` that fit, for whoever must not fail because of the others."""
-    for document in documents:
-        try:
-            yield decode(struct, document)
-        except UnfitDocument:
-            continue  # The controller of that object reports it.
 
 
 def finalizer_patch(metadata: ObjectMeta, finalizer: str, *, present: bool) -> list[JsonObject]:

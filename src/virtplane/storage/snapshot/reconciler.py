@@ -10,7 +10,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import Struct, UnfitDocument, decode
+from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -29,7 +29,6 @@ from virtplane.storage.snapshot.documents import (
     HeldMachine,
     finalizer_patch,
     hold_patch,
-    readable,
     release_patch,
     status_patch,
 )

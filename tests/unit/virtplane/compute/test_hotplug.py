@@ -108,7 +108,10 @@ def _looked_at(vmi: JsonObject, attachments: list[JsonObject]) -> list[JsonObjec
         now="2026-11-21T00:00:00Z",
     )
     for _ in range(2):
-        entries = with_attachment(volume_status(vmi, {}, None), vmi, attachments, {})
+        read = decode(VirtualMachineInstance, vmi)
+        entries = [
+            encode(entry) for entry in with_attachment(volume_status(read, {}, None), read, attachments, {})
+        ]
         vmi["status"]["volumeStatus"] = entries
         vmi["status"] = encode(status.render(decode(VirtualMachineInstance, vmi), report))
         found: list[JsonObject] = vmi["status"]["volumeStatus"]

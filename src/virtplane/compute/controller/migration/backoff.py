@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from kubecore.json import JsonObject, get_list, get_str
-from kubecore.objects import meta, times
+from kubecore.objects import times
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 
 _FIRST_SECONDS = 20.0
 _MAX_DOUBLINGS = 10
 _AUTOMATIC = (labels.EVACUATION_MIGRATION, labels.WORKLOAD_UPDATE_MIGRATION)
 
 
-def remaining_seconds(migrations: Iterable[JsonObject], now: datetime) -> float:
+def remaining_seconds(migrations: Iterable[VirtualMachineInstanceMigration], now: datetime) -> float:
     """Seconds until the next automatic migration of an instance, given its migrations so far."""
     failures, last = 0, ""
-    for migration in sorted(migrations, key=meta.creation_timestamp, reverse=True):
-        if not any(key in meta.annotations(migration) for key in _AUTOMATIC):
+    for migration in sorted(migrations, key=lambda item: item.metadata.created, reverse=True):
+        if not any(key in migration.metadata.annotations for key in _AUTOMATIC):
             continue
-        if get_str(migration, "status", "phase") != "Failed":
+        if migration.status.phase != "Failed":
             break
         failures += 1
         last = last or _failed_at(migration)
@@ -30,8 +30,8 @@ def remaining_seconds(migrations: Iterable[JsonObject], now: datetime) -> float:
     return max(0.0, wait - (now - times.parse_time(last)).total_seconds())
 
 
-def _failed_at(migration: JsonObject) -> str:
-    for item in get_list(migration, "status", "phaseTransitionTimestamps"):
-        if item.get("phase") == "Failed":
-            return get_str(item, "phaseTransitionTimestamp")
-    return meta.creation_timestamp(migration)
+def _failed_at(migration: VirtualMachineInstanceMigration) -> str:
+    for item in migration.status.phase_transition_timestamps:
+        if item.phase == "Failed":
+            return item.phase_transition_timestamp or ""
+    return migration.metadata.created

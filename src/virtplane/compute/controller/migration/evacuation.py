@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta, times
+from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from kubecore.runtime.informer import EventType
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
+from virtplane.compute.controller.objects import described
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 
@@ -21,32 +25,32 @@ def is_drained(node: JsonObject | None, taint_key: str) -> bool:
     return any(item.get("key") == taint_key and item.get("effect") == "NoSchedule" for item in taints)
 
 
-def is_candidate(vmi: JsonObject, default_strategy: str, *, drained: bool) -> bool:
+def is_candidate(vmi: VirtualMachineInstance, default_strategy: str, *, drained: bool) -> bool:
     """Whether a running instance is to be moved from its node, and can be."""
-    node = get_str(vmi, "status", "nodeName")
-    if not drained and get_str(vmi, "status", "evacuationNodeName") != node:
+    status = vmi.status
+    if not drained and (status.evacuation_node_name or "") != (status.node_name or ""):
         return False
-    if get_str(vmi, "status", "phase") != "Running" or meta.is_being_deleted(vmi):
+    if status.phase != "Running" or vmi.metadata.is_being_deleted:
         return False
-    if len(get_object(vmi, "status", "activePods")) > 1 or not meta.is_condition_true(vmi, "LiveMigratable"):
+    if len(status.active_pods) > 1 or not is_true(status.conditions, "LiveMigratable"):
         return False
-    strategy = get_str(vmi, "spec", "evictionStrategy") or default_strategy
+    strategy = vmi.spec.eviction_strategy or default_strategy
     return strategy in ("LiveMigrate", "LiveMigrateIfPossible")
 
 
-def evacuation(vmi: JsonObject) -> JsonObject:
+def evacuation(vmi: VirtualMachineInstance) -> JsonObject:
     """The migration that moves an instance from its node."""
-    by_descheduler = meta.annotations(vmi).get(labels.EVICTION_SOURCE) == "descheduler"
+    by_descheduler = vmi.metadata.annotations.get(labels.EVICTION_SOURCE) == "descheduler"
     return {
         "apiVersion": _KIND.api_version,
         "kind": _KIND.kind,
         "metadata": {
             "generateName": "kubevirt-evacuation-",
-            "namespace": meta.namespace(vmi),
-            "annotations": {labels.EVACUATION_MIGRATION: get_str(vmi, "status", "nodeName")},
+            "namespace": vmi.metadata.namespace,
+            "annotations": {labels.EVACUATION_MIGRATION: vmi.status.node_name or ""},
         },
         "spec": {
-            "vmiName": meta.name(vmi),
+            "vmiName": vmi.metadata.name,
             "priority": "system-maintenance" if by_descheduler else "system-critical",
         },
     }
@@ -77,10 +81,16 @@ class EvacuationController:
         drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
         wait = 0.0
         failure: StatusError | None = None
-        for vmi in self._cluster.vmis.by_index("node", node_name):
-            if not is_candidate(vmi, settings.eviction_strategy, drained=drained) or self._is_migrating(vmi):
+        for vmi in self._cluster.instances_on(node_name):
+            if not is_candidate(vmi, settings.eviction_strategy, drained=drained):
                 continue
-            remaining = backoff.remaining_seconds(self._migrations(vmi), times.now())
+            try:
+                migrations = self._cluster.migrations_of(vmi)
+            except UnfitDocument:
+                continue  # It may be under way. The controller of migrations reports it.
+            if not all(phases.is_finished(item) for item in migrations):
+                continue
+            remaining = backoff.remaining_seconds(migrations, times.now())
             if remaining > 0:
                 wait = min(wait or remaining, remaining)
                 continue
@@ -89,20 +99,14 @@ class EvacuationController:
                     created = await self._cluster.client.create(_KIND, evacuation(vmi))
             except StatusError as error:
                 text = f"Error creating a Migration: {error.message}"
-                self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
+                self._cluster.recorder.event(described(vmi), "Warning", "FailedCreate", text)
                 failure = error
                 continue
             text = f"Created Migration {meta.name(created)}"
-            self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+            self._cluster.recorder.event(described(vmi), "Normal", "SuccessfulCreate", text)
         if failure is not None:
             raise failure  # the others have had their turn; this one is tried again, ever less often
         return RequeueAfter(wait) if wait else DONE
-
-    def _migrations(self, vmi: JsonObject) -> list[JsonObject]:
-        return self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
-
-    def _is_migrating(self, vmi: JsonObject) -> bool:
-        return any(not phases.is_finished(item) for item in self._migrations(vmi))
 
 
 def _changes_taints(event: EventType, old: JsonObject | None, new: JsonObject) -> bool:

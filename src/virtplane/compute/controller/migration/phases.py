@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
+from kubecore.objects.structs import encode
 from kubecore.objects.times import now_rfc3339
+from kubecore.runtime import EventKind
 from virtplane.api import labels
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.migration import (
+    VirtualMachineInstanceMigration,
+    VirtualMachineInstanceMigrationState,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi.phases import is_final
 
 FINALIZER = labels.FINALIZER_MIGRATION
+_CANCELED = "Migration failed due to being canceled"
 FINAL_PHASES = ("Succeeded", "Failed")
 _UNTIL_HAND_OFF = ("", "Pending", "Scheduling", "Scheduled")
+_ORDER = (
+    "",
+    "Pending",
+    "Scheduling",
+    "Scheduled",
+    "PreparingTarget",
+    "TargetReady",
+    "Running",
+    "Succeeded",
+)
 _AFTER_CREATION = ("Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running")
 
 
@@ -22,7 +41,7 @@ _AFTER_CREATION = ("Scheduling", "Scheduled", "PreparingTarget", "TargetReady", 
 class Around:
     """What a migration's phase depends on."""
 
-    vmi: JsonObject | None
+    vmi: VirtualMachineInstance | None
     target: JsonObject | None
     """The target launcher."""
     source: JsonObject | None = None
@@ -32,157 +51,136 @@ class Around:
     """Why the target launcher could not be created (a quota)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Next:
     """The migration as it should be stored, and the event that tells of its end."""
 
     migration: JsonObject
-    event: tuple[str, str, str] | None = None
+    event: tuple[EventKind, str, str] | None = None
 
 
-def phase_of(migration: JsonObject) -> str:
+def phase_of(migration: VirtualMachineInstanceMigration) -> str:
     """The phase, empty before the first."""
-    return get_str(migration, "status", "phase")
+    return migration.status.phase or ""
 
 
-def is_finished(migration: JsonObject) -> bool:
+def is_finished(migration: VirtualMachineInstanceMigration) -> bool:
     """Whether the migration has ended."""
-    return phase_of(migration) in FINAL_PHASES
+    return migration.status.phase in FINAL_PHASES
 
 
-def runs(vmi: JsonObject) -> bool:
+def runs(vmi: VirtualMachineInstance) -> bool:
     """Whether there is a guest on some node that could be moved."""
-    return get_str(vmi, "status", "phase") == "Running" and bool(get_str(vmi, "status", "nodeName"))
+    return vmi.status.phase == "Running" and bool(vmi.status.node_name)
 
 
-def state_of(vmi: JsonObject | None, migration: JsonObject) -> JsonObject:
+def state_of(
+    vmi: VirtualMachineInstance | None, migration: VirtualMachineInstanceMigration
+) -> VirtualMachineInstanceMigrationState | None:
     """The instance's migration state, where it is this migration's."""
-    state = get_object(vmi, "status", "migrationState")
-    return state if state.get("migrationUid") == meta.uid(migration) else {}
+    state = vmi.status.migration_state if vmi is not None else None
+    return state if state is not None and state.migration_uid == migration.metadata.uid else None
 
 
-def next_state(migration: JsonObject, around: Around) -> Next:
-    """One step further, or the end."""
-    new = deep_copy(migration)
-    result = Next(new)
-    if is_finished(new):
-        _release(new, around)
-        return result
-    failure = _failure(new, around)
+def next_state(migration: VirtualMachineInstanceMigration, document: JsonObject, around: Around) -> Next:
+    """One step further, or the end. `migration` is read from `document`."""
+    phase = phase_of(migration)
+    if phase in FINAL_PHASES:
+        ended = deep_copy(document)
+        _release(ended, phase, migration, around)
+        return Next(ended)
+    new = deep_copy(document)
+    failure = _failure(migration, around)
+    following = "Failed" if failure else _following(phase, around, state_of(around.vmi, migration))
+    status = new.setdefault("status", {})
+    if following != phase:
+        status["phase"] = following
+        entered = {"phase": following, "phaseTransitionTimestamp": now_rfc3339()}
+        status.setdefault("phaseTransitionTimestamps", []).append(entered)
+    _set_conditions(status, failure, around)
+    if around.source is not None and migration.status.migration_state is None:
+        status["migrationState"] = {"sourcePod": meta.name(around.source)}
+    if following in FINAL_PHASES:
+        state = state_of(around.vmi, migration)
+        if state is not None:
+            status["migrationState"] = encode(state)
+        _release(new, following, migration, around)
+    return Next(new, _event(following, failure))
+
+
+def _event(phase: str, failure: str) -> tuple[EventKind, str, str] | None:
     if failure:
-        _fail(result, failure)
-    else:
-        _advance(result, around)
-    if around.source is not None and "migrationState" not in new["status"]:
-        new["status"]["migrationState"] = {"sourcePod": meta.name(around.source)}
-    if is_finished(new):
-        state = state_of(around.vmi, new)
-        if state:
-            new["status"]["migrationState"] = deep_copy(state)
-        _release(new, around)
-    return result
+        return "Warning", "FailedMigration", failure
+    if phase == "Succeeded":
+        return "Normal", "SuccessfulMigration", "Source node reported migration succeeded"
+    return None
 
 
-def _release(migration: JsonObject, around: Around) -> None:
+def _release(new: JsonObject, phase: str, migration: VirtualMachineInstanceMigration, around: Around) -> None:
     """The finalizer goes once nothing of the failed target is left."""
     is_gone = around.target is None or pods.is_down(around.target)
-    if phase_of(migration) == "Succeeded" or is_gone or not meta.is_being_deleted(migration):
-        meta.remove_finalizer(migration, FINALIZER)
+    if phase == "Succeeded" or is_gone or not migration.metadata.is_being_deleted:
+        meta.remove_finalizer(new, FINALIZER)
 
 
-def _set_phase(migration: JsonObject, phase: str) -> None:
-    status = migration.setdefault("status", {})
-    if status.get("phase") == phase:
-        return
-    status["phase"] = phase
-    entered = {"phase": phase, "phaseTransitionTimestamp": now_rfc3339()}
-    status.setdefault("phaseTransitionTimestamps", []).append(entered)
-
-
-def _fail(result: Next, text: str) -> None:
-    _set_phase(result.migration, "Failed")
-    result.event = ("Warning", "FailedMigration", text)
-
-
-def _failure(migration: JsonObject, around: Around) -> str:
+def _failure(migration: VirtualMachineInstanceMigration, around: Around) -> str:
     phase, vmi = phase_of(migration), around.vmi
     if vmi is None:
         return "Migration failed because vmi does not exist."
-    state = get_object(vmi, "status", "migrationState")
     if is_final(vmi):
         return "Migration failed vmi shutdown during migration."
-    if meta.is_being_deleted(migration) and phase in _UNTIL_HAND_OFF and not state_of(vmi, migration):
-        known = migration.setdefault("status", {}).setdefault("conditions", [])
-        conditions.put(known, conditions.new_condition("migrationAbortRequested", "True"))
-        return "Migration failed due to being canceled"
+    state = state_of(vmi, migration)
+    if migration.metadata.is_being_deleted and phase in _UNTIL_HAND_OFF and state is None:
+        return _CANCELED
     if around.is_blocked and not phase:
         return "VMI is not eligible for migration because another migration job is in progress."
     # An earlier migration's state is there until this one is handed off: it says nothing of this one.
-    is_completed = bool(state_of(vmi, migration).get("completed"))
+    is_completed = state is not None and bool(state.completed)
     if around.target is not None and pods.is_down(around.target) and not is_completed:
         return "Migration failed because target pod shutdown during migration"
     if around.target is None and phase in _AFTER_CREATION and not is_completed:
         return "Migration target pod was removed during active migration."
-    return _hand_over_failure(phase, migration, state)
-
-
-def _hand_over_failure(phase: str, migration: JsonObject, state: JsonObject) -> str:
     if phase not in ("PreparingTarget", "TargetReady", "Running"):
         return ""
-    if not state:
+    if vmi.status.migration_state is None:
         return "VMI's migration state was cleared during the active migration."
-    if state.get("migrationUid") != meta.uid(migration):
+    if state is None:
         return "VMI's migration state was taken over by another migration job during active migration."
-    if state.get("failed"):
-        return "source node reported migration failed"
-    return ""
+    return "source node reported migration failed" if state.failed else ""
 
 
-def _advance(result: Next, around: Around) -> None:
-    migration, target = result.migration, around.target
-    state = state_of(around.vmi, migration)
-    phase = phase_of(migration)
-    known = migration.setdefault("status", {}).setdefault("conditions", [])
-    if around.rejected:
+def _set_conditions(status: JsonObject, failure: str, around: Around) -> None:
+    known = status.setdefault("conditions", [])
+    if failure == _CANCELED:
+        conditions.put(known, conditions.new_condition("migrationAbortRequested", "True"))
+    elif not failure and around.rejected:
         rejection = conditions.new_condition(
             "migrationRejectedByResourceQuota", "True", message=around.rejected
         )
         conditions.put(known, rejection)
-    else:
+    elif not failure:
         conditions.drop(known, "migrationRejectedByResourceQuota")
     if not known:
-        del migration["status"]["conditions"]
+        del status["conditions"]
+
+
+def _following(phase: str, around: Around, state: VirtualMachineInstanceMigrationState | None) -> str:
+    """The phase after `phase` where what it waits for is there, else `phase`."""
+    target, state = around.target, state or VirtualMachineInstanceMigrationState()
     reached = {
         "": True,
         "Pending": target is not None,
         "Scheduling": target is not None and pods.is_ready(target),
-        "Scheduled": bool(state.get("targetNode")),
-        "PreparingTarget": bool(state.get("targetNode") and state.get("targetNodeAddress")),
-        "TargetReady": bool(state.get("startTimestamp")),
-        "Running": bool(state.get("completed")) and not _waits_for_hotplug(around.vmi or {}),
+        "Scheduled": bool(state.target_node),
+        "PreparingTarget": bool(state.target_node and state.target_node_address),
+        "TargetReady": bool(state.start_timestamp),
+        "Running": bool(state.completed) and not _waits_for_hotplug(around.vmi),
     }
-    order = [
-        "",
-        "Pending",
-        "Scheduling",
-        "Scheduled",
-        "PreparingTarget",
-        "TargetReady",
-        "Running",
-        "Succeeded",
-    ]
-    if reached.get(phase):
-        following = order[order.index(phase) + 1]
-        _set_phase(migration, following)
-        if following == "Succeeded":
-            text = "Source node reported migration succeeded"
-            result.event = ("Normal", "SuccessfulMigration", text)
+    return _ORDER[_ORDER.index(phase) + 1] if reached.get(phase) else phase
 
 
-def _waits_for_hotplug(vmi: JsonObject) -> bool:
-    known = meta.conditions(vmi)
-    if any(item.get("type") == "HotVCPUChange" for item in known):
+def _waits_for_hotplug(vmi: VirtualMachineInstance | None) -> bool:
+    known = vmi.status.conditions if vmi is not None else ()
+    if any(item.type == "HotVCPUChange" for item in known):
         return True
-    return any(
-        conditions.has_status(known, type, "True") for type in ("HotMemoryChange", "MigrationRequired")
-    )
+    return any(is_true(known, type) for type in ("HotMemoryChange", "MigrationRequired"))

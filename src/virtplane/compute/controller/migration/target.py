@@ -5,6 +5,11 @@ from __future__ import annotations
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.migration import (
+    VirtualMachineInstanceMigration,
+    VirtualMachineInstanceMigrationState,
+)
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller import pods
 from virtplane.compute.launcherpod.inputs import RenderInputs
 from virtplane.compute.launcherpod.metadata import CREATED_BY_LABEL, unique_name
@@ -41,32 +46,34 @@ def host_model_selector(model: str, node: JsonObject | None) -> dict[str, str]:
     return selector
 
 
-def is_leftover(pod: JsonObject, vmi: JsonObject) -> bool:
+def is_leftover(pod: JsonObject, vmi: VirtualMachineInstance) -> bool:
     """Whether a migration's target lives on though no guest is in it, nor will be.
 
     The guest is where its instance says. It is on its way to the target of the migration that the
     instance's state tells of, unless that has failed.
     """
-    if pods.is_down(pod) or pods.node_of(pod) == get_str(vmi, "status", "nodeName"):
+    if pods.is_down(pod) or pods.node_of(pod) == (vmi.status.node_name or ""):
         return False
-    state = get_object(vmi, "status", "migrationState")
-    is_current = state.get("migrationUid") == meta.labels(pod).get(pods.MIGRATION_JOB_LABEL)
-    return not is_current or state.get("failed") is True
+    state = vmi.status.migration_state or VirtualMachineInstanceMigrationState()
+    is_current = state.migration_uid == meta.labels(pod).get(pods.MIGRATION_JOB_LABEL)
+    return not is_current or bool(state.failed)
 
 
-def render_target(inputs: RenderInputs, migration: JsonObject, node: JsonObject | None) -> JsonObject:
+def render_target(
+    inputs: RenderInputs, migration: VirtualMachineInstanceMigration, node: JsonObject | None
+) -> JsonObject:
     """The target launcher: like the source's, elsewhere, marked with the migration."""
     pod = render_launcher_pod(inputs)
     metadata, spec = pod["metadata"], pod["spec"]
-    metadata["name"] = unique_name(metadata["generateName"], meta.uid(migration))
-    metadata["labels"][pods.MIGRATION_JOB_LABEL] = meta.uid(migration)
-    metadata["annotations"][labels.MIGRATION_JOB_NAME] = meta.name(migration)
+    metadata["name"] = unique_name(metadata["generateName"], migration.metadata.uid)
+    metadata["labels"][pods.MIGRATION_JOB_LABEL] = migration.metadata.uid
+    metadata["annotations"][labels.MIGRATION_JOB_NAME] = migration.metadata.name
     selector = spec["nodeSelector"]
     selector.update(host_model_selector(inputs.domain.cpu.model or "", node))
     for label in meta.labels(node or {}):
         if label.startswith(labels.CPU_VENDOR_PREFIX):
             selector[label] = "true"
-    for key, value in get_object(migration, "spec", "addedNodeSelector").items():
+    for key, value in migration.spec.added_node_selector.items():
         selector.setdefault(key, value)
     term = {
         "labelSelector": {"matchLabels": {CREATED_BY_LABEL: inputs.uid}},

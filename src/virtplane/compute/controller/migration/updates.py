@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta, times
+from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import labels
 from virtplane.api import resources as kinds
-from virtplane.cluster import conditions
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
+from virtplane.compute.controller.objects import described
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _VETO = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
@@ -18,37 +21,45 @@ _RETRY_SECONDS = 5.0
 _PENDING_CHANGES = ("HotVCPUChange", "HotMemoryChange", "MigrationRequired", "VolumesChange")
 
 
-def needs_migration(vmi: JsonObject) -> bool:
+def needs_migration(vmi: VirtualMachineInstance) -> bool:
     """Whether a change reaches the guest only by moving it."""
-    if _VETO in meta.annotations(vmi):
+    if _VETO in vmi.metadata.annotations:
         return False
-    known = meta.conditions(vmi)
-    return any(conditions.has_status(known, type, "True") for type in _PENDING_CHANGES)
+    return any(is_true(vmi.status.conditions, type) for type in _PENDING_CHANGES)
 
 
-def is_outdated(vmi: JsonObject, launcher_image: str) -> bool:
+def is_outdated(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
     """Whether the guest runs in a launcher of another release."""
-    image = get_str(vmi, "status", "launcherContainerImageVersion")
+    image = vmi.status.launcher_container_image_version
     return bool(image) and bool(launcher_image) and image != launcher_image
 
 
-def update_migration(vmi: JsonObject) -> JsonObject:
+def is_candidate(vmi: VirtualMachineInstance, launcher_image: str) -> bool:
+    """Whether a running instance is to be moved, and can be."""
+    if vmi.status.phase != "Running" or vmi.metadata.is_being_deleted:
+        return False
+    if not needs_migration(vmi) and not is_outdated(vmi, launcher_image):
+        return False
+    return is_true(vmi.status.conditions, "LiveMigratable") and len(vmi.status.active_pods) <= 1
+
+
+def update_migration(vmi: VirtualMachineInstance) -> JsonObject:
     """The migration that brings a guest up to date."""
     is_change = needs_migration(vmi)
     metadata: JsonObject = {
         "generateName": "kubevirt-workload-update-",
-        "namespace": meta.namespace(vmi),
+        "namespace": vmi.metadata.namespace,
         "annotations": {labels.WORKLOAD_UPDATE_MIGRATION: ""},
     }
-    if conditions.has_status(meta.conditions(vmi), "VolumesChange", "True"):
-        name = meta.name(vmi)
-        metadata["labels"] = {labels.VOLUME_MIGRATION: name if len(name) <= 63 else meta.uid(vmi)}
+    if is_true(vmi.status.conditions, "VolumesChange"):
+        name = vmi.metadata.name
+        metadata["labels"] = {labels.VOLUME_MIGRATION: name if len(name) <= 63 else vmi.metadata.uid}
     return {
         "apiVersion": _KIND.api_version,
         "kind": _KIND.kind,
         "metadata": metadata,
         "spec": {
-            "vmiName": meta.name(vmi),
+            "vmiName": vmi.metadata.name,
             "priority": "user-triggered" if is_change else "system-critical",
         },
     }
@@ -68,20 +79,16 @@ class UpdateController:
     async def _reconcile(self, key: Key) -> Result:
         if not await self._expected.settled(key):
             return DONE
-        vmi = self._cluster.vmis.get(*key)
-        if vmi is None or get_str(vmi, "status", "phase") != "Running" or meta.is_being_deleted(vmi):
-            return DONE
-        if not needs_migration(vmi) and not is_outdated(vmi, self._cluster.images.launcher):
+        try:
+            vmi = self._cluster.instance(*key)
+            found = self._cluster.migrations_of(vmi) if vmi is not None else []
+        except UnfitDocument:
+            return DONE  # The controller of that object reports it.
+        if vmi is None or not is_candidate(vmi, self._cluster.images.launcher):
             return DONE
         strategy = self._cluster.settings().workload_update_strategy
         if "LiveMigrate" not in get_list(strategy, "workloadUpdateMethods"):
             return DONE
-        if (
-            not meta.is_condition_true(vmi, "LiveMigratable")
-            or len(get_object(vmi, "status", "activePods")) > 1
-        ):
-            return DONE
-        found = self._cluster.migrations.by_index("vmi", f"{key[0]}/{key[1]}")
         if any(not phases.is_finished(item) for item in found):
             return DONE
         wait = backoff.remaining_seconds(found, times.now())
@@ -94,10 +101,10 @@ class UpdateController:
                 created = await self._cluster.client.create(_KIND, update_migration(vmi))
         except StatusError as error:
             text = f"Error creating a Migration for automated workload update: {error.message}"
-            self._cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
+            self._cluster.recorder.event(described(vmi), "Warning", "FailedCreate", text)
             return RequeueAfter(_RETRY_SECONDS)
         text = f"Created Migration {meta.name(created)} for automated workload update"
-        self._cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", text)
+        self._cluster.recorder.event(described(vmi), "Normal", "SuccessfulCreate", text)
         return RequeueAfter(_RETRY_SECONDS)
 
 

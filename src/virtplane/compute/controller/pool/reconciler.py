@@ -9,7 +9,7 @@ from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
@@ -29,7 +29,7 @@ from virtplane.compute.controller.objects import (
 )
 from virtplane.compute.controller.pool import decisions, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
-from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch, readable
+from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_POOLS
 _RETRY_SECONDS = 5.0

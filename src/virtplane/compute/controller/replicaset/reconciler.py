@@ -8,7 +8,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.selectors import LabelSelector, from_label_selector_object
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
@@ -29,7 +29,7 @@ from virtplane.compute.controller.objects import (
     status_patch,
 )
 from virtplane.compute.controller.replicaset import decisions
-from virtplane.storage.snapshot.documents import INVALID, AnyObject, readable
+from virtplane.storage.snapshot.documents import INVALID, AnyObject
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS
 _RETRY_SECONDS = 5.0

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
+from kubecore.objects.structs import decode, encode
 from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
@@ -63,7 +63,7 @@ def migrated_volumes(
 
 
 def _info(claim: JsonObject | None) -> JsonObject:
-    info = claim_info(claim, "") if claim else {}
+    info = encode(claim_info(claim, "")) if claim else {}
     info.pop("filesystemOverhead", None)
     return info
 

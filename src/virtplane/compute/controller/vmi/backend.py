@@ -6,7 +6,9 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import encode
 from virtplane.api import labels as wellknown
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.launcherpod.metadata import unique_name
@@ -18,11 +20,11 @@ _CLUSTER_DEFAULT = "storageclass.kubernetes.io/is-default-class"
 _SIZE = "10Mi"
 
 
-def state_claim_of(claims: list[JsonObject], vmi: JsonObject) -> JsonObject | None:
+def state_claim_of(claims: list[JsonObject], vmi: VirtualMachineInstance) -> JsonObject | None:
     """The state claim of an instance, not one made for the target of a migration."""
     for claim in claims:
         labels = meta.labels(claim)
-        if labels.get(STATE_LABEL) == meta.name(vmi) and wellknown.MIGRATION_NAME not in labels:
+        if labels.get(STATE_LABEL) == vmi.metadata.name and wellknown.MIGRATION_NAME not in labels:
             return claim
     return None
 
@@ -38,10 +40,10 @@ def choose_storage_class(configured: str, classes: list[JsonObject]) -> str:
     return ""
 
 
-def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> JsonObject:
+def new_state_claim(vmi: VirtualMachineInstance, storage_class: str, access_mode: str) -> JsonObject:
     """The claim to create for an instance."""
-    name = meta.name(vmi)
-    owner = dict(meta.controller_of(vmi) or owner_reference(name, meta.uid(vmi)))
+    name, controller = vmi.metadata.name, vmi.metadata.controller
+    owner = encode(controller) if controller is not None else owner_reference(name, vmi.metadata.uid)
     prefix = f"persistent-state-for-{name}-"
     return {
         "apiVersion": "v1",
@@ -49,7 +51,7 @@ def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> Js
         "metadata": {
             "name": unique_name(prefix, get_str(owner, "uid")),
             "generateName": prefix,
-            "namespace": meta.namespace(vmi),
+            "namespace": vmi.metadata.namespace,
             "labels": {STATE_LABEL: name, "cdi.kubevirt.io/applyStorageProfile": "true"},
             "ownerReferences": [owner],
         },
@@ -62,9 +64,9 @@ def new_state_claim(vmi: JsonObject, storage_class: str, access_mode: str) -> Js
     }
 
 
-async def ensure_state_claim(cluster: Cluster, vmi: JsonObject) -> str | SyncError:
+async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> str | SyncError:
     """The name of a usable state claim, created where there is none."""
-    claim = state_claim_of(cluster.claims.list(meta.namespace(vmi)), vmi)
+    claim = state_claim_of(cluster.claims.list(vmi.metadata.namespace), vmi)
     classes = cluster.informer(resources.STORAGE_CLASSES)
     if claim is None:
         configured = get_str(cluster.settings().raw, "vmStateStorageClass")

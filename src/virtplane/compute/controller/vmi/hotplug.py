@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
+from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.attachment import render_attachment_pod
@@ -60,14 +63,14 @@ def obsolete_pods(
 
 
 async def sync(
-    cluster: Cluster, vmi: JsonObject, launcher: JsonObject, own: list[JsonObject]
+    cluster: Cluster, vmi: VirtualMachineInstance, launcher: JsonObject, own: list[JsonObject]
 ) -> SyncError | None:
     """Creates the attachment pod that is missing and deletes those that are not needed any more."""
     attachments = [pod for pod in own if pods.is_attachment(pod)]
-    if get_str(vmi, "status", "phase") not in ("Scheduled", "Running") or pods.is_down(launcher):
+    if vmi.status.phase not in ("Scheduled", "Running") or pods.is_down(launcher):
         return None
-    claims = cluster.claims_of(meta.namespace(vmi))
-    wanted = ready_volumes(decode(VirtualMachineInstance, vmi), claims)
+    claims = cluster.claims_of(vmi.metadata.namespace)
+    wanted = ready_volumes(vmi, claims)
     current = next((pod for pod in attachments if carries(pod, wanted) and not pods.is_down(pod)), None)
     for pod in obsolete_pods(current, attachments, bool(wanted)):
         await _delete(cluster, vmi, pod)
@@ -77,33 +80,33 @@ async def sync(
 
 
 async def _create(
-    cluster: Cluster, vmi: JsonObject, launcher: JsonObject, wanted: list[Volume]
+    cluster: Cluster, vmi: VirtualMachineInstance, launcher: JsonObject, wanted: list[Volume]
 ) -> SyncError | None:
     inputs = RenderInputs(
-        vmi=decode(VirtualMachineInstance, vmi),
+        vmi=vmi,
         settings=cluster.settings(),
         images=cluster.images,
-        claims=cluster.claims_of(meta.namespace(vmi)),
+        claims=cluster.claims_of(vmi.metadata.namespace),
     )
-    mounted = {
-        get_str(item, "name")
-        for item in get_list(vmi, "status", "volumeStatus")
-        if item.get("phase") in _ON_NODE
-    }
-    rendered = render_attachment_pod(inputs, launcher, wanted, frozenset(mounted))
+    mounted = frozenset(item.name for item in vmi.status.volume_status if item.phase in _ON_NODE)
+    rendered = render_attachment_pod(inputs, launcher, wanted, mounted)
     try:
         created = await cluster.client.create(resources.PODS, rendered)
     except StatusError as error:
         text = f"Error creating attachment pod: {error.message}"
-        cluster.recorder.event(vmi, "Warning", "FailedCreate", text)
+        cluster.recorder.event(described(vmi), "Warning", "FailedCreate", text)
         return SyncError("FailedHotplugSync", text)
-    cluster.recorder.event(vmi, "Normal", "SuccessfulCreate", f"Created attachment pod {meta.name(created)}")
+    cluster.recorder.event(
+        described(vmi), "Normal", "SuccessfulCreate", f"Created attachment pod {meta.name(created)}"
+    )
     names = ", ".join(volume.name for volume in wanted)
-    cluster.recorder.event(vmi, "Warning", NOT_PLUGGED, f"{names}: no volume reaches a running guest yet")
+    cluster.recorder.event(
+        described(vmi), "Warning", NOT_PLUGGED, f"{names}: no volume reaches a running guest yet"
+    )
     return None
 
 
-async def _delete(cluster: Cluster, vmi: JsonObject, pod: JsonObject) -> None:
+async def _delete(cluster: Cluster, vmi: VirtualMachineInstance, pod: JsonObject) -> None:
     try:
         await cluster.client.delete(
             resources.PODS, meta.name(pod), meta.namespace(pod), grace_period_seconds=0, uid=meta.uid(pod)
@@ -112,67 +115,60 @@ async def _delete(cluster: Cluster, vmi: JsonObject, pod: JsonObject) -> None:
         if not is_not_found(error):
             raise
         return
-    cluster.recorder.event(vmi, "Normal", "SuccessfulDelete", f"Deleted attachment pod {meta.name(pod)}")
+    cluster.recorder.event(
+        described(vmi), "Normal", "SuccessfulDelete", f"Deleted attachment pod {meta.name(pod)}"
+    )
 
 
 def with_attachment(
-    entries: list[JsonObject],
-    vmi: JsonObject,
+    entries: Iterable[VolumeStatus],
+    vmi: VirtualMachineInstance,
     attachments: list[JsonObject],
     claims: Mapping[str, JsonObject],
-) -> list[JsonObject]:
+) -> list[VolumeStatus]:
     """Volume status entries with what attachment pods tell. Phases that the node agent set are kept."""
-    sources = {volume.name: volume for volume in hotplug_volumes(decode(VirtualMachineInstance, vmi))}
-    result = []
+    sources = {volume.name: volume for volume in hotplug_volumes(vmi)}
+    result: list[VolumeStatus] = []
     for entry in entries:
-        if entry.get("hotplugVolume") is None:
+        volume = sources.get(entry.name)
+        if entry.hotplug_volume is None:
             result.append(entry)
-            continue
-        volume = sources.get(get_str(entry, "name"))
-        updated = _attached(entry, volume, attachments, claims) if volume else _detaching(entry, attachments)
-        if updated is not None:
-            result.append(updated)
+        elif volume is not None:
+            result.append(_attached(entry, claim_name(volume), attachments, claims))
+        elif any(_carries_one(pod, entry.name) for pod in attachments):
+            result.append(_detaching(entry, entry.hotplug_volume))
     return result
 
 
 def _attached(
-    entry: JsonObject, volume: Volume, attachments: list[JsonObject], claims: Mapping[str, JsonObject]
-) -> JsonObject:
-    new = deep_copy(entry)
-    name, claim = get_str(entry, "name"), claim_name(volume)
-    carriers = [pod for pod in attachments if _carries_one(pod, name) and not pods.is_down(pod)]
+    entry: VolumeStatus, claim: str, attachments: list[JsonObject], claims: Mapping[str, JsonObject]
+) -> VolumeStatus:
+    carriers = [pod for pod in attachments if _carries_one(pod, entry.name) and not pods.is_down(pod)]
     pod = max(carriers, key=meta.creation_timestamp, default=None)
     if pod is None:
-        new["hotplugVolume"] = {}
-        if entry.get("phase") not in _ON_NODE:
-            new.update(_waiting(claim, claims))
+        new = replace(entry, hotplug_volume=HotplugVolumeStatus())
+        return new if entry.phase in _ON_NODE else _waiting(new, claims.get(claim), claim)
+    uid = meta.uid(pod) if _is_attachment_ready(pod) else None
+    new = replace(
+        entry, hotplug_volume=HotplugVolumeStatus(attach_pod_name=meta.name(pod), attach_pod_uid=uid)
+    )
+    if entry.phase in _ON_NODE:
         return new
-    new["hotplugVolume"] = {"attachPodName": meta.name(pod)}
-    if _is_attachment_ready(pod):
-        new["hotplugVolume"]["attachPodUID"] = meta.uid(pod)
-    if entry.get("phase") not in _ON_NODE:
-        text = f"Created hotplug attachment pod {meta.name(pod)}, for volume {name}"
-        new.update({"phase": "AttachedToNode", "reason": "SuccessfulCreate", "message": text})
-    return new
+    text = f"Created hotplug attachment pod {meta.name(pod)}, for volume {entry.name}"
+    return replace(new, phase="AttachedToNode", reason="SuccessfulCreate", message=text)
 
 
-def _waiting(claim: str, claims: Mapping[str, JsonObject]) -> JsonObject:
-    found = claims.get(claim)
-    if found is None:
-        return {"phase": "Pending", "reason": "FailedPvcNotFound", "message": f"PVC {claim} not found"}
-    if get_str(found, "status", "phase") != "Bound":
-        return {"phase": "Pending", "reason": "PVCNotReady", "message": "PVC is in phase Pending"}
-    return {"phase": "Bound", "reason": "PVCNotReady", "message": "PVC is in phase Bound"}
+def _waiting(entry: VolumeStatus, claim: JsonObject | None, name: str) -> VolumeStatus:
+    if claim is None:
+        return replace(entry, phase="Pending", reason="FailedPvcNotFound", message=f"PVC {name} not found")
+    phase = "Bound" if get_str(claim, "status", "phase") == "Bound" else "Pending"
+    return replace(entry, phase=phase, reason="PVCNotReady", message=f"PVC is in phase {phase}")
 
 
-def _detaching(entry: JsonObject, attachments: list[JsonObject]) -> JsonObject | None:
+def _detaching(entry: VolumeStatus, attached: HotplugVolumeStatus) -> VolumeStatus:
     """An entry whose volume left the spec: kept while an attachment pod still brings it."""
-    name = get_str(entry, "name")
-    if not any(_carries_one(pod, name) for pod in attachments):
-        return None
-    pod_name = get_str(entry, "hotplugVolume", "attachPodName")
-    text = f"Deleted hotplug attachment pod {pod_name}, for volume {name}"
-    return {**entry, "phase": "Detaching", "reason": "SuccessfulDelete", "message": text}
+    text = f"Deleted hotplug attachment pod {attached.attach_pod_name or ''}, for volume {entry.name}"
+    return replace(entry, phase="Detaching", reason="SuccessfulDelete", message=text)
 
 
 def _carries_one(pod: JsonObject, volume: str) -> bool:

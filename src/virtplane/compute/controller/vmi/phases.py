@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import orjson
+from msgspec.structs import replace
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import encode
 from kubecore.objects.times import now_rfc3339
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigrationState
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceNetworkInterface
 from virtplane.cluster import conditions
 from virtplane.compute import amounts
 from virtplane.compute.controller import pods
@@ -25,6 +30,7 @@ OUTDATED_LABEL = labels.OUTDATED_LAUNCHER
 FOREGROUND_FINALIZER = labels.FINALIZER_INSTANCE
 LEGACY_FOREGROUND_FINALIZER = "foregroundDeleteVirtualMachine"
 VM_FINALIZER = labels.FINALIZER_MACHINE
+FINALIZERS = (FOREGROUND_FINALIZER, LEGACY_FOREGROUND_FINALIZER, VM_FINALIZER)
 RECEIVER_ANNOTATION = labels.CREATE_MIGRATION_TARGET
 FINAL_PHASES = ("Succeeded", "Failed")
 UNPROCESSED_PHASES = ("", "Pending")
@@ -46,55 +52,58 @@ class Surroundings:
     has_owner_vm: bool = False
 
 
-def phase_of(vmi: JsonObject) -> str:
-    """The phase, empty before the first."""
-    return get_str(vmi, "status", "phase")
+def phase_of(vmi: VirtualMachineInstance | JsonObject) -> str:
+    """The phase, empty before the first. Documents are what controllers of machines and groups still hold."""
+    return get_str(vmi, "status", "phase") if isinstance(vmi, dict) else vmi.status.phase or ""
 
 
-def is_final(vmi: JsonObject) -> bool:
+def is_final(vmi: VirtualMachineInstance | JsonObject) -> bool:
     """Whether the guest has ended."""
     return phase_of(vmi) in FINAL_PHASES
 
 
-def is_receiver(vmi: JsonObject) -> bool:
+def is_receiver(vmi: VirtualMachineInstance) -> bool:
     """Whether the instance waits for a guest from another cluster."""
-    return meta.annotations(vmi).get(RECEIVER_ANNOTATION) == "true"
+    return vmi.metadata.annotations.get(RECEIVER_ANNOTATION) == "true"
 
 
-def set_phase(vmi: JsonObject, phase: str) -> None:
+def set_phase(status: JsonObject, phase: str) -> None:
     """Enters a phase, remembering when it was entered first."""
-    status = vmi.setdefault("status", {})
     status["phase"] = phase
     transitions = status.setdefault("phaseTransitionTimestamps", [])
     if all(item.get("phase") != phase for item in transitions):
         transitions.append({"phase": phase, "phaseTransitionTimestamp": now_rfc3339()})
 
 
-def next_state(vmi: JsonObject, around: Surroundings) -> JsonObject:
-    """The instance as it should be stored: status, node label and finalizers."""
-    new = deep_copy(vmi)
+def next_state(vmi: VirtualMachineInstance, document: JsonObject, around: Surroundings) -> JsonObject:
+    """The instance as it should be stored: status, node label, finalizers. `vmi` is read from `document`."""
+    new = deep_copy(document)
     status = new.setdefault("status", {})
     known = status.setdefault("conditions", [])
-    phase = phase_of(new)
-    _set_pods(status, around)
-    if phase in UNPROCESSED_PHASES:
-        _advance_unprocessed(new, around)
-    elif phase == "Scheduling":
-        _advance_scheduling(new, around)
-    elif phase in ("Scheduled", "Running"):
-        _watch_running(new, around)
-    elif not around.pods and (phase in FINAL_PHASES or _is_abandoned(new)):
+    before = phase_of(vmi)
+    _set_pods(vmi, status, around)
+    phase = before
+    if before in UNPROCESSED_PHASES:
+        phase = _advance_unprocessed(vmi, known, around)
+    elif before == "Scheduling":
+        phase = _advance_scheduling(vmi, new, around)
+    elif before in ("Scheduled", "Running"):
+        phase = _watch_running(vmi, new, around)
+    elif not around.pods and (before in FINAL_PHASES or _is_abandoned(vmi)):
         _release(new, around)
-    _set_ready(known, new, around.pod)
-    _set_synchronized(known, new, around)
-    _set_eviction(known, status)
-    _set_hotplug_conditions(known, status, new)
+    if phase != before or phase == "Pending":
+        set_phase(status, phase)
+    conditions.put(known, ready_condition(phase, around.pod))
+    _set_synchronized(known, phase, vmi, around)
+    _set_eviction(known, vmi)
+    if phase == "Running":
+        _set_hotplug_conditions(known, vmi)
     if not known:
         del status["conditions"]
     return new
 
 
-def _set_pods(status: JsonObject, around: Surroundings) -> None:
+def _set_pods(vmi: VirtualMachineInstance, status: JsonObject, around: Surroundings) -> None:
     launchers = [pod for pod in around.pods if not pods.is_temporary(pod) and not pods.is_attachment(pod)]
     active = {meta.uid(pod): pods.node_of(pod) for pod in launchers if not pods.is_finished(pod)}
     if active:
@@ -109,29 +118,27 @@ def _set_pods(status: JsonObject, around: Surroundings) -> None:
     if quality:
         status["qosClass"] = quality
     overhead = meta.annotations(pod).get(labels.MEMORY_OVERHEAD_BYTES)
-    if overhead and "memory" in status:
+    if overhead and vmi.status.memory is not None:
         status["memory"]["memoryOverhead"] = amounts.binary(int(overhead))
 
 
-def _advance_unprocessed(vmi: JsonObject, around: Surroundings) -> None:
-    known = vmi["status"]["conditions"]
+def _advance_unprocessed(vmi: VirtualMachineInstance, known: list[JsonObject], around: Surroundings) -> str:
     _set_data_volumes_ready(known, around.storage)
     temporary = [pod for pod in around.pods if pods.is_temporary(pod)]
     if around.pod is not None:
         conditions.drop(known, "Provisioning")
-        set_phase(vmi, "Scheduling")
-    elif meta.is_being_deleted(vmi) or around.storage.failed_data_volume:
-        set_phase(vmi, "Failed")
-    elif is_receiver(vmi) and TARGET_NODE_LABEL not in meta.labels(vmi):
-        set_phase(vmi, "WaitingForSync")
-    elif any(get_str(pod, "status", "phase") == "Failed" for pod in temporary):
-        set_phase(vmi, "Failed")
+        return "Scheduling"
+    if vmi.metadata.is_being_deleted or around.storage.failed_data_volume:
+        return "Failed"
+    if is_receiver(vmi) and TARGET_NODE_LABEL not in vmi.metadata.labels:
+        return "WaitingForSync"
+    if any(get_str(pod, "status", "phase") == "Failed" for pod in temporary):
+        return "Failed"
+    if around.storage.waits_for_consumer and not around.storage.missing_claim:
+        conditions.put(known, conditions.new_condition("Provisioning", "True"))
     else:
-        set_phase(vmi, "Pending")
-        if around.storage.waits_for_consumer and not around.storage.missing_claim:
-            conditions.put(known, conditions.new_condition("Provisioning", "True"))
-        else:
-            conditions.drop(known, "Provisioning")
+        conditions.drop(known, "Provisioning")
+    return "Pending"
 
 
 def _set_data_volumes_ready(known: list[JsonObject], storage: StorageState) -> None:
@@ -147,12 +154,11 @@ def _set_data_volumes_ready(known: list[JsonObject], storage: StorageState) -> N
     conditions.put(known, condition)
 
 
-def _advance_scheduling(vmi: JsonObject, around: Surroundings) -> None:
+def _advance_scheduling(vmi: VirtualMachineInstance, new: JsonObject, around: Surroundings) -> str:
     pod = around.pod
-    known = vmi["status"]["conditions"]
+    known = new["status"]["conditions"]
     if pod is None or pods.is_down(pod):
-        set_phase(vmi, "WaitingForSync" if is_receiver(vmi) else "Failed")
-        return
+        return "WaitingForSync" if is_receiver(vmi) else "Failed"
     scheduled = meta.get_condition(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
         copied = {"lastProbeTime": None, "lastTransitionTime": None, **scheduled}
@@ -160,44 +166,48 @@ def _advance_scheduling(vmi: JsonObject, around: Surroundings) -> None:
         conditions.put(known, copied)
     else:
         conditions.drop(known, "PodScheduled")
-    if pods.is_ready(pod) and pods.node_of(pod):
-        _enter_scheduled(vmi, pod, around)
+    if not pods.is_ready(pod) or not pods.node_of(pod):
+        return "Scheduling"
+    _enter_node(vmi, new, pod, around)
+    return "Scheduled"
 
 
-def _enter_scheduled(vmi: JsonObject, pod: JsonObject, around: Surroundings) -> None:
-    status = vmi["status"]
+def _enter_node(vmi: VirtualMachineInstance, new: JsonObject, pod: JsonObject, around: Surroundings) -> None:
+    status = new["status"]
     node = pods.node_of(pod)
-    meta.set_label(vmi, NODE_LABEL, node)
+    meta.set_label(new, NODE_LABEL, node)
     status["nodeName"] = node
     status["migrationTransport"] = "Unix"
     entries = volumes.volume_status(vmi, around.claims, around.cdi_config)
     if entries:
-        status["volumeStatus"] = entries
+        status["volumeStatus"] = [encode(entry) for entry in entries]
     interfaces = interface_status(vmi, pod)
     if interfaces:
-        status["interfaces"] = interfaces
-    set_phase(vmi, "Scheduled")
+        status["interfaces"] = [encode(interface) for interface in interfaces]
 
 
-def interface_status(vmi: JsonObject, pod: JsonObject) -> list[JsonObject]:
+def interface_status(
+    vmi: VirtualMachineInstance, pod: JsonObject
+) -> list[VirtualMachineInstanceNetworkInterface]:
     """What the pod's annotations tell about the interfaces, over what is known already."""
-    before = {get_str(item, "name"): dict(item) for item in get_list(vmi, "status", "interfaces")}
+    before = {item.name: item for item in vmi.status.interfaces}
     attached = {
         get_str(item, "interface") for item in _network_status(pod) if item.get("default") is not True
     }
-    networks = {get_str(item, "name"): item for item in get_list(vmi, "spec", "networks")}
-    result: list[JsonObject] = []
-    for interface in get_list(vmi, "spec", "domain", "devices", "interfaces"):
-        name = get_str(interface, "name")
-        multus = get_object(networks.get(name), "multus")
-        is_primary = not multus or multus.get("default") is True
+    networks = {item.name: item.multus for item in vmi.spec.networks}
+    result: list[VirtualMachineInstanceNetworkInterface] = []
+    for interface in vmi.spec.domain.devices.interfaces:
+        name = interface.name
+        multus = networks.get(name)
+        is_primary = multus is None or bool(multus.default)
         pod_interface = "eth0" if is_primary else network.pod_interface_name(name)
-        entry = before.pop(name, {"name": name})
-        if is_primary or pod_interface in attached:
-            entry.setdefault("podInterfaceName", pod_interface)
-        if pod_interface in attached and "infoSource" not in entry:
-            entry["infoSource"] = "multus-status"
-        if len(entry) > 1:
+        unknown = VirtualMachineInstanceNetworkInterface(name=name)
+        entry = before.pop(name, unknown)
+        if entry.pod_interface_name is None and (is_primary or pod_interface in attached):
+            entry = replace(entry, pod_interface_name=pod_interface)
+        if entry.info_source is None and pod_interface in attached:
+            entry = replace(entry, info_source="multus-status")
+        if entry != unknown:
             result.append(entry)
     return [*result, *before.values()]
 
@@ -211,65 +221,53 @@ def _network_status(pod: JsonObject) -> list[JsonObject]:
     return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
-def _watch_running(vmi: JsonObject, around: Surroundings) -> None:
+def _watch_running(vmi: VirtualMachineInstance, new: JsonObject, around: Surroundings) -> str:
     """The node agent owns the phase, unless its pod has gone."""
-    status = vmi["status"]
+    status = new["status"]
     entries = volumes.volume_status(vmi, around.claims, around.cdi_config)
     attachments = [pod for pod in around.pods if pods.is_attachment(pod)]
     entries = hotplug.with_attachment(entries, vmi, attachments, around.claims)
     if entries:
-        status["volumeStatus"] = entries
+        status["volumeStatus"] = [encode(entry) for entry in entries]
     else:
         status.pop("volumeStatus", None)
     if around.pod is not None:
         image = pods.compute_image(around.pod)
         is_outdated = bool(around.launcher_image) and image != around.launcher_image
-        meta.set_label(vmi, OUTDATED_LABEL, "" if is_outdated else None)
-        return
-    migration = get_object(status, "migrationState")
-    if (
-        phase_of(vmi) == "Running"
-        and migration.get("completed")
-        and get_object(migration, "targetState").get("syncAddress")
-    ):
-        set_phase(vmi, "Succeeded")
-    elif is_receiver(vmi):
-        status["migrationState"] = {
-            **migration,
-            "failed": True,
-            "completed": True,
-            "endTimestamp": now_rfc3339(),
-        }
-        set_phase(vmi, "WaitingForSync")
-    else:
-        set_phase(vmi, "Failed")
+        meta.set_label(new, OUTDATED_LABEL, "" if is_outdated else None)
+        return phase_of(vmi)
+    state = vmi.status.migration_state or VirtualMachineInstanceMigrationState()
+    has_left = state.completed and state.target_state is not None and state.target_state.sync_address
+    if vmi.status.phase == "Running" and has_left:
+        return "Succeeded"
+    if not is_receiver(vmi):
+        return "Failed"
+    ended = replace(state, failed=True, completed=True, end_timestamp=now_rfc3339())
+    status["migrationState"] = encode(ended)
+    return "WaitingForSync"
 
 
-def _is_abandoned(vmi: JsonObject) -> bool:
+def _is_abandoned(vmi: VirtualMachineInstance) -> bool:
     """Whether the guest that an instance waited for is not wanted any more: nothing was started for it."""
-    return phase_of(vmi) == "WaitingForSync" and meta.is_being_deleted(vmi)
+    return vmi.status.phase == "WaitingForSync" and vmi.metadata.is_being_deleted
 
 
-def _release(vmi: JsonObject, around: Surroundings) -> None:
-    meta.remove_finalizer(vmi, FOREGROUND_FINALIZER)
-    meta.remove_finalizer(vmi, LEGACY_FOREGROUND_FINALIZER)
+def _release(new: JsonObject, around: Surroundings) -> None:
+    meta.remove_finalizer(new, FOREGROUND_FINALIZER)
+    meta.remove_finalizer(new, LEGACY_FOREGROUND_FINALIZER)
     if not around.has_owner_vm:
-        meta.remove_finalizer(vmi, VM_FINALIZER)
+        meta.remove_finalizer(new, VM_FINALIZER)
 
 
-def _set_ready(known: list[JsonObject], vmi: JsonObject, pod: JsonObject | None) -> None:
-    conditions.put(known, ready_condition(vmi, pod))
-
-
-def ready_condition(vmi: JsonObject, pod: JsonObject | None) -> JsonObject:
-    """Whether the guest serves: as its pod says once it runs, else why not."""
+def ready_condition(phase: str, pod: JsonObject | None) -> JsonObject:
+    """Whether the guest of an instance in `phase` serves: as its pod says once it runs, else why not."""
     if pod is None or pods.is_temporary(pod):
         text = "virt-launcher pod has not yet been scheduled"
         return conditions.new_condition("Ready", "False", "PodNotExists", text, probed=True)
     if meta.is_being_deleted(pod):
         text = "virt-launcher pod is terminating"
         return conditions.new_condition("Ready", "False", "PodTerminating", text, probed=True)
-    if phase_of(vmi) != "Running":
+    if phase != "Running":
         text = "Guest VM is not reported as running"
         return conditions.new_condition("Ready", "False", "GuestNotRunning", text, probed=True)
     reported = meta.get_condition(pod, "Ready")
@@ -285,8 +283,10 @@ def ready_condition(vmi: JsonObject, pod: JsonObject | None) -> JsonObject:
     )
 
 
-def _set_synchronized(known: list[JsonObject], vmi: JsonObject, around: Surroundings) -> None:
-    if phase_of(vmi) in ("Scheduled", "Running", *FINAL_PHASES) and around.error is None:
+def _set_synchronized(
+    known: list[JsonObject], phase: str, vmi: VirtualMachineInstance, around: Surroundings
+) -> None:
+    if phase in ("Scheduled", "Running", *FINAL_PHASES) and around.error is None:
         return  # the node agent's own condition
     error = around.error or _pod_error(around.pod, vmi)
     if error is None:
@@ -300,20 +300,20 @@ def _set_synchronized(known: list[JsonObject], vmi: JsonObject, around: Surround
         conditions.put(known, unschedulable)
 
 
-def _pod_error(pod: JsonObject | None, vmi: JsonObject) -> SyncError | None:
+def _pod_error(pod: JsonObject | None, vmi: VirtualMachineInstance) -> SyncError | None:
     if pod is None:
         return None
     failure = pods.image_failure(pod)
     if failure is not None:
         return SyncError(*failure)
-    is_dedicated = get_bool(vmi, "spec", "domain", "cpu", "dedicatedCpuPlacement")
+    is_dedicated = vmi.spec.domain.cpu.dedicated_cpu_placement
     if is_dedicated and get_str(pod, "status", "qosClass") not in ("", "Guaranteed"):
         return SyncError("FailedGuaranteeResources", "failed to guarantee pod resources")
     return None
 
 
-def _set_eviction(known: list[JsonObject], status: JsonObject) -> None:
-    if get_str(status, "evacuationNodeName"):
+def _set_eviction(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
+    if vmi.status.evacuation_node_name:
         text = "VMI is marked for eviction"
         conditions.put(
             known,
@@ -323,16 +323,13 @@ def _set_eviction(known: list[JsonObject], status: JsonObject) -> None:
         conditions.drop(known, "EvictionRequested")
 
 
-def _set_hotplug_conditions(known: list[JsonObject], status: JsonObject, vmi: JsonObject) -> None:
+def _set_hotplug_conditions(known: list[JsonObject], vmi: VirtualMachineInstance) -> None:
     """Marks that CPUs or memory of a running guest are to be changed; the node agent takes the marks away."""
-    if phase_of(vmi) != "Running":
-        return
-    current = get_object(status, "currentCPUTopology")
-    cpu = get_object(vmi, "spec", "domain", "cpu")
-    if current.get("sockets") and cpu.get("sockets") and current["sockets"] != cpu["sockets"]:
+    domain, topology, memory = vmi.spec.domain, vmi.status.current_cpu_topology, vmi.status.memory
+    current = topology.sockets if topology is not None else None
+    if current and domain.cpu.sockets and current != domain.cpu.sockets:
         conditions.put(known, conditions.new_condition("HotVCPUChange", "True", dated=False))
-    memory = get_object(status, "memory")
-    guest = get_object(vmi, "spec", "domain", "memory").get("guest")
-    requested = memory.get("guestRequested")
+    guest = domain.memory.guest
+    requested = memory.guest_requested if memory is not None else None
     if guest and requested and amounts.to_bytes(guest) != amounts.to_bytes(requested):
         conditions.put(known, conditions.new_condition("HotMemoryChange", "True", dated=False))

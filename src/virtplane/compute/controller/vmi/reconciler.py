@@ -6,24 +6,31 @@ import logging
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_forbidden, is_lost_race, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.guarded import guarded_patch
-from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, EventKind, Expectations, Key, RequeueAfter, Result
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import has_status, is_true
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import TopologyHints
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.compute.controller import pods
+from virtplane.compute.controller.objects import as_written, described, leave_unfit
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
 from virtplane.compute.launcherpod.metadata import APP_LABEL
 from virtplane.compute.launcherpod.render import render_launcher_pod
+from virtplane.storage.snapshot.documents import AnyObject
 
 logger = logging.getLogger(__name__)
 
+_KIND = kinds.VIRTUAL_MACHINE_INSTANCES
 _SYNCED_LABELS = (phases.NODE_LABEL, phases.OUTDATED_LABEL)
 _EVICTION_ANNOTATION = "descheduler.alpha.kubernetes.io/eviction-in-progress"
 _RETRY_SECONDS = 5.0
@@ -63,11 +70,15 @@ class VmiController:
 
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        vmi = self._cluster.vmis.get(*key)
-        if vmi is None:
+        document = self._cluster.vmis.get(*key)
+        if document is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(kinds.VIRTUAL_MACHINE_INSTANCES, vmi):
+        try:
+            vmi = decode(VirtualMachineInstance, document)
+        except UnfitDocument as unfit:
+            return await self._leave_unfit(key, unfit)
+        if await self._cluster.mark_observed(_KIND, document):
             return DONE
         claims = self._cluster.claims_of(key[0])
         storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
@@ -82,38 +93,65 @@ class VmiController:
                 error = SyncError("FailedCreate", failure.message)
                 if not is_forbidden(failure):
                     logger.warning("instance %s/%s: %s", *key, failure.message)
-        await self._update_status(vmi, self._surroundings(vmi, own, storage, error))
+        await self._update_status(vmi, document, self._surroundings(vmi, own, storage, error))
         if error is not None and error.retries:
             return RequeueAfter(_RETRY_SECONDS)
         return DONE
 
-    def _pods(self, vmi: JsonObject) -> list[JsonObject]:
-        own = self._cluster.pods_of(vmi)
+    async def _leave_unfit(self, key: Key, error: UnfitDocument) -> Result:
+        """An instance that cannot be read is left alone; one that is being deleted goes after its pods."""
+        await leave_unfit(self._cluster, _KIND, key, error)
+        try:
+            live = decode(AnyObject, await self._client.get(_KIND, key[1], key[0])).metadata
+        except StatusError as failure:
+            if is_not_found(failure):
+                return DONE
+            raise
+        if not live.is_being_deleted:
+            return DONE
+        own = self._cluster.pods_of(live.uid)
+        for pod in own:
+            if not meta.is_being_deleted(pod):
+                await self._client.delete(resources.PODS, meta.name(pod), key[0], uid=meta.uid(pod))
+        kept = [item for item in live.finalizers if item not in phases.FINALIZERS]
+        if not own and len(kept) < len(live.finalizers):
+            before: JsonObject = {"metadata": encode(live)}
+            after = {"metadata": {**before["metadata"], "finalizers": kept or None}}
+            operations = guarded_patch(before, after, ("metadata",))
+            await self._client.patch(_KIND, key[1], operations, key[0], type="json")
+        return DONE
+
+    def _pods(self, vmi: VirtualMachineInstance) -> list[JsonObject]:
+        own = self._cluster.pods_of(vmi.metadata.uid)
         attachments = [
             item for pod in own for item in self._cluster.pods.by_index("controller", meta.uid(pod))
         ]
         return [*own, *attachments]
 
     def _surroundings(
-        self, vmi: JsonObject, own: list[JsonObject], storage: StorageState, error: SyncError | None
+        self,
+        vmi: VirtualMachineInstance,
+        own: list[JsonObject],
+        storage: StorageState,
+        error: SyncError | None,
     ) -> Surroundings:
-        owner = meta.controller_of(vmi)
-        vm = self._cluster.vms.get(meta.namespace(vmi), get_str(owner, "name")) if owner else None
+        owner = vmi.metadata.controller
+        vm = self._cluster.vms.get(vmi.metadata.namespace, owner.name) if owner is not None else None
         return Surroundings(
             pod=pods.current_pod(vmi, own),
             pods=tuple(own),
             storage=storage,
-            claims=self._cluster.claims_of(meta.namespace(vmi)),
+            claims=self._cluster.claims_of(vmi.metadata.namespace),
             cdi_config=self._cluster.cdi_config,
             launcher_image=self._cluster.images.launcher,
             error=error,
-            has_owner_vm=vm is not None and get_str(owner, "uid") == meta.uid(vm),
+            has_owner_vm=vm is not None and owner is not None and owner.uid == meta.uid(vm),
         )
 
     async def _sync(
-        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+        self, key: Key, vmi: VirtualMachineInstance, own: list[JsonObject], storage: StorageState
     ) -> SyncError | None:
-        if meta.is_being_deleted(vmi):
+        if vmi.metadata.is_being_deleted:
             await self._delete_pods(key, vmi, [pod for pod in own if not pods.is_attachment(pod)])
             return None
         if phases.is_final(vmi):
@@ -128,7 +166,7 @@ class VmiController:
         return await self._create_launcher(key, vmi, own, storage)
 
     async def _create_launcher(
-        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+        self, key: Key, vmi: VirtualMachineInstance, own: list[JsonObject], storage: StorageState
     ) -> SyncError | None:
         if storage.failed_data_volume:
             return None
@@ -157,37 +195,35 @@ class VmiController:
             return None
         return await self._create(key, vmi, rendered)
 
-    async def _still_needs_launcher(self, vmi: JsonObject) -> bool:
+    async def _still_needs_launcher(self, vmi: VirtualMachineInstance) -> bool:
         """Whether the server knows no end of the instance that the cache has yet to show."""
         try:
-            live = await self._client.get(
-                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi)
-            )
+            found = await self._client.get(_KIND, vmi.metadata.name, vmi.metadata.namespace)
         except StatusError as error:
             if is_not_found(error):
                 return False
             raise
-        is_same = meta.uid(live) == meta.uid(vmi) and not meta.is_being_deleted(live)
+        live = decode(VirtualMachineInstance, found)
+        is_same = live.metadata.uid == vmi.metadata.uid and not live.metadata.is_being_deleted
         return is_same and phases.phase_of(live) in phases.UNPROCESSED_PHASES
 
-    def _missing_claim(self, vmi: JsonObject, claim: str) -> SyncError:
-        text = f"PVC {meta.namespace(vmi)}/{claim} does not exist, waiting for it to appear"
-        known = get_list(vmi, "status", "conditions")
-        if not conditions.has_status(known, "Synchronized", "False"):
+    def _missing_claim(self, vmi: VirtualMachineInstance, claim: str) -> SyncError:
+        text = f"PVC {vmi.metadata.namespace}/{claim} does not exist, waiting for it to appear"
+        if not has_status(vmi.status.conditions, "Synchronized", "False"):
             self._event(vmi, "Normal", "FailedPvcNotFound", text)
         return SyncError("FailedPvcNotFound", text, shows_unschedulable=True, retries=False)
 
-    async def _set_hints(self, vmi: JsonObject, hints: JsonObject) -> JsonObject:
-        new = deep_copy(vmi)
-        new.setdefault("status", {})["topologyHints"] = hints
-        operations = guarded_patch(vmi, new, ("status",))
-        name, namespace = meta.name(vmi), meta.namespace(vmi)
-        return await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json"
-        )
+    async def _set_hints(self, vmi: VirtualMachineInstance, hints: TopologyHints) -> VirtualMachineInstance:
+        document = await as_written(self._cluster, _KIND, vmi)
+        new = deep_copy(document)
+        new.setdefault("status", {})["topologyHints"] = encode(hints)
+        operations = guarded_patch(document, new, ("status",))
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
+        patched = await self._client.patch(_KIND, name, operations, namespace, type="json")
+        return decode(VirtualMachineInstance, patched)
 
     async def _provision(
-        self, key: Key, vmi: JsonObject, own: list[JsonObject], storage: StorageState
+        self, key: Key, vmi: VirtualMachineInstance, own: list[JsonObject], storage: StorageState
     ) -> SyncError | None:
         """Makes claims bind that wait for a first consumer, by a pod that ends at once."""
         if not storage.waits_for_consumer or any(pods.is_temporary(pod) for pod in own):
@@ -195,7 +231,7 @@ class VmiController:
         rendered = provisioning.consumer_pod(render_launcher_pod(self._cluster.render_inputs(vmi)))
         return await self._create(key, vmi, rendered)
 
-    async def _create(self, key: Key, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
+    async def _create(self, key: Key, vmi: VirtualMachineInstance, pod: JsonObject) -> SyncError | None:
         """Makes a pod; one that is there already (a reply was lost, the cache is late) is not made twice."""
         try:
             with self._expected.creating(key):
@@ -213,11 +249,11 @@ class VmiController:
         self._event(vmi, "Normal", "SuccessfulCreate", f"Created virtual machine pod {meta.name(created)}")
         return None
 
-    async def _claim(self, vmi: JsonObject, pod: JsonObject) -> SyncError | None:
+    async def _claim(self, vmi: VirtualMachineInstance, pod: JsonObject) -> SyncError | None:
         """Looks at who has the name of a pod that was to be made: the instance, or somebody else."""
         name, namespace = meta.name(pod), meta.namespace(pod)
         live = await self._client.get(resources.PODS, name, namespace)
-        if get_str(meta.controller_of(live), "uid") != meta.uid(vmi):
+        if get_str(meta.controller_of(live), "uid") != vmi.metadata.uid:
             text = f"pod {namespace}/{name} exists and belongs to something else: delete it"
             return SyncError("FailedCreate", text)
         if APP_LABEL not in meta.labels(live):
@@ -226,7 +262,7 @@ class VmiController:
         return None
 
     async def _delete_pods(
-        self, key: Key, vmi: JsonObject, doomed: list[JsonObject], grace: int | None = None
+        self, key: Key, vmi: VirtualMachineInstance, doomed: list[JsonObject], grace: int | None = None
     ) -> None:
         for pod in doomed:
             if meta.is_being_deleted(pod):
@@ -249,26 +285,25 @@ class VmiController:
                 text = f"Deleted virtual machine pod {meta.name(pod)}"
                 self._event(vmi, "Normal", "SuccessfulDelete", text)
 
-    async def _sync_pod(self, vmi: JsonObject, pod: JsonObject) -> None:
+    async def _sync_pod(self, vmi: VirtualMachineInstance, pod: JsonObject) -> None:
         """Keeps labels, annotations and the unpaused condition of the launcher in step with the instance."""
         if meta.is_being_deleted(pod) or pods.is_finished(pod):
             return
         new = deep_copy(pod)
         for label in _SYNCED_LABELS:
-            if label == phases.OUTDATED_LABEL or label in meta.labels(vmi):
-                meta.set_label(new, label, meta.labels(vmi).get(label))
-        is_evacuating = bool(get_str(vmi, "status", "evacuationNodeName"))
-        meta.set_annotation(new, _EVICTION_ANNOTATION, "kubevirt" if is_evacuating else None)
+            if label == phases.OUTDATED_LABEL or label in vmi.metadata.labels:
+                meta.set_label(new, label, vmi.metadata.labels.get(label))
+        evicting = "kubevirt" if vmi.status.evacuation_node_name else None
+        meta.set_annotation(new, _EVICTION_ANNOTATION, evicting)
         patch = guarded_patch(pod, new, ("metadata", "labels"), ("metadata", "annotations"))
         name, namespace = meta.name(pod), meta.namespace(pod)
         if patch:
             await self._client.patch(resources.PODS, name, patch, namespace, type="json")
         await self._sync_unpaused(vmi, pod)
 
-    async def _sync_unpaused(self, vmi: JsonObject, pod: JsonObject) -> None:
-        is_paused = meta.is_condition_true(vmi, "Paused")
+    async def _sync_unpaused(self, vmi: VirtualMachineInstance, pod: JsonObject) -> None:
         status, reason, text = ("False", "Paused", "the virtual machine is paused")
-        if not is_paused:
+        if not is_true(vmi.status.conditions, "Paused"):
             status, reason, text = ("True", "NotPaused", "the virtual machine is not paused")
         present = meta.get_condition(pod, labels.CONDITION_UNPAUSED)
         if present is not None and present.get("status") == status:
@@ -283,20 +318,22 @@ class VmiController:
             subresource="status",
         )
 
-    async def _update_status(self, vmi: JsonObject, around: Surroundings) -> None:
-        new = phases.next_state(vmi, around)
-        if new == vmi:
+    async def _update_status(
+        self, vmi: VirtualMachineInstance, document: JsonObject, around: Surroundings
+    ) -> None:
+        new = phases.next_state(vmi, document, around)
+        if new == document:
             return
-        name, namespace = meta.name(vmi), meta.namespace(vmi)
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
         try:
-            if phases.phase_of(vmi) in ("Scheduled", "Running") and not phases.is_final(new):
-                patch = guarded_patch(vmi, new, ("metadata", "labels"), ("status",))
-                await self._client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, patch, namespace, type="json")
+            if vmi.status.phase in ("Scheduled", "Running") and not phases.is_final(new):
+                patch = guarded_patch(document, new, ("metadata", "labels"), ("status",))
+                await self._client.patch(_KIND, name, patch, namespace, type="json")
             else:
-                await self._client.update(kinds.VIRTUAL_MACHINE_INSTANCES, new)
+                await self._client.update(_KIND, new)
         except StatusError as error:
             if not is_not_found(error):
                 raise
 
-    def _event(self, vmi: JsonObject, kind: str, reason: str, message: str) -> None:
-        self._cluster.recorder.event(vmi, "Warning" if kind == "Warning" else "Normal", reason, message)
+    def _event(self, vmi: VirtualMachineInstance, kind: EventKind, reason: str, message: str) -> None:
+        self._cluster.recorder.event(described(vmi), kind, reason, message)

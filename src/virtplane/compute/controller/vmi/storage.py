@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.structs import decode
+from kubecore.json import JsonObject, get_list, get_str
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
 
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
@@ -37,15 +36,15 @@ class StorageState:
 
 
 def storage_state(
-    vmi: JsonObject, claims: Mapping[str, JsonObject], data_volumes: Mapping[str, JsonObject]
+    vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject], data_volumes: Mapping[str, JsonObject]
 ) -> StorageState:
     """Judges the volumes that the launcher mounts (hotplugged ones come later by other pods)."""
     missing, failed, unready, waits, bound = "", False, False, False, True
     used: list[str] = []
-    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
-    for volume in get_list(vmi, "spec", "volumes"):
-        name = claim_name(decode(Volume, volume))
-        if not name or volume.get("name") in hotplugged:
+    hotplugged = hotplugged_volumes(vmi)
+    for volume in vmi.spec.volumes:
+        name = claim_name(volume)
+        if not name or volume.name in hotplugged:
             continue
         claim = claims.get(name)
         data_volume = data_volumes.get(name) or _populating(claim, data_volumes)
@@ -75,11 +74,11 @@ def _is_bound(claim: JsonObject | None) -> bool:
     return get_str(claim, "status", "phase") == "Bound"
 
 
-def needs_state_claim(vmi: JsonObject) -> bool:
+def needs_state_claim(vmi: VirtualMachineInstance) -> bool:
     """Whether firmware variables, TPM state or block tracking of the guest must outlive its pod."""
-    domain = get_object(vmi, "spec", "domain")
-    if get_object(domain, "devices", "tpm").get("persistent") is True:
+    domain = vmi.spec.domain
+    tpm, efi = domain.devices.tpm, domain.firmware.bootloader.efi
+    if (tpm is not None and tpm.persistent) or (efi is not None and efi.persistent):
         return True
-    if get_object(domain, "firmware", "bootloader", "efi").get("persistent") is True:
-        return True
-    return get_str(vmi, "status", "changedBlockTracking", "state") in ("Initializing", "Enabled")
+    tracking = vmi.status.changed_block_tracking
+    return tracking is not None and tracking.state in ("Initializing", "Enabled")

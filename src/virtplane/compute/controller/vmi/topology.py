@@ -4,40 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
 from virtplane.api import labels as wellknown
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import TopologyHints
 from virtplane.compute.controller.vmi.errors import SyncError
 
 _FREQUENCY_LABEL = "cpu-timer.node.kubevirt.io/tsc-frequency"
 
 
-def requirement(vmi: JsonObject) -> str:
+def requirement(vmi: VirtualMachineInstance) -> str:
     """``boot`` when the guest cannot start without a known frequency, ``migration`` when it cannot migrate
     without, else empty."""
-    if get_str(vmi, "spec", "architecture", default="amd64") != "amd64":
+    if vmi.spec.architecture not in (None, "amd64"):
         return ""
-    for feature in get_list(vmi, "spec", "domain", "cpu", "features"):
-        if feature.get("name") == "invtsc" and feature.get("policy") in ("require", "force"):
-            return "boot"
-    reenlightenment = get_object(vmi, "spec", "domain", "features", "hyperv").get("reenlightenment")
-    if isinstance(reenlightenment, dict) and reenlightenment.get("enabled") is not False:
+    domain = vmi.spec.domain
+    if any(item.name == "invtsc" and item.policy in ("require", "force") for item in domain.cpu.features):
+        return "boot"
+    hyperv = domain.features.hyperv
+    if hyperv is not None and hyperv.reenlightenment is not None and hyperv.reenlightenment.is_on:
         return "migration"
     return ""
 
 
 def missing_hints(
-    vmi: JsonObject, settings: ClusterConfig, nodes: Iterable[JsonObject]
-) -> JsonObject | SyncError | None:
+    vmi: VirtualMachineInstance, settings: ClusterConfig, nodes: Iterable[JsonObject]
+) -> TopologyHints | SyncError | None:
     """The hints to store; None when there are some already or none are needed."""
     needed = requirement(vmi)
-    if not needed or get_object(vmi, "status", "topologyHints"):
+    if not needed or vmi.status.topology_hints not in (None, TopologyHints()):
         return None
     configured = settings.developer.get("minimumClusterTSCFrequency")
     if configured is not None:
         if configured > 0:
-            return {"tscFrequency": configured}
+            return TopologyHints(tsc_frequency=configured)
         return _unknown(needed, f"the configured frequency must be greater than 0, not {configured}")
     labels = (meta.labels(node) for node in nodes)
     found = [
@@ -47,7 +49,7 @@ def missing_hints(
     ]
     if not found:
         return _unknown(needed, "no schedulable node exposes a tsc-frequency")
-    return {"tscFrequency": min(found)}
+    return TopologyHints(tsc_frequency=min(found))
 
 
 def _unknown(needed: str, why: str) -> SyncError | None:
@@ -56,6 +58,7 @@ def _unknown(needed: str, why: str) -> SyncError | None:
     return SyncError("FailedGatherhingClusterTopologyHints", f"failed to gather topology hints: {why}")
 
 
-def tsc_frequency(vmi: JsonObject) -> int:
+def tsc_frequency(vmi: VirtualMachineInstance) -> int:
     """The frequency that an instance was given, 0 for none."""
-    return get_int(vmi, "status", "topologyHints", "tscFrequency")
+    hints = vmi.status.topology_hints
+    return (hints.tsc_frequency or 0) if hints is not None else 0

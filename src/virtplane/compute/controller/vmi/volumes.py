@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+
+from msgspec.structs import replace
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.structs import decode
+from kubecore.objects import meta
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, PersistentVolumeClaimInfo, VolumeStatus
+from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.compute.hotplug import hotplugged_volumes
 
 DEFAULT_OVERHEAD = "0.055"
 """Share of a filesystem volume that disk images must leave free, where CDI says nothing."""
-
-OverheadOf = Callable[[JsonObject], str]
 
 
 def overhead_of(claim: JsonObject, cdi_config: JsonObject | None) -> str:
@@ -26,47 +27,41 @@ def overhead_of(claim: JsonObject, cdi_config: JsonObject | None) -> str:
     return str(by_class or configured.get("global") or DEFAULT_OVERHEAD)
 
 
-def claim_info(claim: JsonObject, overhead: str) -> JsonObject:
+def claim_info(claim: JsonObject, overhead: str) -> PersistentVolumeClaimInfo:
     """``persistentVolumeClaimInfo`` of a volume."""
-    info: JsonObject = {"claimName": get_str(claim, "metadata", "name"), "filesystemOverhead": overhead}
-    for key, value in (
-        ("accessModes", get_list(claim, "spec", "accessModes")),
-        ("volumeMode", get_str(claim, "spec", "volumeMode")),
-        ("capacity", get_object(claim, "status", "capacity")),
-        ("requests", get_object(claim, "spec", "resources", "requests")),
-    ):
-        if value:
-            info[key] = value
-    annotations = get_object(claim, "metadata", "annotations")
-    if annotations.get("cdi.kubevirt.io/storage.preallocation") == "true":
-        info["preallocated"] = True
-    return info
+    return PersistentVolumeClaimInfo(
+        claim_name=meta.name(claim),
+        filesystem_overhead=overhead,
+        access_modes=tuple(get_list(claim, "spec", "accessModes")),
+        volume_mode=get_str(claim, "spec", "volumeMode") or None,
+        capacity=get_object(claim, "status", "capacity"),
+        requests=get_object(claim, "spec", "resources", "requests"),
+        preallocated=meta.annotations(claim).get("cdi.kubevirt.io/storage.preallocation") == "true" or None,
+    )
 
 
 def volume_status(
-    vmi: JsonObject, claims: Mapping[str, JsonObject], cdi_config: JsonObject | None
-) -> list[JsonObject]:
+    vmi: VirtualMachineInstance, claims: Mapping[str, JsonObject], cdi_config: JsonObject | None
+) -> list[VolumeStatus]:
     """Entries for all volumes of the spec and those that outlive it; the node agent only adds to entries."""
-    before = {get_str(item, "name"): item for item in get_list(vmi, "status", "volumeStatus")}
-    hotplugged = hotplugged_volumes(decode(VirtualMachineInstance, vmi))
-    result: list[JsonObject] = []
-    for volume in [*get_list(vmi, "spec", "volumes"), *get_list(vmi, "spec", "utilityVolumes")]:
-        name = get_str(volume, "name")
-        entry = dict(before.get(name) or {"name": name, "target": ""})
-        claim = claims.get(claim_name(decode(Volume, volume)))
+    before = {item.name: item for item in vmi.status.volume_status}
+    hotplugged = hotplugged_volumes(vmi)
+    result: dict[str, VolumeStatus] = {}
+    sources = {volume.name: claim_name(volume) for volume in vmi.spec.volumes}
+    sources |= {volume.name: "" for volume in vmi.spec.utility_volumes}
+    for name, source in sources.items():
+        entry = before.get(name) or VolumeStatus(name=name, target="")
+        claim = claims.get(source)
         if claim is not None:
-            entry["persistentVolumeClaimInfo"] = claim_info(claim, overhead_of(claim, cdi_config))
-        if name in hotplugged:
-            entry.setdefault("hotplugVolume", {})
-        result.append(entry)
-    kept = [
-        item for name, item in before.items() if _outlives_spec(item, {get_str(e, "name") for e in result})
-    ]
-    return sorted([*result, *kept], key=lambda item: str(item["name"]))
+            info = claim_info(claim, overhead_of(claim, cdi_config))
+            entry = replace(entry, persistent_volume_claim_info=info)
+        if name in hotplugged and entry.hotplug_volume is None:
+            entry = replace(entry, hotplug_volume=HotplugVolumeStatus())
+        result[name] = entry
+    kept = [item for item in before.values() if item.name not in result and _outlives_spec(item)]
+    return sorted([*result.values(), *kept], key=lambda item: item.name)
 
 
-def _outlives_spec(entry: JsonObject, present: set[str]) -> bool:
+def _outlives_spec(entry: VolumeStatus) -> bool:
     """Hotplugged volumes may outlive it (see ``hotplug.with_attachment``); the state claim has no volume."""
-    if entry.get("name") in present:
-        return False
-    return entry.get("hotplugVolume") is not None or entry.get("name") == "persistent-state-for-this-vm"
+    return entry.hotplug_volume is not None or entry.name == "persistent-state-for-this-vm"

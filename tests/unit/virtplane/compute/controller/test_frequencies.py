@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import TopologyHints, VirtualMachineInstanceStatus
 from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
 
 PREFIX = "scheduling.node.kubevirt.io/tsc-frequency-"
@@ -24,8 +26,9 @@ def node(
     return {"metadata": {"name": "n", "labels": found}}
 
 
-def guest(frequency: int, phase: str = "Running") -> dict[str, Any]:
-    return {"status": {"phase": phase, "topologyHints": {"tscFrequency": frequency}}}
+def guest(frequency: int | None, phase: str = "Running") -> VirtualMachineInstance:
+    hints = TopologyHints(tsc_frequency=frequency) if frequency is not None else None
+    return VirtualMachineInstance(status=VirtualMachineInstanceStatus(phase=phase, topology_hints=hints))
 
 
 def settings(**developer: Any) -> ClusterConfig:
@@ -34,7 +37,7 @@ def settings(**developer: Any) -> ClusterConfig:
 
 
 def test_guests_have_theirs_and_the_next_one_gets_the_lowest_of_the_nodes() -> None:
-    guests = [guest(5), guest(7, "Succeeded"), {"status": {"phase": "Running"}}]
+    guests = [guest(5), guest(7, "Succeeded"), guest(None)]
     nodes = [node(20), node(10), node(3, {"kubevirt.io/schedulable": "false"}), node(None)]
     assert frequencies_of_guests(guests, nodes, settings()) == {5, 10}
     assert frequencies_of_guests([], [node(None)], settings()) == set()

@@ -11,9 +11,11 @@ from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.compute.controller.migration import backoff, phases, policies, updates
 from virtplane.compute.controller.migration.phases import Around
@@ -125,6 +127,11 @@ def _target(running: bool = False) -> JsonObject:
     return {"metadata": {"name": "t"}, "status": status}
 
 
+def _next(document: JsonObject, vmi: JsonObject, target: JsonObject | None) -> phases.Next:
+    migration = decode(VirtualMachineInstanceMigration, document)
+    return phases.next_state(migration, document, Around(decode(VirtualMachineInstance, vmi), target))
+
+
 @pytest.mark.parametrize(
     ("phase", "state", "target", "expected"),
     [
@@ -147,22 +154,26 @@ def test_a_migration_goes_step_by_step(phase: str, state: JsonObject, target: An
     vmi = _vmi("vmi")
     if state:
         vmi["status"]["migrationState"] = state
-    result = phases.next_state(_migration(phase), Around(vmi, target))
-    assert phases.phase_of(result.migration) == expected
+    assert _next(_migration(phase), vmi, target).migration["status"]["phase"] == expected
 
 
 def test_a_finished_migration_lets_go_of_its_object() -> None:
     vmi = _vmi("vmi")
     vmi["status"]["migrationState"] = {"migrationUid": "m", "completed": True}
-    result = phases.next_state(_migration("Running"), Around(vmi, _target()))
+    result = _next(_migration("Running"), vmi, _target())
     assert meta.finalizers(result.migration) == []
     assert result.migration["status"]["migrationState"]["completed"] is True
     assert result.event == ("Normal", "SuccessfulMigration", "Source node reported migration succeeded")
 
 
-def _policy(name: str, vmi: JsonObject, namespace: JsonObject, **spec: Any) -> JsonObject:
+def _policy(name: str, vmi: JsonObject, namespace: JsonObject, **spec: Any) -> MigrationPolicy:
     selectors = {"virtualMachineInstanceSelector": vmi, "namespaceSelector": namespace}
-    return {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}}
+    return decode(MigrationPolicy, {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}})
+
+
+def _chosen(found: list[MigrationPolicy], vmi: JsonObject, namespace: JsonObject) -> str:
+    policy = policies.matching_policy(found, vmi, namespace)
+    return policy.metadata.name if policy is not None else ""
 
 
 def test_the_policy_that_names_most_wins_and_overrides_the_installation() -> None:
@@ -171,9 +182,8 @@ def test_the_policy_that_names_most_wins_and_overrides_the_installation() -> Non
         _policy("b", {"x": "1", "y": "2"}, {}, allowPostCopy=True),
         _policy("c", {"x": "1", "z": "3"}, {}),
     ]
-    chosen = policies.matching_policy(found, {"x": "1", "y": "2"}, {})
-    assert policies.policy_name(chosen) == "b"
-    settings = policies.configuration(ClusterConfig(None), chosen)
+    assert _chosen(found, {"x": "1", "y": "2"}, {}) == "b"
+    settings = policies.configuration(ClusterConfig(None), found[1])
     assert settings["allowPostCopy"] and settings["allowWorkloadDisruption"]
     assert settings["bandwidthPerMigration"] == "0"
 
@@ -184,14 +194,17 @@ def test_a_policy_fits_when_all_its_labels_do() -> None:
         "p", {"kubevirt.io/size": "large", "kubevirt.io/environment": "production"}, {"hpc": "True"}
     )
     full = {"kubevirt.io/size": "large", "kubevirt.io/environment": "production", "other": "x"}
+    assert _chosen([policy], full, {"hpc": "True"}) == "p"
+    assert _chosen([policy], {"kubevirt.io/size": "large"}, {"hpc": "True"}) == ""
+    assert _chosen([policy], full, {}) == ""
+    assert _chosen([policy], full, {"hpc": "False"}) == ""
 
-    def chosen(vmi: JsonObject, namespace: JsonObject) -> str:
-        return policies.policy_name(policies.matching_policy([policy], vmi, namespace))
 
-    assert chosen(full, {"hpc": "True"}) == "p"
-    assert chosen({"kubevirt.io/size": "large"}, {"hpc": "True"}) == ""
-    assert chosen(full, {}) == ""
-    assert chosen(full, {"hpc": "False"}) == ""
+def test_a_policy_without_selectors_fits_nothing_and_an_empty_selector_everything() -> None:
+    selecting = _policy("b", {}, {})
+    unselecting = decode(MigrationPolicy, {"metadata": {"name": "a"}, "spec": {"selectors": {}}})
+    assert _chosen([unselecting], {"x": "1"}, {}) == ""
+    assert _chosen([unselecting, selecting], {"x": "1"}, {}) == "b"
 
 
 @pytest.mark.feature("MIG-26")
@@ -227,12 +240,14 @@ def test_migrations_have_defaults_that_the_installation_changes(key: str, value:
 
 
 def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too() -> None:
-    changed = _vmi("a")
-    changed["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
+    document = _vmi("a")
+    document["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
+    changed = decode(VirtualMachineInstance, document)
     assert updates.needs_migration(changed)
     assert updates.update_migration(changed)["spec"]["priority"] == "user-triggered"
-    old = _vmi("b")
-    old["status"]["launcherContainerImageVersion"] = "i:1"
+    document = _vmi("b")
+    document["status"]["launcherContainerImageVersion"] = "i:1"
+    old = decode(VirtualMachineInstance, document)
     assert not updates.needs_migration(old)
     assert updates.is_outdated(old, "i:2") and not updates.is_outdated(old, "i:1")
     assert updates.update_migration(old)["spec"]["priority"] == "system-critical"
@@ -240,11 +255,12 @@ def test_a_guest_whose_change_is_pending_is_moved_and_one_of_an_old_launcher_too
 
 @pytest.mark.feature("INS-134")
 def test_automatic_migrations_wait_longer_after_each_failure() -> None:
-    def failed(moment: str) -> JsonObject:
+    def failed(moment: str) -> VirtualMachineInstanceMigration:
         annotations = {"kubevirt.io/evacuationMigration": "node"}
         transitions = [{"phase": "Failed", "phaseTransitionTimestamp": moment}]
         status = {"phase": "Failed", "phaseTransitionTimestamps": transitions}
-        return {"metadata": {"creationTimestamp": moment, "annotations": annotations}, "status": status}
+        metadata = {"creationTimestamp": moment, "annotations": annotations}
+        return decode(VirtualMachineInstanceMigration, {"metadata": metadata, "status": status})
 
     now = datetime(2026, 1, 1, 0, 1, 10, tzinfo=UTC)
     once = [failed("2026-01-01T00:01:00Z")]

@@ -16,8 +16,11 @@ from kubecore.client import Request
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.migration import phases, target
 from virtplane.compute.launcherpod.inputs import Images
 from virtplane.storage.restore import decisions as restoring
@@ -246,9 +249,11 @@ def test_a_migration_that_lost_its_target_fails_whatever_became_of_the_one_befor
     """The instance's state tells of its last migration until the next one is handed off."""
     before = {"migrationUid": "earlier", "completed": True}
     vmi = {"metadata": {"name": "vm"}, "status": {"phase": "Running", "migrationState": before}}
-    migration = {"metadata": {"name": "m", "uid": "this"}, "status": {"phase": "Scheduling"}}
+    document = {"metadata": {"name": "m", "uid": "this"}, "status": {"phase": "Scheduling"}}
+    migration = decode(VirtualMachineInstanceMigration, document)
     pod = {"metadata": {"name": "p"}, "status": {"phase": "Failed"}} if remains else None
-    after = phases.next_state(migration, phases.Around(vmi=vmi, target=pod)).migration
+    around = phases.Around(vmi=decode(VirtualMachineInstance, vmi), target=pod)
+    after = phases.next_state(migration, document, around).migration
     assert after["status"]["phase"] == "Failed"
 
 
@@ -290,7 +295,7 @@ def _target_pod(node: str = "n2", job: str = "m", phase: str = "Running") -> Jso
 def test_a_target_is_left_over_when_no_guest_is_in_it_nor_on_its_way(
     pod: JsonObject, state: JsonObject, expected: bool
 ) -> None:
-    assert target.is_leftover(pod, _moving(**state)) is expected
+    assert target.is_leftover(pod, decode(VirtualMachineInstance, _moving(**state))) is expected
 
 
 async def test_a_target_that_appears_after_its_migration_is_gone_is_removed() -> None:

@@ -71,7 +71,7 @@ def _decisions(spec: JsonObject) -> tuple[object, ...]:
     vmi = _instance(spec)
     evicted = eviction.evaluate(vmi, {"spec": {"nodeName": ""}}, "None")
     movable = decisions.migratability(_typed(spec), emulation=False)
-    return evicted, movable, decisions.grace_seconds(_typed(spec)), needs_state_claim(vmi)
+    return evicted, movable, decisions.grace_seconds(_typed(spec)), needs_state_claim(_typed(spec))
 
 
 def _defaults(spec: JsonObject) -> JsonObject:

@@ -151,9 +151,9 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         "selector": ("compute/controller/pool/reconciler.py", "spec.selector"),
     },
     "VirtualMachineInstanceMigration": {
-        "addedNodeSelector": ("compute/controller/migration/target.py", '"addedNodeSelector"'),
-        "priority": ("compute/controller/migration/reconciler.py", '"priority"'),
-        "vmiName": ("compute/controller/migration/reconciler.py", '"vmiName"'),
+        "addedNodeSelector": ("compute/controller/migration/target.py", "spec.added_node_selector"),
+        "priority": ("compute/controller/migration/reconciler.py", "spec.priority"),
+        "vmiName": ("compute/controller/migration/reconciler.py", "spec.vmi_name"),
     },
     "VirtualMachineSnapshot": {
         "deletionPolicy": ("storage/snapshot/reconciler.py", "spec.deletion_policy"),

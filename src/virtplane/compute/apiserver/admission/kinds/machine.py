@@ -13,8 +13,6 @@ from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreferen
 from virtplane.compute.apiserver.admission.kinds import inference, matching
 from virtplane.compute.apiserver.admission.mutation.instance import (
     PCI_TOPOLOGY,
-    DefaultingError,
-    default_spec,
     supports_pcie_hotplug,
 )
 from virtplane.compute.apiserver.admission.request import Request, replace
@@ -22,6 +20,7 @@ from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, Cause,
 from virtplane.compute.apiserver.admission.rules import machine as rules
 from virtplane.compute.apiserver.admission.rules import networks
 from virtplane.compute.apiserver.admission.rules.spec import deprecation_warnings, discontinued_gates
+from virtplane.instancetypes.defaults import DefaultingError, default_spec
 
 KIND = "VirtualMachine"
 RUNNING_DEPRECATED = "spec.running is deprecated, please use spec.runStrategy instead."

@@ -7,6 +7,7 @@ import pytest
 from kubecore.json import JsonObject
 from kubecore.objects.structs import decode
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.migration.target import image_digests, render_target
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
@@ -51,7 +52,8 @@ def test_images_without_a_digest_keep_their_name_on_the_target() -> None:
         Images("launcher:1", "s:1"),
         image_digests=digests,
     )
-    migration = {"metadata": {"name": "m", "uid": "m1"}, "spec": {}}
+    document = {"metadata": {"name": "m", "uid": "m1"}, "spec": {}}
+    migration = decode(VirtualMachineInstanceMigration, document)
     target = render_target(inputs, migration, None)
     (volume,) = [item for item in target["spec"]["volumes"] if item["name"] == "root"]
     assert volume["image"]["reference"] == "disk:latest"

@@ -10,6 +10,7 @@ from kubecore.objects.structs import decode
 from kubecore.runtime import EventRecorder, Manager
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vmi import hotplug
@@ -26,7 +27,7 @@ async def test_whoever_adds_a_volume_finds_an_event_that_no_guest_gets_it() -> N
     recorder: Any = EventRecorder(client, "test")
     recorder.event = lambda *event, **_: said.append(event)
     cluster = Cluster(client, Manager(client), recorder, Images("launcher:1", "sidecar:1"))
-    vmi: JsonObject = {
+    document: JsonObject = {
         "metadata": {"name": "vm", "namespace": "ns", "uid": "u"},
         "spec": {"domain": {"devices": {}}, "volumes": [_DISK]},
         "status": {"phase": "Running"},
@@ -35,6 +36,7 @@ async def test_whoever_adds_a_volume_finds_an_event_that_no_guest_gets_it() -> N
         "metadata": {"name": "virt-launcher-vm", "namespace": "ns", "uid": "p"},
         "spec": {"nodeName": "node1", "containers": []},
     }
+    vmi = decode(VirtualMachineInstance, document)
     assert await hotplug._create(cluster, vmi, launcher, [decode(Volume, _DISK)]) is None
     assert len(api.list(resources.PODS, "ns")) == 1
     warnings = [event for event in said if event[1] == "Warning"]

@@ -8,6 +8,8 @@ import pytest
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.vmi import phases
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
@@ -30,6 +32,14 @@ def _pod(phase: str = "Pending", running: bool = False, **metadata: Any) -> Json
         "spec": {"nodeName": "node", "containers": [{"name": "compute", "image": "i:1"}]},
         "status": status,
     }
+
+
+def _read(document: JsonObject) -> VirtualMachineInstance:
+    return decode(VirtualMachineInstance, document)
+
+
+def _next(document: JsonObject, around: Surroundings) -> JsonObject:
+    return phases.next_state(_read(document), document, around)
 
 
 _DELETED = "2026-01-01T00:00:00Z"
@@ -57,34 +67,34 @@ _DELETED = "2026-01-01T00:00:00Z"
     ],
 )
 def test_the_phase_follows_the_launcher(vmi: JsonObject, around: Surroundings, phase: str) -> None:
-    assert phases.phase_of(phases.next_state(vmi, around)) == phase
+    assert phases.phase_of(_next(vmi, around)) == phase
 
 
 def test_a_scheduled_instance_knows_its_node() -> None:
-    new = phases.next_state(_vmi("Scheduling"), Surroundings(_pod("Running", running=True)))
+    new = _next(_vmi("Scheduling"), Surroundings(_pod("Running", running=True)))
     assert meta.labels(new)[phases.NODE_LABEL] == "node"
     assert new["status"]["nodeName"] == "node"
 
 
 def test_each_phase_is_dated_once() -> None:
-    vmi = _vmi("")
-    phases.set_phase(vmi, "Pending")
-    phases.set_phase(vmi, "Pending")
-    assert [item["phase"] for item in vmi["status"]["phaseTransitionTimestamps"]] == ["Pending"]
+    status: JsonObject = {}
+    phases.set_phase(status, "Pending")
+    phases.set_phase(status, "Pending")
+    assert [item["phase"] for item in status["phaseTransitionTimestamps"]] == ["Pending"]
 
 
 def test_an_ended_instance_is_released_when_its_pods_are_gone() -> None:
     vmi = _vmi("Failed", finalizers=[phases.FOREGROUND_FINALIZER, phases.VM_FINALIZER])
-    kept = phases.next_state(vmi, Surroundings(None, pods=(_pod(),)))
+    kept = _next(vmi, Surroundings(None, pods=(_pod(),)))
     assert len(meta.finalizers(kept)) == 2
-    owned = phases.next_state(vmi, Surroundings(None, has_owner_vm=True))
+    owned = _next(vmi, Surroundings(None, has_owner_vm=True))
     assert meta.finalizers(owned) == [phases.VM_FINALIZER]
-    assert meta.finalizers(phases.next_state(vmi, Surroundings(None))) == []
+    assert meta.finalizers(_next(vmi, Surroundings(None))) == []
 
 
 def test_a_missing_claim_shows_as_unschedulable() -> None:
     error = SyncError("FailedPvcNotFound", "no claim", shows_unschedulable=True)
-    new = phases.next_state(_vmi("Pending"), Surroundings(None, error=error))
+    new = _next(_vmi("Pending"), Surroundings(None, error=error))
     assert (meta.get_condition(new, "Synchronized") or {})["reason"] == "FailedPvcNotFound"
     assert (meta.get_condition(new, "PodScheduled") or {})["reason"] == "Unschedulable"
 
@@ -93,7 +103,7 @@ def test_an_image_that_cannot_be_pulled_is_told() -> None:
     pod = _pod()
     waiting = {"reason": "ErrImagePull", "message": "not found"}
     pod["status"]["initContainerStatuses"] = [{"name": "volumeroot", "state": {"waiting": waiting}}]
-    new = phases.next_state(_vmi("Scheduling"), Surroundings(pod))
+    new = _next(_vmi("Scheduling"), Surroundings(pod))
     assert (meta.get_condition(new, "Synchronized") or {})["message"] == "not found"
 
 
@@ -106,19 +116,19 @@ def test_a_data_volume_must_be_filled_and_its_claim_exist() -> None:
     vmi = _with_volume({"dataVolume": {"name": "disk"}})
     filling = {"disk": {"status": {"phase": "ImportInProgress"}}}
     bound = {"disk": {"status": {"phase": "Bound"}}}
-    assert storage_state(vmi, {}, {}).missing_claim == "disk"
-    assert storage_state(vmi, bound, filling).unready
-    assert storage_state(vmi, bound, {"disk": {"status": {"phase": "Succeeded"}}}).is_ready
+    assert storage_state(_read(vmi), {}, {}).missing_claim == "disk"
+    assert storage_state(_read(vmi), bound, filling).unready
+    assert storage_state(_read(vmi), bound, {"disk": {"status": {"phase": "Succeeded"}}}).is_ready
 
 
 def test_a_claim_that_waits_for_its_consumer_needs_a_stand_in() -> None:
     vmi = _with_volume({"dataVolume": {"name": "disk"}})
     waiting = {"disk": {"status": {"phase": "WaitForFirstConsumer"}}}
-    assert storage_state(vmi, {"disk": {"status": {"phase": "Pending"}}}, waiting).waits_for_consumer
+    assert storage_state(_read(vmi), {"disk": {"status": {"phase": "Pending"}}}, waiting).waits_for_consumer
 
 
 def test_a_guest_that_was_waited_for_and_is_not_wanted_any_more_is_let_go() -> None:
     vmi = _vmi("WaitingForSync", finalizers=[phases.FOREGROUND_FINALIZER])
-    assert meta.finalizers(phases.next_state(vmi, Surroundings(None))) == [phases.FOREGROUND_FINALIZER]
+    assert meta.finalizers(_next(vmi, Surroundings(None))) == [phases.FOREGROUND_FINALIZER]
     vmi["metadata"]["deletionTimestamp"] = _DELETED
-    assert meta.finalizers(phases.next_state(vmi, Surroundings(None))) == []
+    assert meta.finalizers(_next(vmi, Surroundings(None))) == []
