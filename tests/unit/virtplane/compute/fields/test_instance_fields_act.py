@@ -88,7 +88,6 @@ READ_BY = {
     "volumes[].downwardAPI.volumeLabel": ".volume_label",
     "volumes[].emptyDisk.capacity": ".capacity",
     "volumes[].hostDisk.capacity": ".capacity",
-    "volumes[].hostDisk.type": ".type",
     "volumes[].secret.volumeLabel": ".volume_label",
 }
 """What the node reads when it makes disks; only the disks show it."""
