@@ -15,20 +15,17 @@ below its floor.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.conformance.clusters import Deadline, RunFailure, access, running_cluster
+
 FLOOR = Path(__file__).with_name("floor.json")
 IMAGE = "kindling.local/busybox:1"
 """An image that every node has, with the commands that the cases run."""
@@ -38,12 +35,8 @@ TIMEOUT_SCALE = 2
 WHOLE_RUN_SECONDS = 630.0
 """All sets together, so that the run with its clearing up takes less than twelve minutes."""
 
-UP_SECONDS = 180.0
-RESET_SECONDS = 90.0
 RETRY_SECONDS = 240.0
 RETRY_JOBS = 2
-_DOCUMENTATION_RANGES = ("--external-range=192.0.2.0/24",)
-"""The cases' services claim addresses for documentation, which the servers they were recorded from allow."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +71,6 @@ class Outcome:
         return f"{self.passed} passed, {len(self.failures)} failed, {self.skipped} skipped"
 
 
-class RunFailure(Exception):
-    """The cluster or the runner did not do its part."""
-
-
 def main() -> int:
     """Bring clusters up, replay every set, remove the clusters."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -92,7 +81,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     floor: dict[str, int] = json.loads(FLOOR.read_text())
-    deadline = time.monotonic() + WHOLE_RUN_SECONDS
+    deadline = Deadline(WHOLE_RUN_SECONDS)
     good = True
     for cases in SETS:
         if options.set not in (None, cases.folder):
@@ -108,77 +97,13 @@ def main() -> int:
     return 0 if good else 1
 
 
-def _run_set(cases: CaseSet, options: argparse.Namespace, deadline: float) -> Outcome:
+def _run_set(cases: CaseSet, options: argparse.Namespace, deadline: Deadline) -> Outcome:
     """A cluster of its own for each set: the cases count objects and nodes. Raises RunFailure."""
-    state = Path(tempfile.mkdtemp(prefix="virtplane-conformance-"))
-    try:
-        _bring_up(cases, state, deadline)
-        outcome = _replay(cases, options.directory, state, options.only, JOBS, _left(deadline))
+    with running_cluster(cases.with_virtplane, deadline, keep=options.keep) as state:
+        outcome = _replay(cases, options.directory, state, options.only, JOBS, deadline.left())
         if outcome.failures:
             _retry(cases, options.directory, state, outcome, deadline)
         return outcome
-    finally:
-        if options.keep:
-            print(f"{cases.name}: the cluster is in {state}")
-        else:
-            command = [str(ROOT / "virtplane"), "reset", "--state", str(state)]
-            subprocess.run(command, check=False, timeout=RESET_SECONDS)
-            shutil.rmtree(state, ignore_errors=True)
-
-
-def _left(deadline: float, most: float = WHOLE_RUN_SECONDS) -> float:
-    left = min(most, deadline - time.monotonic())
-    if left <= 0:
-        raise RunFailure("there is no time left")
-    return left
-
-
-def _bring_up(cases: CaseSet, state: Path, deadline: float) -> None:
-    def up(program: Path) -> None:
-        command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES]
-        subprocess.run(command, check=True, timeout=_left(deadline, UP_SECONDS))
-
-    up(ROOT / ".venv/bin/kindling")
-    if cases.with_virtplane:
-        asyncio.run(asyncio.wait_for(_add_neighbours(state), _left(deadline, UP_SECONDS)))
-        up(ROOT / "virtplane")
-        asyncio.run(asyncio.wait_for(_reset_configuration(state), _left(deadline, UP_SECONDS)))
-
-
-async def _add_neighbours(state: Path) -> None:
-    """The kinds that real clusters with KubeVirt have besides; before virtplane, which looks for them."""
-    from tests.conformance.neighbours import NEIGHBOURS, OBJECTS
-
-    from kubecore.client import Client, load_kubeconfig
-    from kubecore.objects import meta
-    from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
-
-    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
-        for neighbour in NEIGHBOURS:
-            made = await client.create(CUSTOM_RESOURCE_DEFINITIONS, neighbour.definition())
-            while not meta.is_condition_true(made, "Established"):
-                await asyncio.sleep(0.1)
-                made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(made))
-        for plural, obj in OBJECTS:
-            group, _, version = obj["apiVersion"].partition("/")
-            await client.create(ResourceType(group, version, plural, obj["kind"], False), obj)
-
-
-async def _reset_configuration(state: Path) -> None:
-    """The cases expect an empty configuration; `up` turns emulation on where there is no KVM."""
-    from kubecore.client import Client, load_kubeconfig
-    from virtplane.api.resources import KUBEVIRTS
-
-    patch = [{"op": "add", "path": "/spec/configuration", "value": {}}]
-    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
-        wanted = await client.patch(KUBEVIRTS, "kubevirt", patch, "kubevirt", type="json")
-        while True:
-            found = await client.get(KUBEVIRTS, "kubevirt", "kubevirt")
-            status = found.get("status") or {}
-            seen = status.get("observedGeneration", 0) >= wanted["metadata"]["generation"]
-            if seen and status.get("phase") == "Deployed":
-                return
-            await asyncio.sleep(0.2)
 
 
 def _replay(
@@ -187,7 +112,7 @@ def _replay(
     """Play the cases (all, or those that `only` names). Raises RunFailure when there is no result."""
     results = state / "results.json"
     results.unlink(missing_ok=True)
-    server, token = _access(state)
+    server, token = access(state)
     command = [sys.executable, str(directory / "replay.py"), "--cases", str(directory / cases.folder)]
     command += ["--server", server, f"--token={token}", "--insecure", "--image", IMAGE]
     command += ["--jobs", str(jobs), "--timeout-scale", str(TIMEOUT_SCALE), "--no-wait"]
@@ -222,10 +147,10 @@ def count(results: Sequence[dict[str, Any]], output: str) -> Outcome:
     return outcome
 
 
-def _retry(cases: CaseSet, directory: Path, state: Path, outcome: Outcome, deadline: float) -> None:
+def _retry(cases: CaseSet, directory: Path, state: Path, outcome: Outcome, deadline: Deadline) -> None:
     """Play what failed once more, by itself; without time for it the failures stand."""
     try:
-        seconds = _left(deadline, RETRY_SECONDS)
+        seconds = deadline.left(RETRY_SECONDS)
         again = _replay(cases, directory, state, sorted(outcome.failures), RETRY_JOBS, seconds)
     except RunFailure as problem:
         print(f"{cases.name}: no second attempt: {problem}", file=sys.stderr)
@@ -234,13 +159,6 @@ def _retry(cases: CaseSet, directory: Path, state: Path, outcome: Outcome, deadl
         del outcome.failures[name]
         outcome.passed += 1
         outcome.late.append(name)
-
-
-def _access(state: Path) -> tuple[str, str]:
-    import yaml
-
-    kubeconfig = yaml.safe_load((state / "kubeconfig").read_text())
-    return kubeconfig["clusters"][0]["cluster"]["server"], (state / "token").read_text().strip()
 
 
 def report(name: str, outcome: Outcome) -> None:

@@ -1,7 +1,8 @@
 """``virtplane test``: the checks and tests of a checkout.
 
 Style, types, import contracts, then all tests; at the end, how many features of the inventory they proved.
-``--conformance DIR`` instead replays recorded requests against a cluster that it brings up.
+``--conformance DIR`` instead replays recorded requests against a cluster that it brings up, with ``--atlas``
+those that were generated.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="replay the recorded cases of DIR and compare with the floor",
     )
+    made.add_argument("--atlas", action="store_true", help="with --conformance: check the generated requests")
     made.add_argument("rest", nargs="*", metavar="PYTEST-ARGUMENT", help="passed on to pytest")
     return made
 
@@ -45,7 +47,7 @@ def main(arguments: list[str]) -> int:
     if not (_ROOT / "tests").is_dir():
         return report(CommandError("There are no tests here.", "This is not a checkout.", code=2))
     if options.conformance:
-        module = "tests.conformance.replay_recorded"
+        module = f"tests.conformance.{'atlas' if options.atlas else 'replay_recorded'}"
         return _run([sys.executable, "-m", module, str(options.conformance.resolve()), *options.rest])
     try:
         for name, command in _CHECKS:

@@ -1,0 +1,109 @@
+"""Clusters that recorded requests are played to: brought up for one run, and removed."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+_UP_SECONDS = 180.0
+_RESET_SECONDS = 90.0
+_DOCUMENTATION_RANGES = ("--external-range=192.0.2.0/24",)
+"""The requests' services claim addresses for documentation, which the recorded servers allow."""
+
+
+class RunFailure(Exception):
+    """The cluster or the runner did not do its part."""
+
+
+class Deadline:
+    """The end of a run of so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def left(self, most: float | None = None) -> float:
+        """Seconds that are left, at most `most`. Raises RunFailure when there are none."""
+        left = min(self._seconds if most is None else most, self._end - time.monotonic())
+        if left <= 0:
+            raise RunFailure("there is no time left")
+        return left
+
+
+@contextmanager
+def running_cluster(with_virtplane: bool, deadline: Deadline, *, keep: bool = False) -> Iterator[Path]:
+    """The state directory of a new cluster; bare, or with virtplane and its neighbours' kinds."""
+    state = Path(tempfile.mkdtemp(prefix="virtplane-conformance-"))
+    try:
+        _bring_up(with_virtplane, state, deadline)
+        yield state
+    finally:
+        if keep:
+            print(f"the cluster is in {state}")
+        else:
+            command = [str(ROOT / "virtplane"), "reset", "--state", str(state)]
+            subprocess.run(command, check=False, timeout=_RESET_SECONDS)
+            shutil.rmtree(state, ignore_errors=True)
+
+
+def _bring_up(with_virtplane: bool, state: Path, deadline: Deadline) -> None:
+    def up(program: Path) -> None:
+        command = [str(program), "up", "--state", str(state), *_DOCUMENTATION_RANGES]
+        subprocess.run(command, check=True, timeout=deadline.left(_UP_SECONDS))
+
+    up(ROOT / ".venv/bin/kindling")
+    if with_virtplane:
+        asyncio.run(asyncio.wait_for(_add_neighbours(state), deadline.left(_UP_SECONDS)))
+        up(ROOT / "virtplane")
+        asyncio.run(asyncio.wait_for(_reset_configuration(state), deadline.left(_UP_SECONDS)))
+
+
+async def _add_neighbours(state: Path) -> None:
+    """The kinds that real clusters with KubeVirt have besides; before virtplane, which looks for them."""
+    from tests.conformance.neighbours import NEIGHBOURS, OBJECTS
+
+    from kubecore.client import Client, load_kubeconfig
+    from kubecore.objects import meta
+    from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, ResourceType
+
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        for neighbour in NEIGHBOURS:
+            made = await client.create(CUSTOM_RESOURCE_DEFINITIONS, neighbour.definition())
+            while not meta.is_condition_true(made, "Established"):
+                await asyncio.sleep(0.1)
+                made = await client.get(CUSTOM_RESOURCE_DEFINITIONS, meta.name(made))
+        for plural, obj in OBJECTS:
+            group, _, version = obj["apiVersion"].partition("/")
+            await client.create(ResourceType(group, version, plural, obj["kind"], False), obj)
+
+
+async def _reset_configuration(state: Path) -> None:
+    """The cases expect an empty configuration; `up` turns emulation on where there is no KVM."""
+    from kubecore.client import Client, load_kubeconfig
+    from virtplane.api.resources import KUBEVIRTS
+
+    patch = [{"op": "add", "path": "/spec/configuration", "value": {}}]
+    async with Client(load_kubeconfig(state / "kubeconfig")) as client:
+        wanted = await client.patch(KUBEVIRTS, "kubevirt", patch, "kubevirt", type="json")
+        while True:
+            found = await client.get(KUBEVIRTS, "kubevirt", "kubevirt")
+            status = found.get("status") or {}
+            seen = status.get("observedGeneration", 0) >= wanted["metadata"]["generation"]
+            if seen and status.get("phase") == "Deployed":
+                return
+            await asyncio.sleep(0.2)
+
+
+def access(state: Path) -> tuple[str, str]:
+    """A cluster's address and its administrator's token."""
+    import yaml
+
+    kubeconfig = yaml.safe_load((state / "kubeconfig").read_text())
+    return kubeconfig["clusters"][0]["cluster"]["server"], (state / "token").read_text().strip()
