@@ -142,7 +142,7 @@ def _failure(migration: VirtualMachineInstanceMigration, around: Around) -> str:
         return "Migration target pod was removed during active migration."
     if phase not in ("PreparingTarget", "TargetReady", "Running"):
         return ""
-    if vmi.status.migration_state is None:
+    if vmi.status.migration_state in (None, VirtualMachineInstanceMigrationState()):
         return "VMI's migration state was cleared during the active migration."
     if state is None:
         return "VMI's migration state was taken over by another migration job during active migration."
