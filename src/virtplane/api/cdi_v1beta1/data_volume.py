@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import field
 
+from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import (
     PersistentVolumeClaimSpec,
     TypedLocalObjectReference,
@@ -20,7 +21,7 @@ from virtplane.api.markers import (
     one_of,
     requested_one_of,
 )
-from virtplane.api.meta_v1 import LabelSelector
+from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
 class DataVolumeBlankImage(ApiStruct, kw_only=True):
@@ -166,3 +167,30 @@ class DataVolumeSpec(ApiStruct, kw_only=True):
     source: DataVolumeSource | None = None
     source_ref: DataVolumeSourceRef | None = None
     storage: StorageSpec | None = None
+
+
+class DataVolumeStatus(ApiStruct, kw_only=True):
+    """How far the content is."""
+
+    conditions: tuple[Condition, ...] = ()
+    phase: str = ""
+
+
+class DataVolume(ApiStruct, kw_only=True):
+    """A DataVolume, as far as controllers read it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: DataVolumeStatus = DataVolumeStatus()
+
+
+class DataSourceSpec(ApiStruct, kw_only=True):
+    """What a DataSource stands for."""
+
+    source: DataVolumeSource = DataVolumeSource()
+
+
+class DataSource(ApiStruct, kw_only=True):
+    """A name for content that DataVolumes are filled with."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DataSourceSpec = DataSourceSpec()

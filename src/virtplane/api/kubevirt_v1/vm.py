@@ -84,6 +84,11 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
         str | None, describe("What a change of volumes means: Replacement or Migration."), EMPTY_IS_SET
     ] = None
 
+    @property
+    def instance(self) -> VirtualMachineInstanceSpec:
+        """The template's spec; an empty one where there is none."""
+        return self.template.spec or VirtualMachineInstanceSpec()
+
 
 class VirtualMachine(ApiStruct, kw_only=True):
     """A virtual machine: a template of an instance and the rule when that instance runs."""
@@ -93,3 +98,8 @@ class VirtualMachine(ApiStruct, kw_only=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSpec
     status: VirtualMachineStatus | None = None
+
+    @property
+    def observed(self) -> VirtualMachineStatus:
+        """The status; an empty one before the first."""
+        return self.status or VirtualMachineStatus()

@@ -104,21 +104,21 @@ async def patch(
     kind: ResourceType,
     obj: HasMetadata,
     operations: list[JsonObject],
-    subresource: str = "",
+    subresource: str | None = None,
+    *,
+    must_exist: bool = False,
 ) -> None:
-    """Apply a JSON patch; an empty one asks nothing of the server, and an object that is gone needs none.
+    """Apply a JSON patch; an empty one asks nothing of the server. Raises StatusError.
 
-    Raises StatusError.
+    An object that is gone needs no patch, unless it `must_exist`.
     """
     if not operations:
         return
     name, namespace = obj.metadata.name, obj.metadata.namespace
     try:
-        await cluster.client.patch(
-            kind, name, operations, namespace, type="json", subresource=subresource or None
-        )
+        await cluster.client.patch(kind, name, operations, namespace, type="json", subresource=subresource)
     except StatusError as error:
-        if not is_not_found(error):
+        if must_exist or not is_not_found(error):
             raise
 
 

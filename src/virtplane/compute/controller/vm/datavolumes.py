@@ -3,97 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode, encode
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
+from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume, DataVolumeSourceRef
+from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.storage_kinds import PersistentVolumeClaim
+from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.storage import READY_PHASES
 
 IMMEDIATE_ANNOTATION = wellknown.IMMEDIATE_DATA_VOLUMES
 CREATED_BY_LABEL = wellknown.CREATED_BY
 _ADOPTION_ANNOTATION = "cdi.kubevirt.io/allowClaimAdoption"
+_POPULATED_ANNOTATION = "cdi.kubevirt.io/storage.populatedFor"
 
 
-def creates_immediately(vm: JsonObject) -> bool:
+@dataclass(frozen=True, slots=True)
+class CloneSource:
+    """What a DataVolume copies; `kind` is ``pvc`` or ``snapshot``."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+def creates_immediately(vm: VirtualMachine) -> bool:
     """Whether DataVolumes are made at once, not only when the VM starts."""
-    return meta.annotations(vm).get(IMMEDIATE_ANNOTATION) != "false"
+    return vm.metadata.annotations.get(IMMEDIATE_ANNOTATION) != "false"
 
 
-def data_volume(vm: JsonObject, template: JsonObject) -> JsonObject:
+def templates(vm: VirtualMachine) -> list[DataVolumeTemplateSpec]:
+    """The templates of the VM's DataVolumes."""
+    return [template for template in vm.spec.data_volume_templates if template is not None]
+
+
+def name_of(template: DataVolumeTemplateSpec) -> str:
+    """The name of the DataVolume, and of the claim that it fills."""
+    return decode(ObjectMeta, template.metadata or {}).name
+
+
+def data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> JsonObject:
     """The DataVolume to create for a template."""
-    metadata = get_object(template, "metadata")
-    annotations = {_ADOPTION_ANNOTATION: "true", **get_object(metadata, "annotations")}
-    labels = {**get_object(metadata, "labels"), CREATED_BY_LABEL: meta.uid(vm)}
+    metadata = decode(ObjectMeta, template.metadata or {})
     return {
         "apiVersion": kinds.DATA_VOLUMES.api_version,
         "kind": "DataVolume",
         "metadata": {
-            "name": get_str(metadata, "name"),
-            "namespace": meta.namespace(vm),
-            "labels": labels,
-            "annotations": annotations,
-            "ownerReferences": [meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)],
+            "name": metadata.name,
+            "namespace": vm.metadata.namespace,
+            "labels": {**metadata.labels, CREATED_BY_LABEL: vm.metadata.uid},
+            "annotations": {_ADOPTION_ANNOTATION: "true", **metadata.annotations},
+            "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
         },
-        "spec": deep_copy(get_object(template, "spec")),
+        "spec": encode(template.spec),
     }
 
 
 def missing_templates(
-    vm: JsonObject, data_volumes: Mapping[str, JsonObject], claims: Mapping[str, JsonObject]
-) -> list[JsonObject]:
+    vm: VirtualMachine,
+    data_volumes: Mapping[str, DataVolume],
+    claims: Mapping[str, PersistentVolumeClaim],
+) -> list[DataVolumeTemplateSpec]:
     """Templates for which there is no DataVolume, and no claim that was populated by one before."""
     result = []
-    for template in get_list(vm, "spec", "dataVolumeTemplates"):
-        name = get_str(template, "metadata", "name")
-        populated = meta.annotations(claims.get(name, {})).get("cdi.kubevirt.io/storage.populatedFor")
+    for template in templates(vm):
+        name = name_of(template)
+        claim = claims.get(name)
+        populated = claim.metadata.annotations.get(_POPULATED_ANNOTATION) if claim else None
         if name not in data_volumes and populated != name:
             result.append(template)
     return result
 
 
 def are_ready(
-    vm: JsonObject, data_volumes: Mapping[str, JsonObject], claims: Mapping[str, JsonObject]
+    vm: VirtualMachine,
+    data_volumes: Mapping[str, DataVolume],
+    claims: Mapping[str, PersistentVolumeClaim],
 ) -> bool:
     """Whether all DataVolumes of the templates are filled, or wait for the guest's pod to be."""
-    for template in get_list(vm, "spec", "dataVolumeTemplates"):
-        name = get_str(template, "metadata", "name")
+    for name in map(name_of, templates(vm)):
         found = data_volumes.get(name)
         if found is None:
             if name not in claims:
                 return False
-        elif get_str(found, "status", "phase") not in READY_PHASES:
+        elif found.status.phase not in READY_PHASES:
             return False
     return True
 
 
+def source_reference(template: DataVolumeTemplateSpec, own: str) -> tuple[str, str] | None:
+    """Namespace and name of the DataSource that a template refers to, from the namespace `own`."""
+    reference: DataVolumeSourceRef | None = template.spec.source_ref
+    return (reference.namespace or own, reference.name) if reference else None
+
+
 def clone_source(
-    template: JsonObject, data_sources: Mapping[tuple[str, str], JsonObject], own: str
-) -> JsonObject:
-    """What a DataVolume copies, as {kind, namespace, name}; empty when it copies nothing."""
-    spec = get_object(template, "spec")
-    source = get_object(spec, "source")
-    reference = get_object(spec, "sourceRef")
-    if reference:
-        key = (get_str(reference, "namespace") or own, get_str(reference, "name"))
-        source = get_object(data_sources.get(key), "spec", "source")
-    for kind in ("pvc", "snapshot"):
-        if kind in source:
-            found = get_object(source, kind)
-            return {
-                "kind": kind,
-                "namespace": get_str(found, "namespace") or own,
-                "name": get_str(found, "name"),
-            }
-    return {}
+    template: DataVolumeTemplateSpec, referred: DataSource | None, own: str
+) -> CloneSource | None:
+    """What a DataVolume copies, None when nothing. `referred` is the DataSource that `template` names."""
+    source = template.spec.source
+    if template.spec.source_ref is not None:
+        source = referred.spec.source if referred else None
+    if source is None:
+        return None
+    for kind, found in (("pvc", source.pvc), ("snapshot", source.snapshot)):
+        if found is not None:
+            return CloneSource(kind, found.namespace or own, found.name)
+    return None
 
 
-def service_account(vm: JsonObject, template: JsonObject) -> str:
-    """The account on whose behalf a DataVolume copies: the VM's own where a volume names one."""
-    named = get_str(template, "spec", "serviceAccountName")
-    if named:
-        return named
-    for volume in get_list(vm, "spec", "template", "spec", "volumes"):
-        if "serviceAccount" in volume:
-            return get_str(volume, "serviceAccount", "serviceAccountName")
+def service_account(vm: VirtualMachine) -> str:
+    """The account on whose behalf DataVolumes copy: the one of the VM's first volume that names one."""
+    for volume in vm.spec.instance.volumes:
+        if volume.service_account is not None:
+            return volume.service_account.service_account_name or ""
     return "default"

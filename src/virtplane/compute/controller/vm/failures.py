@@ -5,19 +5,19 @@ from __future__ import annotations
 import random
 from datetime import datetime, timedelta
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
-from kubecore.objects import meta, times
-from virtplane.compute.controller.vm.strategy import BACKOFF_STRATEGIES
-from virtplane.compute.controller.vmi.phases import is_final
+from kubecore.objects import times
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStartFailure
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.controller.vm.strategy import BACKOFF_STRATEGIES, is_final
 
 _INTERVAL_SECONDS = 10
 _MAX_SECONDS = 300
 
 
-def has_run(vmi: JsonObject) -> bool:
+def has_run(vmi: VirtualMachineInstance) -> bool:
     """Whether the guest ever reached phase Running."""
-    transitions = get_list(vmi, "status", "phaseTransitionTimestamps")
-    return any(item.get("phase") == "Running" for item in transitions)
+    return any(item.phase == "Running" for item in vmi.status.phase_transition_timestamps)
 
 
 def delay_seconds(failures: int, jitter: float) -> int:
@@ -27,28 +27,31 @@ def delay_seconds(failures: int, jitter: float) -> int:
 
 
 def next_failure(
-    vm: JsonObject, vmi: JsonObject | None, strategy: str, now: datetime, jitter: float | None = None
-) -> JsonObject | None:
+    vm: VirtualMachine,
+    vmi: VirtualMachineInstance | None,
+    strategy: str,
+    now: datetime,
+    jitter: float | None = None,
+) -> VirtualMachineStartFailure | None:
     """``status.startFailure`` as it should be; None when nothing failed."""
-    if strategy not in BACKOFF_STRATEGIES:
+    if strategy not in BACKOFF_STRATEGIES or (vmi is not None and has_run(vmi)):
         return None
-    current = get_object(vm, "status").get("startFailure")
-    if vmi is not None and has_run(vmi):
-        return None
-    if vmi is None or not is_final(vmi) or get_str(current, "lastFailedVMIUID") == meta.uid(vmi):
-        return current if isinstance(current, dict) else None
-    count = get_int(current, "consecutiveFailCount") + 1
+    current = vm.observed.start_failure
+    last = current or VirtualMachineStartFailure()
+    if vmi is None or not is_final(vmi) or (last.last_failed_vmiuid or "") == vmi.metadata.uid:
+        return current
+    count = (last.consecutive_fail_count or 0) + 1
     wait = delay_seconds(count, random.random() if jitter is None else jitter)
-    return {
-        "consecutiveFailCount": count,
-        "lastFailedVMIUID": meta.uid(vmi),
-        "retryAfterTimestamp": times.format_time(now + timedelta(seconds=wait)),
-    }
+    return VirtualMachineStartFailure(
+        consecutive_fail_count=count,
+        last_failed_vmiuid=vmi.metadata.uid,
+        retry_after_timestamp=times.format_time(now + timedelta(seconds=wait)),
+    )
 
 
-def remaining_seconds(vm: JsonObject, now: datetime) -> float:
+def remaining_seconds(vm: VirtualMachine, now: datetime) -> float:
     """How long a start has still to wait."""
-    until = get_str(vm, "status", "startFailure", "retryAfterTimestamp")
-    if not until:
+    failure = vm.observed.start_failure
+    if failure is None or not failure.retry_after_timestamp:
         return 0
-    return max(0.0, (times.parse_time(until) - now).total_seconds())
+    return max(0.0, (times.parse_time(failure.retry_after_timestamp) - now).total_seconds())

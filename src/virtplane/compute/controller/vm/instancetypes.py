@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
 from virtplane.api.instancetype_v1beta1.instancetype import (
@@ -19,7 +21,11 @@ from virtplane.api.instancetype_v1beta1.preference import (
     VirtualMachinePreference,
     VirtualMachinePreferenceSpec,
 )
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.objects import as_written, described
+from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.starting import set_default_input
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.instancetypes import apply as application
@@ -59,38 +65,39 @@ class InstancetypeSync:
         self._cluster = cluster
         self._found: dict[str, _Found] = {}
 
-    async def sync(self, vm: JsonObject) -> SyncError | None:
-        """Finds what the VM refers to, pins it, and records that in `vm`'s status (or expands the VM)."""
-        found = _Found()
+    async def sync(self, draft: Draft) -> SyncError | None:
+        """Finds what the VM refers to, pins it, and records that in its status (or expands the VM)."""
+        found, uid = _Found(), draft.vm.metadata.uid
         for name in references.FIELDS:
-            error = await self._resolve(vm, name, found)
+            error = await self._resolve(draft, name, found)
             if error is not None:
                 return error
         for name, revision in found.to_pin.items():
-            await self._pin(vm, name, revision)
-        if not found.is_empty:
-            self._found[meta.uid(vm)] = found
-        else:
-            self._found.pop(meta.uid(vm), None)
-        if not found.is_empty and self._cluster.settings().instancetype_reference_policy != "reference":
-            return await self._expand(vm, found)
+            await self._pin(draft, name, revision)
+        if found.is_empty:
+            self._found.pop(uid, None)
+            return None
+        self._found[uid] = found
+        if self._cluster.settings().instancetype_reference_policy != "reference":
+            return await self._expand(draft, found)
         return None
 
-    async def _resolve(self, vm: JsonObject, name: str, found: _Found) -> SyncError | None:
+    async def _resolve(self, draft: Draft, name: str, found: _Found) -> SyncError | None:
+        vm, namespace = _referring(draft), draft.vm.metadata.namespace
         reference = references.matcher(vm, name)
-        status = vm.setdefault("status", {})
         if not reference:
-            status.pop(references.status_field(name), None)
+            draft.status.pop(references.status_field(name), None)
             return None
         try:
             kind = references.kind_of(reference, name)
             pinned = references.pinned_revision(vm, name)
             if pinned:
-                revision = await self._revision(pinned, meta.namespace(vm))
+                revision = await self._revision(pinned, namespace)
                 source = get_object(revision, "data")
             else:
-                namespace = meta.namespace(vm) if kind.namespaced else None
-                source = await self._cluster.client.get(kind, get_str(reference, "name"), namespace)
+                source = await self._cluster.client.get(
+                    kind, reference["name"], namespace if kind.namespaced else None
+                )
                 found.to_pin[name] = references.revision_of(vm, source, kind)
             found.keep(name, source)
         except (references.UnexpectedKind, UnfitDocument) as error:
@@ -98,14 +105,14 @@ class InstancetypeSync:
         except StatusError as error:
             return SyncError(_REASONS[name], error.message)
         if pinned:
-            status[references.status_field(name)] = references.recorded(reference, pinned)
+            draft.status[references.status_field(name)] = references.recorded(reference, pinned)
         return None
 
     async def _revision(self, name: str, namespace: str) -> JsonObject:
         cached = self._cluster.revisions.get(namespace, name)
         return cached or await self._cluster.client.get(resources.CONTROLLER_REVISIONS, name, namespace)
 
-    async def _pin(self, vm: JsonObject, name: str, revision: JsonObject) -> None:
+    async def _pin(self, draft: Draft, name: str, revision: JsonObject) -> None:
         """Makes a revision and records it, unless VMs are to be expanded instead."""
         if self._cluster.settings().instancetype_reference_policy != "reference":
             return
@@ -114,16 +121,19 @@ class InstancetypeSync:
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-        recorded = references.recorded(references.matcher(vm, name), meta.name(revision))
-        vm["status"][references.status_field(name)] = recorded
+        reference = references.matcher(_referring(draft), name)
+        draft.status[references.status_field(name)] = references.recorded(reference, meta.name(revision))
 
-    async def _expand(self, vm: JsonObject, found: _Found) -> SyncError | None:
+    async def _expand(self, draft: Draft, found: _Found) -> SyncError | None:
         """Writes the values into the VM itself and takes the references away."""
+        vm, referring = draft.vm, _referring(draft)
         policy = self._cluster.settings().instancetype_reference_policy
-        pinned = [name for name in references.FIELDS if references.pinned_revision(vm, name)]
+        pinned = [name for name in references.FIELDS if references.pinned_revision(referring, name)]
         if pinned and policy != "expandAll":
             return None
-        template = deep_copy(get_object(vm, "spec", "template"))
+        # The values are put into the template as its user wrote it, which is written back.
+        written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
+        template = deep_copy(get_object(written, "spec", "template"))
         template.setdefault("metadata", {})
         template["spec"].setdefault("domain", {}).setdefault("devices", {})
         try:
@@ -131,26 +141,26 @@ class InstancetypeSync:
         except (application.Conflicts, DefaultingError) as error:
             return _failed_creation(error)
         operations: list[JsonObject] = [
-            *same_version(vm),  # the answer's version is what the status is written with
+            *same_version(described(vm)),  # the answer's version is what the status is written with
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
         for name in references.FIELDS:
-            if name in vm["spec"]:
+            if name in referring["spec"]:
                 operations.append({"op": "remove", "path": f"/spec/{name}"})
-            vm["status"].pop(references.status_field(name), None)
-        written = await self._cluster.client.patch(
-            kinds.VIRTUAL_MACHINES, meta.name(vm), operations, meta.namespace(vm), type="json"
+            draft.status.pop(references.status_field(name), None)
+        answer = await self._cluster.client.patch(
+            kinds.VIRTUAL_MACHINES, vm.metadata.name, operations, vm.metadata.namespace, type="json"
         )
-        vm["spec"], vm["metadata"] = written["spec"], written["metadata"]
-        self._found.pop(meta.uid(vm), None)
+        draft.vm = decode(VirtualMachine, answer)
+        self._found.pop(vm.metadata.uid, None)
         return None
 
-    def apply(self, vm: JsonObject, instance: JsonObject) -> SyncError | None:
+    def apply(self, draft: Draft, instance: JsonObject) -> SyncError | None:
         """Puts the values into a new instance.
 
         Devices that it gets without naming them come first, because preferences apply to them.
         """
-        found = self._found.get(meta.uid(vm)) or _Found()
+        found = self._found.get(draft.vm.metadata.uid) or _Found()
         spec, metadata = instance["spec"], instance["metadata"]
         if found.preference is not None:
             application.prefer_attached(spec["domain"]["devices"], found.preference.devices)
@@ -158,29 +168,33 @@ class InstancetypeSync:
         try:
             default_network(spec, self._cluster.settings())
             if not found.is_empty:
-                metadata["annotations"].update(references.instance_annotations(vm))
+                metadata["annotations"].update(references.instance_annotations(_referring(draft)))
                 application.apply(spec, metadata, found.instancetype, found.preference)
         except (application.Conflicts, DefaultingError) as error:
             return _failed_creation(error)
         return None
 
-    def expanded(self, vm: JsonObject, spec: JsonObject) -> JsonObject:
-        """A VM's spec with the values put in; as it is where they do not fit."""
-        found = self._found.get(meta.uid(vm))
+    def expanded(self, vm: VirtualMachine, spec: VirtualMachineSpec) -> VirtualMachineSpec:
+        """A spec of the VM with the values put in; as it is where they do not fit."""
+        found = self._found.get(vm.metadata.uid)
         if found is None:
             return spec
-        result = deep_copy(spec)
-        template = result.setdefault("template", {})
+        # Only compared, never written: the values are put into a document made of the struct.
+        document, metadata = encode(spec.instance), deep_copy(dict(spec.template.metadata or {}))
         try:
-            application.apply(
-                template.setdefault("spec", {}),
-                template.setdefault("metadata", {}),
-                found.instancetype,
-                found.preference,
-            )
+            application.apply(document, metadata, found.instancetype, found.preference)
         except application.Conflicts:
             return spec
-        return result
+        instance = decode(VirtualMachineInstanceSpec, document)
+        return replace(spec, template=replace(spec.template, metadata=metadata, spec=instance))
+
+
+def _referring(draft: Draft) -> JsonObject:
+    """What `references` reads of a VM, as a document; its status is the one that will be written."""
+    vm = draft.vm
+    matchers = {"instancetype": vm.spec.instancetype, "preference": vm.spec.preference}
+    spec = {name: encode(matcher) for name, matcher in matchers.items() if matcher is not None}
+    return {**described(vm), "spec": spec, "status": draft.status}
 
 
 def _failed_creation(error: application.Conflicts | DefaultingError) -> SyncError:

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError, is_already_exists
-from kubecore.json import JsonObject, get_object, get_str
-from kubecore.objects import meta
+from kubecore.json import get_object
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.vm import datavolumes
+from virtplane.compute.controller.objects import described
+from virtplane.compute.controller.vm import datavolumes, reading
+from virtplane.compute.controller.vm.datavolumes import CloneSource
 from virtplane.compute.controller.vm.status import SyncError
 
 _REVIEWS = ResourceType("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False)
 
 
-async def create_missing(cluster: Cluster, vm: JsonObject) -> SyncError | None:
-    """Creates what the templates ask for and is not there yet."""
-    namespace = meta.namespace(vm)
-    claims = cluster.claims_of(namespace)
-    for template in datavolumes.missing_templates(vm, cluster.data_volumes_of(namespace), claims):
+async def create_missing(cluster: Cluster, vm: VirtualMachine) -> SyncError | None:
+    """Creates what the templates ask for and is not there yet. Raises StatusError, UnfitDocument."""
+    namespace, names, subject = vm.metadata.namespace, reading.used_names(vm), described(vm)
+    claims = reading.claims(cluster, namespace, names)
+    made = reading.data_volumes(cluster, namespace, names)
+    for template in datavolumes.missing_templates(vm, made, claims):
         refusal = await _refusal(cluster, vm, template)
-        name = get_str(template, "metadata", "name")
+        name = datavolumes.name_of(template)
         if refusal:
             text = f"Not authorized to create DataVolume {name}: {refusal}"
-            cluster.recorder.event(vm, "Warning", "UnauthorizedDataVolumeCreate", text)
+            cluster.recorder.event(subject, "Warning", "UnauthorizedDataVolumeCreate", text)
             return _error(f"not authorized to create DataVolume: {refusal}")
         try:
             await cluster.client.create(kinds.DATA_VOLUMES, datavolumes.data_volume(vm, template))
@@ -31,10 +34,10 @@ async def create_missing(cluster: Cluster, vm: JsonObject) -> SyncError | None:
             if is_already_exists(error):
                 continue
             text = f"Error creating DataVolume {name}: {error.message}"
-            cluster.recorder.event(vm, "Warning", "FailedDataVolumeCreate", text)
+            cluster.recorder.event(subject, "Warning", "FailedDataVolumeCreate", text)
             return _error(f"failed to create DataVolume: {error.message}")
         text = f"Created DataVolume {name}"
-        cluster.recorder.event(vm, "Normal", "SuccessfulDataVolumeCreate", text)
+        cluster.recorder.event(subject, "Normal", "SuccessfulDataVolumeCreate", text)
     return None
 
 
@@ -42,36 +45,37 @@ def _error(text: str) -> SyncError:
     return SyncError("FailedCreate", f"Error encountered while creating DataVolumes: {text}")
 
 
-async def _refusal(cluster: Cluster, vm: JsonObject, template: JsonObject) -> str:
+async def _refusal(cluster: Cluster, vm: VirtualMachine, template: DataVolumeTemplateSpec) -> str:
     """Why the VM may not copy the template's source; empty when it may or copies nothing."""
-    own = meta.namespace(vm)
-    informer = cluster.optional(kinds.DATA_SOURCES)
-    sources = {meta.key(item): item for item in informer.list()} if informer else {}
-    source = datavolumes.clone_source(template, sources, own)
-    if not source:
+    own = vm.metadata.namespace
+    reference = datavolumes.source_reference(template, own)
+    referred = reading.data_source(cluster, reference) if reference else None
+    source = datavolumes.clone_source(template, referred, own)
+    if source is None:
         return ""
-    if source["kind"] == "pvc" and cluster.claims.get(source["namespace"], source["name"]) is None:
-        name = get_str(template, "metadata", "name")
-        text = f"Source PVC {source['name']} not available: Target PVC {name} will remain unpopulated"
-        cluster.recorder.event(vm, "Warning", "SourcePVCNotAvailabe", f"{text} until source is created")
-    if source["namespace"] == own:
+    if source.kind == "pvc" and cluster.claims.get(source.namespace, source.name) is None:
+        name = datavolumes.name_of(template)
+        text = f"Source PVC {source.name} not available: Target PVC {name} will remain unpopulated"
+        event = "SourcePVCNotAvailabe"
+        cluster.recorder.event(described(vm), "Warning", event, f"{text} until source is created")
+    if source.namespace == own:
         return ""
-    user = f"system:serviceaccount:{own}:{datavolumes.service_account(vm, template)}"
+    user = f"system:serviceaccount:{own}:{datavolumes.service_account(vm)}"
     if await _may_copy(cluster, user, own, source):
         return ""
-    return f"User {user} has insufficient permissions in clone source namespace {source['namespace']}"
+    return f"User {user} has insufficient permissions in clone source namespace {source.namespace}"
 
 
-async def _may_copy(cluster: Cluster, user: str, own: str, source: JsonObject) -> bool:
+async def _may_copy(cluster: Cluster, user: str, own: str, source: CloneSource) -> bool:
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{own}", "system:authenticated"]
     attempts = (
         {"group": "cdi.kubevirt.io", "resource": "datavolumes", "subresource": "source"},
         {"group": "", "resource": "pods"},
     )
     for attempt in attempts:
-        attributes = {"namespace": source["namespace"], "verb": "create", **attempt}
+        attributes = {"namespace": source.namespace, "verb": "create", **attempt}
         if attempt["group"]:
-            attributes["name"] = source["name"]
+            attributes["name"] = source.name
         review = {
             "apiVersion": _REVIEWS.api_version,
             "kind": "SubjectAccessReview",

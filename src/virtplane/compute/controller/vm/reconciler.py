@@ -6,33 +6,51 @@ import logging
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_lost_race, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_list, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta, times
-from kubecore.patch.guarded import guarded_patch, same_version
-from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
+from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.patch.guarded import same_version
+from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.compute.controller.objects import (
+    HasMetadata,
+    as_written,
+    controller_reference,
+    described,
+    leave_unfit,
+    owners_patch,
+    patch,
+)
 from virtplane.compute.controller.vm import (
     datavolumes,
+    draft,
     failures,
     instancetypes,
     provisioner,
+    reading,
     snapshots,
     starting,
     status,
     strategy,
 )
+from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.requests import open_requests
-from virtplane.compute.controller.vm.running import RunningInstances, patch_instance
+from virtplane.compute.controller.vm.running import RunningInstances
+from virtplane.compute.controller.vm.starting import VM_FINALIZER
 from virtplane.compute.controller.vm.status import SyncError, View
-from virtplane.compute.controller.vm.strategy import Decision
-from virtplane.compute.controller.vmi.phases import VM_FINALIZER, is_final, phase_of
+from virtplane.compute.controller.vm.strategy import Decision, is_final
+from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 logger = logging.getLogger(__name__)
 
 _ORPHAN = "orphan"
 _RETRY_SECONDS = 5.0
+_VMS, _VMIS = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES
 
 
 class VmController:
@@ -59,196 +77,210 @@ class VmController:
         self._expected = Expectations(self.controller, cluster.vmis, owner_key("VirtualMachine"))
 
     def _vmi_keys(self, vmi: JsonObject) -> list[Key]:
-        return [meta.key(vmi)]
+        return [key_of(vmi)]
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vms.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
-        return [meta.key(vm) for vm in users]
+        return [key_of(vm) for vm in users]
 
     def _data_volume_keys(self, data_volume: JsonObject) -> list[Key]:
         return [*self._claim_keys(data_volume), *owner_key("VirtualMachine")(data_volume)]
 
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        vm = self._cluster.vms.get(*key)
+        try:
+            vm = reading.machine(self._cluster, key)
+        except UnfitDocument as unfit:
+            await leave_unfit(self._cluster, _VMS, key, unfit, VM_FINALIZER)
+            return DONE
         if vm is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(kinds.VIRTUAL_MACHINES, vm):
+        if await self._cluster.mark_observed(_VMS, described(vm)):
             return DONE
-        vmi = await self._own_instance(vm)
+        work = draft.begin(vm)
+        try:
+            vmi = await self._own_instance(vm)
+        except UnfitDocument as unfit:
+            return await self._await_readable(key, work, unfit)
         error: SyncError | None = None
-        new = deep_copy(vm)
         wait = 0.0
         if may_act:
             try:
-                error, wait = await self._sync(key, new, vmi)
+                error, wait = await self._sync(key, work, vmi)
             except StatusError as failure:
                 if is_lost_race(failure):
                     raise
                 error = SyncError("FailedUpdateError", failure.message)
             except strategy.StrategyError as failure:
                 error = SyncError("FailedCreate", str(failure))
+            except UnfitDocument as failure:
+                error = SyncError(INVALID, str(failure))
         if error is not None:
             logger.info("VM %s/%s: %s", *key, error.message)
-        await self._update_status(key, vm, new, vmi, error)
+        await self._update_status(key, work, vmi, error)
         if vmi is not None:
             await self._release_instance(vmi)
         if error is not None:
             return RequeueAfter(_RETRY_SECONDS)
         return RequeueAfter(wait) if wait > 0 else DONE
 
-    async def _own_instance(self, vm: JsonObject) -> JsonObject | None:
-        """The VM's instance; one without an owner is adopted, somebody else's is not touched."""
-        vmi = self._cluster.vmis.get(*meta.key(vm))
-        if vmi is None or meta.is_controlled_by(vmi, vm):
-            return vmi
-        if meta.controller_of(vmi) is not None or meta.is_being_deleted(vmi) or meta.is_being_deleted(vm):
-            return None
-        new = deep_copy(vmi)
-        owner = meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)
-        new["metadata"]["ownerReferences"] = [*meta.owner_references(vmi), owner]
-        return await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES,
-            meta.name(vmi),
-            guarded_patch(vmi, new, ("metadata",)),
-            meta.namespace(vmi),
-            type="json",
-        )
+    async def _own_instance(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
+        """The VM's instance; one without an owner is adopted, somebody else's is not touched.
 
-    async def _sync(self, key: Key, vm: JsonObject, vmi: JsonObject | None) -> tuple[SyncError | None, float]:
-        """Brings the world in line with the VM; `vm` is changed where its status must remember something."""
-        if meta.is_being_deleted(vm):
-            return await self._finish(key, vm, vmi), 0.0
-        if not meta.has_finalizer(vm, VM_FINALIZER):
-            await self._set_finalizer(vm, present=True)
+        Raises UnfitDocument, StatusError.
+        """
+        vmi = reading.instance(self._cluster, (vm.metadata.namespace, vm.metadata.name))
+        if vmi is None or vmi.metadata.is_controlled_by(vm.metadata):
+            return vmi
+        is_going = vmi.metadata.is_being_deleted or vm.metadata.is_being_deleted
+        if vmi.metadata.controller is not None or is_going:
+            return None
+        owners = [*vmi.metadata.owner_references, controller_reference(vm, _VMS)]
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
+        answer = await self._client.patch(_VMIS, name, owners_patch(vmi, owners), namespace, type="json")
+        return decode(VirtualMachineInstance, answer)
+
+    async def _await_readable(self, key: Key, work: Draft, unfit: UnfitDocument) -> Result:
+        """An instance that cannot be read is there all the same: nothing is started or stopped in its place.
+
+        The VM says why it waits. Where the VM is being deleted, its instance is deleted, readable or not.
+        """
+        logger.warning("VM %s/%s waits, because its instance cannot be read: %s", *key, unfit)
+        conditions.put(work.conditions, conditions.new_condition("Failure", "True", INVALID, str(unfit)))
+        await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
+        if work.vm.metadata.is_being_deleted:
+            found = decode(AnyObject, await self._client.get(_VMIS, key[1], key[0]))
+            is_own = found.metadata.is_controlled_by(work.vm.metadata)
+            if is_own and not found.metadata.is_being_deleted:
+                await self._stop(key, work, found)
+        return RequeueAfter(_RETRY_SECONDS)
+
+    async def _sync(
+        self, key: Key, work: Draft, vmi: VirtualMachineInstance | None
+    ) -> tuple[SyncError | None, float]:
+        """Brings the world in line with the VM; what its status must remember goes into the draft."""
+        if work.vm.metadata.is_being_deleted:
+            return await self._finish(key, work, vmi), 0.0
+        await self._set_finalizer(work, present=True)
         if vmi is not None:
-            await self._running.sync_generation(vm, vmi)
-        error = await self._types.sync(vm)
+            await self._running.sync_generation(work.vm, vmi)
+        error = await self._types.sync(work)
         if error is not None:
             return error, 0.0
-        error = await self._sync_data_volumes(vm)
-        if error is not None or not self._may_run(vm):
+        error = await self._sync_data_volumes(work.vm)
+        if error is not None or not self._may_run(work.vm):
             return error, 0.0
-        decision = strategy.decide(vm, vmi, failures.remaining_seconds(vm, times.now()))
-        error = await self._apply(key, vm, vmi, decision)
+        decision = strategy.decide(work.vm, vmi, failures.remaining_seconds(work.vm, times.now()))
+        error = await self._apply(key, work, vmi, decision)
         if error is None and vmi is not None and not decision.stop:
-            error = await self._running.sync(vm, vmi)
+            error = await self._running.sync(work, vmi)
         return error, decision.wait_seconds
 
-    async def _finish(self, key: Key, vm: JsonObject, vmi: JsonObject | None) -> SyncError | None:
-        if vmi is not None and not meta.has_finalizer(vm, _ORPHAN):
-            if not meta.is_being_deleted(vmi):
-                return await self._stop(key, vm, vmi)
-            return None
-        if meta.has_finalizer(vm, VM_FINALIZER):
-            await self._set_finalizer(vm, present=False)
+    async def _finish(self, key: Key, work: Draft, vmi: VirtualMachineInstance | None) -> SyncError | None:
+        if vmi is not None and _ORPHAN not in work.vm.metadata.finalizers:
+            return None if vmi.metadata.is_being_deleted else await self._stop(key, work, vmi)
+        await self._set_finalizer(work, present=False)
         return None
 
-    async def _set_finalizer(self, vm: JsonObject, *, present: bool) -> None:
-        """Sets or removes the finalizer, in `vm` too.
+    async def _set_finalizer(self, work: Draft, *, present: bool) -> None:
+        """Sets or removes the finalizer, in the draft too.
 
-        The patch is bound to the version that `vm` was read at. Without that the answer's version could
-        cover writes that `vm` does not hold (a request to start, say), and writing its status with that
+        The patch is bound to the version that the VM was read at. Without that the answer's version could
+        cover writes that the draft does not know (a request to start, say), and writing its status with that
         version would undo them.
         """
-        new = deep_copy(vm)
-        (meta.add_finalizer if present else meta.remove_finalizer)(new, VM_FINALIZER)
-        operations = [*same_version(vm), *guarded_patch(vm, new, ("metadata",))]
-        patched = await self._patch(vm, operations)
-        vm["metadata"] = patched["metadata"]
+        operations = finalizer_patch(work.vm.metadata, VM_FINALIZER, present=present)
+        if operations:
+            answer = await self._patch(work.vm, [*same_version(described(work.vm)), *operations])
+            work.vm = decode(VirtualMachine, answer)
 
-    async def _patch(self, vm: JsonObject, operations: list[JsonObject]) -> JsonObject:
+    async def _patch(self, vm: VirtualMachine, operations: list[JsonObject]) -> JsonObject:
         return await self._client.patch(
-            kinds.VIRTUAL_MACHINES, meta.name(vm), operations, meta.namespace(vm), type="json"
+            _VMS, vm.metadata.name, operations, vm.metadata.namespace, type="json"
         )
 
-    async def _sync_data_volumes(self, vm: JsonObject) -> SyncError | None:
-        if not get_list(vm, "spec", "dataVolumeTemplates"):
+    def _is_set_to_start(self, vm: VirtualMachine) -> bool:
+        key = vm.metadata.namespace, vm.metadata.name
+        return strategy.is_set_to_start(vm, reading.instance(self._cluster, key))
+
+    async def _sync_data_volumes(self, vm: VirtualMachine) -> SyncError | None:
+        if not datavolumes.templates(vm):
             return None
         if self._cluster.data_volumes is None:
             text = "Error encountered while creating DataVolumes: the cluster does not serve DataVolumes"
             return SyncError("FailedCreate", text)
-        vmi = self._cluster.vmis.get(*meta.key(vm))
-        if datavolumes.creates_immediately(vm) or strategy.is_set_to_start(vm, vmi):
+        if datavolumes.creates_immediately(vm) or self._is_set_to_start(vm):
             return await provisioner.create_missing(self._cluster, vm)
         return None
 
-    def _may_run(self, vm: JsonObject) -> bool:
-        if strategy.run_strategy(vm) == "Halted":
+    def _may_run(self, vm: VirtualMachine) -> bool:
+        if strategy.run_strategy(vm) == "Halted" or not datavolumes.templates(vm):
             return True
-        namespace = meta.namespace(vm)
-        if not get_list(vm, "spec", "dataVolumeTemplates"):
+        if not datavolumes.creates_immediately(vm) and not self._is_set_to_start(vm):
             return True
-        if not datavolumes.creates_immediately(vm) and not strategy.is_set_to_start(
-            vm, self._cluster.vmis.get(*meta.key(vm))
-        ):
-            return True
-        claims = self._cluster.claims_of(namespace)
-        return datavolumes.are_ready(vm, self._cluster.data_volumes_of(namespace), claims)
+        namespace, names = vm.metadata.namespace, reading.used_names(vm)
+        made = reading.data_volumes(self._cluster, namespace, names)
+        return datavolumes.are_ready(vm, made, reading.claims(self._cluster, namespace, names))
 
     async def _apply(
-        self, key: Key, vm: JsonObject, vmi: JsonObject | None, decision: Decision
+        self, key: Key, work: Draft, vmi: VirtualMachineInstance | None, decision: Decision
     ) -> SyncError | None:
         if decision.error:
             return SyncError("FailedCreate", decision.error)
         if decision.new_strategy:
-            await self._patch(vm, _strategy_operations(vm, decision.new_strategy))
+            await self._patch(work.vm, strategy.new_strategy_patch(work.vm, decision.new_strategy))
             return None
         if decision.stop and vmi is not None:
             if decision.rerun_after_stop:
-                requests = get_list(vm, "status", "stateChangeRequests")
-                vm["status"]["stateChangeRequests"] = [*requests, {"action": "Start"}]
-            return await self._stop(key, vm, vmi)
-        if decision.start:
-            if meta.is_condition_true(vm, "ManualRecoveryRequired"):
-                return None
-            return await self._start(key, vm, is_receiver=decision.is_receiver)
+                requests = [encode(request) for request in work.vm.observed.state_change_requests]
+                work.status["stateChangeRequests"] = [*requests, {"action": "Start"}]
+            return await self._stop(key, work, vmi)
+        if decision.start and not is_true(work.vm.observed.conditions, "ManualRecoveryRequired"):
+            return await self._start(key, work, is_receiver=decision.is_receiver)
         return None
 
-    async def _stop(self, key: Key, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
+    async def _stop(self, key: Key, work: Draft, vmi: HasMetadata) -> SyncError | None:
+        name, namespace, uid = vmi.metadata.name, vmi.metadata.namespace, vmi.metadata.uid
         try:
-            with self._expected.deleting(key, meta.uid(vmi)):
-                await self._client.delete(
-                    kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi), uid=meta.uid(vmi)
-                )
+            with self._expected.deleting(key, uid):
+                await self._client.delete(_VMIS, name, namespace, uid=uid)
         except StatusError as error:
             if is_not_found(error):
                 return None
-            text = f"Error deleting virtual machine instance {meta.name(vmi)}: {error.message}"
-            self._cluster.recorder.event(vm, "Warning", "FailedDelete", text)
+            text = f"Error deleting virtual machine instance {name}: {error.message}"
+            self._cluster.recorder.event(described(work.vm), "Warning", "FailedDelete", text)
             return SyncError("FailedDelete", error.message)
-        text = f"Stopped the virtual machine by deleting the virtual machine instance {meta.uid(vmi)}"
-        self._cluster.recorder.event(vm, "Normal", "SuccessfulDelete", text)
-        conditions.drop(vm.setdefault("status", {}).setdefault("conditions", []), "RestartRequired")
+        text = f"Stopped the virtual machine by deleting the virtual machine instance {uid}"
+        self._cluster.recorder.event(described(work.vm), "Normal", "SuccessfulDelete", text)
+        conditions.drop(work.conditions, "RestartRequired")
         return None
 
-    async def _start(self, key: Key, vm: JsonObject, *, is_receiver: bool) -> SyncError | None:
-        conditions.drop(vm.setdefault("status", {}).setdefault("conditions", []), "RestartRequired")
-        instance = starting.new_instance(vm, is_receiver=is_receiver)
-        error = self._types.apply(vm, instance)
+    async def _start(self, key: Key, work: Draft, *, is_receiver: bool) -> SyncError | None:
+        vm, recorder = work.vm, self._cluster.recorder
+        conditions.drop(work.conditions, "RestartRequired")
+        written = await as_written(self._cluster, _VMS, vm)
+        instance = starting.new_instance(vm, written, is_receiver=is_receiver)
+        error = self._types.apply(work, instance)
         if error is not None:
-            self._cluster.recorder.event(vm, "Warning", "FailedCreate", _creation_failure(error.message))
+            recorder.event(described(vm), "Warning", "FailedCreate", _creation_failure(error.message))
             return error
-        await self._store_revision(vm)
+        await self._store_revision(vm, starting.start_revision(vm, written))
         try:
             with self._expected.creating(key):
-                await self._client.create(kinds.VIRTUAL_MACHINE_INSTANCES, instance)
+                await self._client.create(_VMIS, instance)
         except StatusError as failure:
-            text = _creation_failure(failure.message)
-            self._cluster.recorder.event(vm, "Warning", "FailedCreate", text)
+            recorder.event(described(vm), "Warning", "FailedCreate", _creation_failure(failure.message))
             return SyncError("FailedCreate", failure.message)
-        name = meta.name(vm)
+        name = vm.metadata.name
         text = f"Started the virtual machine by creating the new virtual machine instance {name}"
-        self._cluster.recorder.event(vm, "Normal", "SuccessfulCreate", text)
+        recorder.event(described(vm), "Normal", "SuccessfulCreate", text)
         return None
 
-    async def _store_revision(self, vm: JsonObject) -> None:
-        revision = starting.start_revision(vm)
-        prefix = f"revision-start-vm-{meta.uid(vm)}-"
-        for old in self._cluster.revisions.by_index("controller", meta.uid(vm)):
+    async def _store_revision(self, vm: VirtualMachine, revision: JsonObject) -> None:
+        for old in self._cluster.revisions.by_index("controller", vm.metadata.uid):
             name = meta.name(old)
-            if name.startswith(prefix) and name != meta.name(revision):
+            if name.startswith(starting.revision_prefix(vm)) and name != meta.name(revision):
                 await self._delete_revision(old)
         try:
             await self._client.create(resources.CONTROLLER_REVISIONS, revision)
@@ -266,91 +298,50 @@ class VmController:
                 raise
 
     async def _update_status(
-        self, key: Key, old: JsonObject, new: JsonObject, vmi: JsonObject | None, error: SyncError | None
+        self, key: Key, work: Draft, vmi: VirtualMachineInstance | None, error: SyncError | None
     ) -> None:
-        written = new.setdefault("status", {})
-        chosen = get_str(new, "spec", "runStrategy") or ("Always" if new["spec"].get("running") else "Halted")
-        _set_or_drop(written, "created", vmi is not None)
-        _set_or_drop(written, "ready", vmi is not None and meta.is_condition_true(vmi, "Ready"))
+        vm, written = work.read(), work.status
+        chosen = strategy.written_strategy(vm)
+        names = reading.used_names(vm)
+        claims = reading.claims(self._cluster, key[0], names)
+        failure = failures.next_failure(vm, vmi, chosen, times.now())
+        requests = await open_requests(self._client, vm, vmi)
+        statuses = snapshots.volume_snapshot_statuses(
+            vm, claims, reading.storage_classes(self._cluster), reading.snapshot_classes(self._cluster)
+        )
         if vmi is not None or "runStrategy" in written:
             written["runStrategy"] = chosen
-        self._set_generations(new, written, vmi)
-        written["conditions"] = status.mirrored_conditions(get_list(written, "conditions"), vmi, error)
-        _set_or_drop(written, "startFailure", failures.next_failure(new, vmi, chosen, times.now()))
-        _set_or_drop(written, "stateChangeRequests", await open_requests(self._client, new, vmi))
-        _set_or_drop(written, "volumeSnapshotStatuses", self._snapshot_statuses(new))
-        written["printableStatus"] = self._printable(key, new, vmi)
-        if old.get("status") == written:
-            return
-        new["metadata"] = {**new["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
-        try:
-            await self._client.update(kinds.VIRTUAL_MACHINES, new, subresource="status")
-        except StatusError as failure:
-            if not is_not_found(failure):
-                raise
-
-    def _set_generations(self, vm: JsonObject, written: JsonObject, vmi: JsonObject | None) -> None:
-        if vmi is None:
-            if "observedGeneration" in written:
-                # Nothing runs an older generation: clients that wait for a condition wait for this one, too.
-                written["observedGeneration"] = written["desiredGeneration"] = meta.generation(vm)
-            return
-        observed = meta.annotations(vmi).get(starting.GENERATION_ANNOTATION, "")
-        number = int(observed) if observed.isdigit() else None
-        if number is None:
-            name = get_str(vmi, "status", "virtualMachineRevisionName")
-            number = starting.generation_of_revision(name)
-        if number is not None:
-            written["observedGeneration"] = number
-        written["desiredGeneration"] = meta.generation(vm)
-
-    def _snapshot_statuses(self, vm: JsonObject) -> list[JsonObject]:
-        classes = self._cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
-        storage = self._cluster.informer(resources.STORAGE_CLASSES)
-        return snapshots.volume_snapshot_statuses(
-            vm,
-            self._cluster.claims_of(meta.namespace(vm)),
-            {meta.name(item): item for item in storage.list()},
-            classes.list() if classes else [],
-        )
-
-    def _printable(self, key: Key, vm: JsonObject, vmi: JsonObject | None) -> str:
+        written["conditions"] = status.mirrored_conditions(work.conditions, vmi, error)
+        for field, value in {
+            "created": vmi is not None,
+            "ready": vmi is not None and is_true(vmi.status.conditions, "Ready"),
+            "startFailure": encode(failure) if failure is not None else None,
+            "stateChangeRequests": [encode(request) for request in requests],
+            "volumeSnapshotStatuses": statuses,
+            **status.generations(vm, vmi),
+        }.items():
+            _set_or_drop(written, field, value)
         is_waiting = not self._expected.satisfied(key)
         view = View(
-            vm=vm,
+            vm=work.read(),
             vmi=vmi,
-            claims=self._cluster.claims_of(key[0]),
-            data_volumes=self._cluster.data_volumes_of(key[0]),
-            expects_creation=vmi is None and is_waiting and not meta.is_being_deleted(vm),
+            claims=claims,
+            data_volumes=reading.data_volumes(self._cluster, key[0], names),
+            expects_creation=vmi is None and is_waiting and not vm.metadata.is_being_deleted,
             expects_deletion=vmi is not None and is_waiting,
         )
         try:
-            return status.printable_status(view)
+            written["printableStatus"] = status.printable_status(view)
         except strategy.StrategyError:
-            return "Unknown"
+            written["printableStatus"] = "Unknown"
+        await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
 
-    async def _release_instance(self, vmi: JsonObject) -> None:
+    async def _release_instance(self, vmi: VirtualMachineInstance) -> None:
         """Lets an ended instance go, after its last state has been written into the VM."""
-        is_abandoned = phase_of(vmi) == "WaitingForSync" and meta.is_being_deleted(vmi)
-        if not meta.has_finalizer(vmi, VM_FINALIZER) or not (is_final(vmi) or is_abandoned):
-            return
-        new = deep_copy(vmi)
-        meta.remove_finalizer(new, VM_FINALIZER)
-        operations = guarded_patch(vmi, new, ("metadata",))
-        try:
-            await patch_instance(self._client, vmi, operations)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
-
-
-def _strategy_operations(vm: JsonObject, new_strategy: str) -> list[JsonObject]:
-    new = deep_copy(vm)
-    if get_str(vm, "spec", "runStrategy"):
-        new["spec"]["runStrategy"] = new_strategy
-    else:
-        new["spec"]["running"] = new_strategy == "Always"
-    return guarded_patch(vm, new, ("spec",))
+        is_abandoned = vmi.status.phase == "WaitingForSync" and vmi.metadata.is_being_deleted
+        if is_final(vmi) or is_abandoned:
+            removing = finalizer_patch(vmi.metadata, VM_FINALIZER, present=False)
+            await patch(self._cluster, _VMIS, vmi, removing)
 
 
 def _set_or_drop(document: JsonObject, key: str, value: object) -> None:

@@ -2,155 +2,148 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects.structs import decode
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.features import FeatureState
+from virtplane.api.kubevirt_v1.networks import Interface, Network
+from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.api.kubevirt_v1.volumes import Volume
 from virtplane.compute.hotplug import is_hotpluggable
 
 MESSAGE = "a non-live-updatable field was changed in the template spec"
-_MAPS = ("nodeSelector", "matchLabels", "requests", "limits")
-_PLAIN_OBJECTS = (("", "domain"), ("domain", "devices"), ("domain", "resources"), ("features", "acpi"))
-"""Objects that KubeVirt cannot tell from absent ones, each with the name of the object around it."""
-_CLAIM_SOURCES = ("persistentVolumeClaim", "dataVolume")
 
 
-def needs_restart(started: JsonObject, current: JsonObject, vmi: JsonObject, *, live_update: bool) -> bool:
+def needs_restart(
+    started: VirtualMachineSpec,
+    current: VirtualMachineSpec,
+    vmi: VirtualMachineInstance,
+    *,
+    live_update: bool,
+) -> bool:
     """Whether `current` (a VM's spec) differs from `started` in what a running guest cannot follow.
 
     Both specs are expanded (instance type applied). What can be followed is made equal first.
     """
-    before = deep_copy(get_object(started, "template", "spec"))
-    after = deep_copy(get_object(current, "template", "spec"))
-    _neutralize_hotplugged(before, after)
-    _neutralize_firmware(before, after, vmi)
-    if get_str(current, "updateVolumesStrategy") == "Migration":
-        _neutralize_claims(before, after)
+    before, after = started.instance, current.instance
+    movable = {volume.name for volume in (*before.volumes, *after.volumes) if is_hotpluggable(volume)}
+    before, after = _without_volumes(before, movable), _without_volumes(after, movable)
+    running = vmi.spec.domain.firmware.uuid
+    before, after = _without_uuid(before, running), _without_uuid(after, running)
+    if current.update_volumes_strategy == "Migration":
+        before = replace(before, volumes=_with_claims(before.volumes, after.volumes))
     # A template that names no network at all is compared as it is: its instance has the default one.
     if _names_networks(after) and not network_needs_restart(after, vmi):
-        _copy(before, after, "networks")
-        _copy(before, after, "domain", "devices", "interfaces")
+        after = _with_networks(after, before)
     if live_update:
-        _copy(before, after, "domain", "cpu", "sockets")
-        _copy(before, after, "domain", "memory", "guest")
-        for key in ("nodeSelector", "affinity", "tolerations"):
-            _copy(before, after, key)
-    return _pruned(before) != _pruned(after)
+        after = _with_live_updated(after, before)
+    return bool(_meaning(before) != _meaning(after))
 
 
-def _copy(source: JsonObject, target: JsonObject, *path: str) -> None:
-    """Gives `target` the value of `source` at `path`, or none where `source` has none."""
-    parent = get_object(source, *path[:-1])
-    if path[-1] in parent:
-        node = target
-        for key in path[:-1]:
-            node = node.setdefault(key, {})
-        node[path[-1]] = parent[path[-1]]
-        return
-    holder = get_object(target, *path[:-1])
-    was_there = holder.pop(path[-1], None) is not None
-    if was_there and not holder and len(path) > 1 and path[-2] not in get_object(source, *path[:-2]):
-        del get_object(target, *path[:-2])[path[-2]]
-
-
-def _pruned(value: object, name: str = "", within: str = "") -> object:
-    """The value without what means the same empty and absent: lists, texts, and some objects.
+def _meaning(spec: VirtualMachineInstanceSpec) -> Any:
+    """The spec in a form in which texts, lists and maps that are empty equal absent ones.
 
     Most objects ask for something by being there (``tpm: {}``) and stay.
     """
-    if isinstance(value, dict):
-        items = {key: _pruned(item, key, name) for key, item in value.items()}
-        return {
-            key: item
-            for key, item in items.items()
-            if item not in ([], None, "") and not (item == {} and _is_nothing_empty(key, name))
-        }
-    if isinstance(value, list):
-        return [_pruned(item, name, within) for item in value]
-    return value
+    features = spec.domain.features
+    if features.acpi == FeatureState():  # KubeVirt cannot tell it from an absent one
+        spec = replace(spec, domain=replace(spec.domain, features=replace(features, acpi=None)))
+    return _without_empty_texts(spec)
 
 
-def _is_nothing_empty(name: str, within: str) -> bool:
-    """Whether an empty object of that name, in an object of the other name, says no more than none."""
-    return name in _MAPS or (within, name) in _PLAIN_OBJECTS
+def _without_empty_texts(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return type(value), [_without_empty_texts(getattr(value, name)) for name in value.__struct_fields__]
+    if isinstance(value, tuple):
+        return [_without_empty_texts(item) for item in value]
+    return value or None if isinstance(value, str) else value
 
 
-def _hotpluggable(spec: JsonObject) -> set[str]:
-    return {
-        get_str(volume, "name")
-        for volume in get_list(spec, "volumes")
-        if is_hotpluggable(decode(Volume, volume))
-    }
-
-
-def _neutralize_hotplugged(before: JsonObject, after: JsonObject) -> None:
+def _without_volumes(spec: VirtualMachineInstanceSpec, movable: set[str]) -> VirtualMachineInstanceSpec:
     """Hotpluggable volumes come and go; empty CD-ROM drives may be filled."""
-    movable = _hotpluggable(before) | _hotpluggable(after)
-    for spec in (before, after):
-        spec["volumes"] = [item for item in get_list(spec, "volumes") if item.get("name") not in movable]
-        devices = spec.setdefault("domain", {}).setdefault("devices", {})
-        devices["disks"] = [
-            item for item in get_list(devices, "disks") if item.get("name") not in movable or "cdrom" in item
-        ]
+    devices = spec.domain.devices
+    disks = tuple(disk for disk in devices.disks if disk.name not in movable or disk.cdrom is not None)
+    return replace(
+        spec,
+        volumes=tuple(volume for volume in spec.volumes if volume.name not in movable),
+        domain=replace(spec.domain, devices=replace(devices, disks=disks)),
+    )
 
 
-def _neutralize_firmware(before: JsonObject, after: JsonObject, vmi: JsonObject) -> None:
-    running = get_str(vmi, "spec", "domain", "firmware", "uuid")
-    for spec in (before, after):
-        firmware = get_object(spec, "domain", "firmware")
-        if firmware.get("uuid") == running:
-            firmware.pop("uuid", None)
-        if not firmware:
-            get_object(spec, "domain").pop("firmware", None)
+def _without_uuid(spec: VirtualMachineInstanceSpec, running: str | None) -> VirtualMachineInstanceSpec:
+    """The UUID that the guest runs with changes nothing."""
+    firmware = spec.domain.firmware
+    if firmware.uuid != (running or ""):
+        return spec
+    return replace(spec, domain=replace(spec.domain, firmware=replace(firmware, uuid=None)))
 
 
-def _neutralize_claims(before: JsonObject, after: JsonObject) -> None:
-    theirs = {get_str(item, "name"): item for item in get_list(after, "volumes")}
-    for index, volume in enumerate(get_list(before, "volumes")):
-        other = theirs.get(get_str(volume, "name"))
-        if other is not None and _is_claim(volume) and _is_claim(other):
-            before["volumes"][index] = other
+def _with_claims(before: Sequence[Volume], after: Sequence[Volume]) -> tuple[Volume, ...]:
+    """Volumes whose claims differ are migrated."""
+    theirs = {volume.name: volume for volume in after if _is_claim(volume)}
+    return tuple(theirs.get(volume.name, volume) if _is_claim(volume) else volume for volume in before)
 
 
-def _is_claim(volume: JsonObject) -> bool:
-    return any(source in volume for source in _CLAIM_SOURCES)
+def _is_claim(volume: Volume) -> bool:
+    return volume.persistent_volume_claim is not None or volume.data_volume is not None
 
 
-def _names_networks(template: JsonObject) -> bool:
-    interfaces = get_list(template, "domain", "devices", "interfaces")
-    return bool(interfaces or get_list(template, "networks"))
+def _with_networks(
+    spec: VirtualMachineInstanceSpec, other: VirtualMachineInstanceSpec
+) -> VirtualMachineInstanceSpec:
+    devices = replace(spec.domain.devices, interfaces=other.domain.devices.interfaces)
+    return replace(spec, networks=other.networks, domain=replace(spec.domain, devices=devices))
 
 
-def network_needs_restart(template: JsonObject, vmi: JsonObject) -> bool:
+def _with_live_updated(
+    spec: VirtualMachineInstanceSpec, other: VirtualMachineInstanceSpec
+) -> VirtualMachineInstanceSpec:
+    cpu = replace(spec.domain.cpu, sockets=other.domain.cpu.sockets)
+    memory = replace(spec.domain.memory, guest=other.domain.memory.guest)
+    return replace(
+        spec,
+        domain=replace(spec.domain, cpu=cpu, memory=memory),
+        node_selector=other.node_selector,
+        affinity=other.affinity,
+        tolerations=other.tolerations,
+    )
+
+
+def _names_networks(template: VirtualMachineInstanceSpec) -> bool:
+    return bool(template.domain.devices.interfaces or template.networks)
+
+
+def network_needs_restart(template: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> bool:
     """Whether the template's networks differ from the instance's in what cannot be plugged while it runs."""
-    wanted = {get_str(item, "name"): item for item in get_list(template, "domain", "devices", "interfaces")}
-    running = get_list(vmi, "spec", "domain", "devices", "interfaces")
+    wanted = {interface.name: interface for interface in template.domain.devices.interfaces}
+    running = vmi.spec.domain.devices.interfaces
     for interface in running:
-        other = wanted.get(get_str(interface, "name"))
+        other = wanted.get(interface.name)
         if other is None or _comparable(interface) != _comparable(other):
             return True
-    present = {get_str(item, "name") for item in running}
-    networks = {get_str(item, "name"): item for item in get_list(template, "networks")}
-    for name, network in networks.items():
-        if name not in present and "pod" in network:
-            return True
-    return _networks_changed(networks, vmi)
+    present = {interface.name for interface in running}
+    if any(network.pod is not None and network.name not in present for network in template.networks):
+        return True
+    return _networks_changed({network.name: network for network in template.networks}, vmi)
 
 
-def _networks_changed(networks: dict[str, JsonObject], vmi: JsonObject) -> bool:
-    conditions = get_list(vmi, "status", "conditions")
-    is_migratable = any(
-        item.get("type") == "LiveMigratable" and item.get("status") == "True" for item in conditions
-    )
-    for network in get_list(vmi, "spec", "networks"):
-        other = networks.get(get_str(network, "name"))
+def _networks_changed(networks: Mapping[str, Network], vmi: VirtualMachineInstance) -> bool:
+    is_migratable = is_true(vmi.status.conditions, "LiveMigratable")
+    for network in vmi.spec.networks:
+        other = networks.get(network.name)
         if other is None:
             return True
-        if other != network and not (is_migratable and "multus" in network and "multus" in other):
+        is_multus = network.multus is not None and other.multus is not None
+        if other != network and not (is_migratable and is_multus):
             return True
     return False
 
 
-def _comparable(interface: JsonObject) -> JsonObject:
+def _comparable(interface: Interface) -> Any:
     # A change of the state needs a restart, too: no node changes the link of a running guest yet.
-    kept = {key: value for key, value in interface.items() if value not in (None, [], "")}
-    return {**kept, "state": get_str(interface, "state") or "up"}
+    return _without_empty_texts(replace(interface, state=interface.state or "up"))

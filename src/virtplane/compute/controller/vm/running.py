@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from kubecore.client import Client
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.vm import liveupdate, restart, starting, volumemigration
+from virtplane.compute.controller.objects import patch
+from virtplane.compute.controller.vm import liveupdate, reading, restart, starting, volumemigration
+from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.instancetypes import InstancetypeSync
 from virtplane.compute.controller.vm.status import SyncError
 
@@ -18,69 +21,53 @@ class RunningInstances:
 
     def __init__(self, cluster: Cluster, types: InstancetypeSync) -> None:
         self._cluster = cluster
-        self._client = cluster.client
         self._types = types
 
-    async def sync_generation(self, vm: JsonObject, vmi: JsonObject) -> None:
+    async def sync_generation(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:
         """Note at the instance that it runs the VM's present generation where its template is the same."""
-        current = str(meta.generation(vm))
-        if meta.annotations(vmi).get(starting.GENERATION_ANNOTATION) == current:
+        current = str(vm.metadata.generation)
+        if vmi.metadata.annotations.get(starting.GENERATION_ANNOTATION) == current:
             return
-        started = self._started_spec(vm, vmi)
-        if started is None or started.get("template") != get_object(vm, "spec").get("template"):
+        started = reading.started_spec(self._cluster, vmi)
+        if started is None or started.template != vm.spec.template:
             return
-        patch = {"metadata": {"annotations": {starting.GENERATION_ANNOTATION: current}}}
-        await self._client.patch(
-            kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), patch, meta.namespace(vmi), type="merge"
-        )
+        mark = {"metadata": {"annotations": {starting.GENERATION_ANNOTATION: current}}}
+        name, namespace = vmi.metadata.name, vmi.metadata.namespace
+        await self._cluster.client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, mark, namespace, type="merge")
 
-    async def sync(self, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
-        """Give the instance what can change while it runs; say in `vm` when the rest needs a restart."""
-        known = vm.setdefault("status", {}).setdefault("conditions", [])
-        former = meta.find_condition(known, "RestartRequired")
-        error = await self._follow(vm, vmi, known)
+    async def sync(self, draft: Draft, vmi: VirtualMachineInstance) -> SyncError | None:
+        """Give the instance what can change while it runs; say in the VM when the rest needs a restart."""
+        former = meta.find_condition(draft.conditions, "RestartRequired")
+        error = await self._follow(draft, vmi)
         if former is not None:
-            conditions.keep_time(known, former)
+            conditions.keep_time(draft.conditions, former)
         return error
 
-    async def _follow(self, vm: JsonObject, vmi: JsonObject, known: list[JsonObject]) -> SyncError | None:
-        settings = self._cluster.settings()
-        started = self._started_spec(vm, vmi)
+    async def _follow(self, draft: Draft, vmi: VirtualMachineInstance) -> SyncError | None:
+        settings, vm, known = self._cluster.settings(), draft.vm, draft.conditions
+        started = reading.started_spec(self._cluster, vmi)
         if started is not None:
-            before, after = (
-                self._types.expanded(vm, started),
-                self._types.expanded(vm, get_object(vm, "spec")),
-            )
+            before, after = self._types.expanded(vm, started), self._types.expanded(vm, vm.spec)
             if restart.needs_restart(before, after, vmi, live_update=settings.live_update):
                 _require_restart(known, restart.MESSAGE)
             else:
                 conditions.drop(known, "RestartRequired")
-        if get_str(vm, "spec", "updateVolumesStrategy") == "Migration":
-            error = await volumemigration.sync(self._cluster, vm, vmi)
+        if vm.spec.update_volumes_strategy == "Migration":
+            error = await volumemigration.sync(self._cluster, draft, vmi)
             if error is not None:
                 return error
         elif settings.gate("DeclarativeHotplugVolumes") and not settings.gate("HotplugVolumes"):
-            await patch_instance(self._client, vmi, liveupdate.volume_operations(vm, vmi))
+            await self._patch(vmi, liveupdate.volume_operations(vm, vmi))
         if not settings.live_update or conditions.has_status(known, "RestartRequired", "True"):
             return None
         update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=settings.cpu_allocation_ratio)
-        await patch_instance(self._client, vmi, update.operations)
+        await self._patch(vmi, update.operations)
         if update.restart_message:
             _require_restart(known, update.restart_message)
         return update.error
 
-    def _started_spec(self, vm: JsonObject, vmi: JsonObject) -> JsonObject | None:
-        """The VM's spec when the instance was started, by its revision."""
-        name = get_str(vmi, "status", "virtualMachineRevisionName")
-        revision = self._cluster.revisions.get(meta.namespace(vm), name) if name else None
-        return get_object(revision, "data", "spec") if revision else None
-
-
-async def patch_instance(client: Client, vmi: JsonObject, operations: list[JsonObject]) -> None:
-    """Apply a JSON patch to an instance; an empty one asks nothing of the server. Raises StatusError."""
-    if operations:
-        name, namespace = meta.name(vmi), meta.namespace(vmi)
-        await client.patch(kinds.VIRTUAL_MACHINE_INSTANCES, name, operations, namespace, type="json")
+    async def _patch(self, vmi: VirtualMachineInstance, operations: list[JsonObject]) -> None:
+        await patch(self._cluster, kinds.VIRTUAL_MACHINE_INSTANCES, vmi, operations, must_exist=True)
 
 
 def _require_restart(known: list[JsonObject], message: str) -> None:

@@ -4,47 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kubecore.json import JsonObject, get_list, get_str
-from kubecore.objects.structs import decode
+from kubecore.json import JsonObject
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshotClass
 
 
 def volume_snapshot_statuses(
-    vm: JsonObject,
-    claims: Mapping[str, JsonObject],
-    storage_classes: Mapping[str, JsonObject],
-    snapshot_classes: Iterable[JsonObject],
+    vm: VirtualMachine,
+    claims: Mapping[str, PersistentVolumeClaim],
+    storage_classes: Iterable[StorageClass],
+    snapshot_classes: Iterable[VolumeSnapshotClass],
 ) -> list[JsonObject]:
-    """One entry for each volume of the template, in its order."""
-    drivers = {get_str(item, "driver") for item in snapshot_classes}
+    """One entry for each volume of the template, in its order. `claims` are those of its volumes, by name."""
+    drivers = {item.driver for item in snapshot_classes}
+    usable = {item.metadata.name for item in storage_classes if item.provisioner in drivers}
     result: list[JsonObject] = []
-    for volume in get_list(vm, "spec", "template", "spec", "volumes"):
-        name = get_str(volume, "name")
-        reason = _obstacle(volume, claims, storage_classes, drivers)
-        entry: JsonObject = {"name": name, "enabled": not reason}
+    for volume in vm.spec.instance.volumes:
+        reason = _obstacle(volume, claims, usable)
+        entry: JsonObject = {"name": volume.name, "enabled": not reason}
         if reason:
             entry["reason"] = reason
         result.append(entry)
     return result
 
 
-def _obstacle(
-    volume: JsonObject,
-    claims: Mapping[str, JsonObject],
-    storage_classes: Mapping[str, JsonObject],
-    drivers: set[str],
-) -> str:
-    name = get_str(volume, "name")
-    claim_of_volume = claim_name(decode(Volume, volume))
-    if not claim_of_volume or "ephemeral" in volume:
-        return f"Snapshot is not supported for this volumeSource type [{name}]"
-    claim = claims.get(claim_of_volume)
+def _obstacle(volume: Volume, claims: Mapping[str, PersistentVolumeClaim], usable: set[str]) -> str:
+    name = claim_name(volume)
+    if not name or volume.ephemeral is not None:
+        return f"Snapshot is not supported for this volumeSource type [{volume.name}]"
+    claim = claims.get(name)
     if claim is None:
         return "PVC not found"
-    storage_class = get_str(claim, "spec", "storageClassName")
-    if get_str(storage_classes.get(storage_class), "provisioner") not in drivers or not drivers:
+    storage_class = claim.spec.storage_class_name or ""
+    if storage_class not in usable:
         return (
             "No VolumeSnapshotClass: Volume snapshots are not configured for this StorageClass "
-            f"[{storage_class}] [{name}]"
+            f"[{storage_class}] [{volume.name}]"
         )
     return ""

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import uuid
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_object
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
-from virtplane.compute.controller.vm.strategy import first_request
-from virtplane.compute.controller.vmi.phases import RECEIVER_ANNOTATION, VM_FINALIZER
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.compute.controller.objects import described
+from virtplane.compute.controller.vm.strategy import RECEIVER_ANNOTATION, first_request
 from virtplane.instancetypes.defaults import default_disks
 
 GENERATION_ANNOTATION = wellknown.VM_GENERATION
+VM_FINALIZER = wellknown.FINALIZER_MACHINE
 _FIRMWARE_NAMESPACE = uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
 
@@ -21,9 +25,14 @@ def firmware_uuid(name: str) -> str:
     return str(uuid.uuid5(_FIRMWARE_NAMESPACE, name))
 
 
-def revision_name(vm: JsonObject) -> str:
+def revision_name(vm: VirtualMachine) -> str:
     """The name of the ControllerRevision for the VM's present generation."""
-    return f"revision-start-vm-{meta.uid(vm)}-{meta.generation(vm)}"
+    return f"{revision_prefix(vm)}{vm.metadata.generation}"
+
+
+def revision_prefix(vm: VirtualMachine) -> str:
+    """How the names of the VM's ControllerRevisions begin."""
+    return f"revision-start-vm-{vm.metadata.uid}-"
 
 
 def generation_of_revision(name: str) -> int | None:
@@ -32,57 +41,59 @@ def generation_of_revision(name: str) -> int | None:
     return int(tail) if tail.isdigit() else None
 
 
-def start_revision(vm: JsonObject) -> JsonObject:
+# Revisions and instances hold what the user wrote, fields unknown here too: they are copied from `written`,
+# the document that `vm` was read from.
+
+
+def start_revision(vm: VirtualMachine, written: JsonObject) -> JsonObject:
     """The ControllerRevision that keeps the VM's spec as it is started now."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
             "name": revision_name(vm),
-            "namespace": meta.namespace(vm),
-            "ownerReferences": [meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)],
+            "namespace": vm.metadata.namespace,
+            "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
         },
-        "data": {"spec": deep_copy(get_object(vm, "spec"))},
-        "revision": meta.generation(vm),
+        "data": {"spec": deep_copy(get_object(written, "spec"))},
+        "revision": vm.metadata.generation,
     }
 
 
-def new_instance(vm: JsonObject, *, is_receiver: bool = False) -> JsonObject:
+def new_instance(vm: VirtualMachine, written: JsonObject, *, is_receiver: bool = False) -> JsonObject:
     """The VirtualMachineInstance for the VM's template, before instance type and admission."""
-    template = get_object(vm, "spec", "template")
-    spec = deep_copy(get_object(template, "spec"))
-    labels = dict(get_object(template, "metadata", "labels"))
-    annotations = dict(get_object(template, "metadata", "annotations"))
-    annotations[GENERATION_ANNOTATION] = str(meta.generation(vm))
+    template = decode(ObjectMeta, vm.spec.template.metadata or {})
+    spec = deep_copy(get_object(written, "spec", "template", "spec"))
+    annotations = {**template.annotations, GENERATION_ANNOTATION: str(vm.metadata.generation)}
     if is_receiver:
         annotations[RECEIVER_ANNOTATION] = "true"
     domain = spec.setdefault("domain", {})
-    domain.setdefault("firmware", {}).setdefault("uuid", firmware_uuid(meta.name(vm)))
-    if get_str(first_request(vm), "data", "paused") == "true":
+    domain.setdefault("firmware", {}).setdefault("uuid", firmware_uuid(vm.metadata.name))
+    if first_request(vm).data.get("paused") == "true":
         spec["startStrategy"] = "Paused"
     _drop_memory_dumps(spec)
     domain.setdefault("devices", {})
     default_disks(spec)
     metadata: JsonObject = {
-        "name": meta.name(vm),
-        "namespace": meta.namespace(vm),
+        "name": vm.metadata.name,
+        "namespace": vm.metadata.namespace,
         "annotations": annotations,
         "finalizers": [VM_FINALIZER],
-        "ownerReferences": [meta.new_controller_ref(vm, kinds.VIRTUAL_MACHINES)],
+        "ownerReferences": [meta.new_controller_ref(described(vm), kinds.VIRTUAL_MACHINES)],
     }
-    if labels:
-        metadata["labels"] = labels
-    instance: JsonObject = {
+    if template.labels:
+        metadata["labels"] = dict(template.labels)
+    status: JsonObject = {"virtualMachineRevisionName": revision_name(vm)}
+    tracking = vm.observed.changed_block_tracking
+    if tracking is not None and tracking.state in ("Initializing", "Enabled", "PendingRestart"):
+        status["changedBlockTracking"] = {"state": "Initializing"}
+    return {
         "apiVersion": kinds.VIRTUAL_MACHINE_INSTANCES.api_version,
         "kind": "VirtualMachineInstance",
         "metadata": metadata,
         "spec": spec,
-        "status": {"virtualMachineRevisionName": revision_name(vm)},
+        "status": status,
     }
-    tracking = get_object(vm, "status", "changedBlockTracking")
-    if tracking.get("state") in ("Initializing", "Enabled", "PendingRestart"):
-        instance["status"]["changedBlockTracking"] = {"state": "Initializing"}
-    return instance
 
 
 def _drop_memory_dumps(spec: JsonObject) -> None:

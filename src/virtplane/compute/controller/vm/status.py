@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster import conditions
+from virtplane.compute.controller.objects import condition_documents
 from virtplane.compute.controller.vm import strategy
-from virtplane.compute.controller.vmi.phases import is_final, phase_of
+from virtplane.compute.controller.vm.starting import GENERATION_ANNOTATION, generation_of_revision
+from virtplane.compute.controller.vm.strategy import is_final
 
 _OWN_CONDITIONS = ("Failure", "RestartRequired", "Ready", "Initialized", "ManualRecoveryRequired")
 """Conditions that are the VM's own, not copies of its instance's."""
-_STARTING_PHASES = ("", "Pending", "Scheduling", "Scheduled")
+_STARTING_PHASES = (None, "", "Pending", "Scheduling", "Scheduled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +36,20 @@ class SyncError:
 class View:
     """A VM and what its printable status depends on."""
 
-    vm: JsonObject
-    vmi: JsonObject | None = None
-    claims: Mapping[str, JsonObject] = field(default_factory=dict)
-    data_volumes: Mapping[str, JsonObject] = field(default_factory=dict)
+    vm: VirtualMachine
+    vmi: VirtualMachineInstance | None = None
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    data_volumes: Mapping[str, DataVolume] = field(default_factory=dict)
     expects_creation: bool = False
     expects_deletion: bool = False
 
     @property
     def used_claims(self) -> list[str]:
         """Names of the claims that the template's volumes use."""
-        volumes = get_list(self.vm, "spec", "template", "spec", "volumes")
-        return [name for name in (claim_name(decode(Volume, volume)) for volume in volumes) if name]
+        return [name for name in map(claim_name, self.vm.spec.instance.volumes) if name]
 
     @property
-    def used_data_volumes(self) -> list[JsonObject]:
+    def used_data_volumes(self) -> list[DataVolume]:
         """The DataVolumes behind those claims."""
         return [self.data_volumes[name] for name in self.used_claims if name in self.data_volumes]
 
@@ -58,51 +63,54 @@ def printable_status(view: View) -> str:
 
 
 def _is_running(view: View) -> bool:
-    return view.vmi is not None and phase_of(view.vmi) == "Running"
+    return view.vmi is not None and view.vmi.status.phase == "Running"
 
 
 def _is_stopping(view: View) -> bool:
     if view.vmi is None or is_final(view.vmi):
         return False
-    return meta.is_being_deleted(view.vmi) or view.expects_deletion
+    return view.vmi.metadata.is_being_deleted or view.expects_deletion
+
+
+def is_migrating(vmi: VirtualMachineInstance) -> bool:
+    """Whether the guest is on its way to another node."""
+    state = vmi.status.migration_state
+    return state is not None and bool(state.start_timestamp) and not state.end_timestamp
 
 
 def _is_migrating(view: View) -> bool:
-    state = get_object(view.vmi, "status", "migrationState")
-    return bool(state.get("startTimestamp")) and not state.get("endTimestamp")
+    return view.vmi is not None and is_migrating(view.vmi)
 
 
 def _is_paused(view: View) -> bool:
-    return _is_running(view) and meta.is_condition_true(view.vmi or {}, "Paused")
+    return view.vmi is not None and _is_running(view) and is_true(view.vmi.status.conditions, "Paused")
 
 
 def _reason(view: View, condition: str, status: str = "False") -> str:
     """Why a condition of the instance is as it is; an instance that has ended waits for nothing any more."""
     if view.vmi is None or is_final(view.vmi):
         return ""
-    found = meta.get_condition(view.vmi, condition)
-    if found is None or found.get("status") != status:
-        return ""
-    return get_str(found, "reason")
+    found = next((item for item in view.vmi.status.conditions if item.type == condition), None)
+    return found.reason or "" if found is not None and found.status == status else ""
 
 
 def _has_data_volume_error(view: View) -> bool:
-    for data_volume in view.used_data_volumes:
-        if get_str(data_volume, "status", "phase") == "Failed":
-            return True
-        running = meta.get_condition(data_volume, "Running")
-        is_stopped = running is not None and running.get("status") == "False"
-        if is_stopped and get_str(running, "reason") in ("Error", "ImagePullFailed"):
-            return True
-    return False
+    return any(
+        data_volume.status.phase == "Failed"
+        or any(
+            (item.type, item.status) == ("Running", "False") and item.reason in ("Error", "ImagePullFailed")
+            for item in data_volume.status.conditions
+        )
+        for data_volume in view.used_data_volumes
+    )
 
 
 def _is_provisioning(view: View) -> bool:
     for data_volume in view.used_data_volumes:
-        phase = get_str(data_volume, "status", "phase")
+        phase = data_volume.status.phase
         if phase in ("Succeeded", "PendingPopulation"):
             continue
-        if meta.is_condition_true(data_volume, "Bound") or phase != "WaitForFirstConsumer":
+        if is_true(data_volume.status.conditions, "Bound") or phase != "WaitForFirstConsumer":
             return True
     return False
 
@@ -111,13 +119,13 @@ def _waits_for_binding(view: View) -> bool:
     if not strategy.is_set_to_start(view.vm, view.vmi):
         return False
     found = [view.claims[name] for name in view.used_claims if name in view.claims]
-    return any(get_str(claim, "status", "phase") != "Bound" for claim in found)
+    return any(claim.status.phase != "Bound" for claim in found)
 
 
 def _is_starting(view: View) -> bool:
     if view.vmi is None:
         return view.expects_creation
-    return phase_of(view.vmi) in _STARTING_PHASES
+    return view.vmi.status.phase in _STARTING_PHASES
 
 
 def _is_stopped(view: View) -> bool:
@@ -127,7 +135,8 @@ def _is_stopped(view: View) -> bool:
 def _is_crash_looping(view: View) -> bool:
     if view.vmi is not None and not is_final(view.vmi):
         return False
-    if view.expects_creation or get_int(view.vm, "status", "startFailure", "consecutiveFailCount") == 0:
+    failure = view.vm.observed.start_failure
+    if view.expects_creation or failure is None or not failure.consecutive_fail_count:
         return False
     return strategy.run_strategy(view.vm) in strategy.BACKOFF_STRATEGIES
 
@@ -135,11 +144,11 @@ def _is_crash_looping(view: View) -> bool:
 def _waits_for_receiver(view: View) -> bool:
     if strategy.run_strategy(view.vm) != "WaitAsReceiver":
         return False
-    return view.vmi is None or phase_of(view.vmi) == "WaitingForSync"
+    return view.vmi is None or view.vmi.status.phase == "WaitingForSync"
 
 
 _RULES = (
-    ("Terminating", lambda view: meta.is_being_deleted(view.vm)),
+    ("Terminating", lambda view: view.vm.metadata.is_being_deleted),
     ("Stopping", _is_stopping),
     ("Migrating", _is_migrating),
     ("Paused", _is_paused),
@@ -159,7 +168,7 @@ _RULES = (
 
 
 def mirrored_conditions(
-    before: list[JsonObject], vmi: JsonObject | None, error: SyncError | None
+    before: list[JsonObject], vmi: VirtualMachineInstance | None, error: SyncError | None
 ) -> list[JsonObject]:
     """The VM's conditions: its own, and its instance's word for word while there is one."""
     result = [dict(item) for item in before]
@@ -175,8 +184,8 @@ def mirrored_conditions(
     return result
 
 
-def _copy_conditions(result: list[JsonObject], vmi: JsonObject) -> None:
-    theirs = {get_str(item, "type"): item for item in meta.conditions(vmi)}
+def _copy_conditions(result: list[JsonObject], vmi: VirtualMachineInstance) -> None:
+    theirs = {item["type"]: item for item in condition_documents(vmi.status.conditions)}
     for stale in [
         item for item in result if item["type"] not in _OWN_CONDITIONS and item["type"] not in theirs
     ]:
@@ -191,3 +200,21 @@ def _copy_conditions(result: list[JsonObject], vmi: JsonObject) -> None:
         text = "VMI is missing the Ready condition"
         missing = conditions.new_condition("Ready", "False", "VMIConditionMissing", text, probed=True)
         conditions.put(result, missing)
+
+
+def generations(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> dict[str, int | None]:
+    """``observedGeneration``, which the instance runs, and ``desiredGeneration``; None for one not known."""
+    known, present = vm.observed, vm.metadata.generation
+    if vmi is None:
+        if known.observed_generation is not None:
+            # Nothing runs an older generation: clients that wait for a condition wait for this one, too.
+            return {"observedGeneration": present, "desiredGeneration": present}
+        return {"observedGeneration": None, "desiredGeneration": known.desired_generation}
+    noted = vmi.metadata.annotations.get(GENERATION_ANNOTATION, "")
+    if noted.isdigit():
+        observed: int | None = int(noted)
+    else:
+        observed = generation_of_revision(vmi.status.virtual_machine_revision_name or "")
+    if observed is None:
+        observed = known.observed_generation
+    return {"observedGeneration": observed, "desiredGeneration": present}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
-from kubecore.objects import meta
+from kubecore.json import JsonObject
+from kubecore.patch.guarded import replacing, same_object
 from virtplane.api import labels
-from virtplane.compute.controller.vmi.phases import RECEIVER_ANNOTATION, is_final
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStateChangeRequest
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.compute.controller.objects import described
+from virtplane.compute.controller.vmi.phases import FINAL_PHASES
 
 RESTORE_ANNOTATION = labels.RESTORE_RUN_STRATEGY
+RECEIVER_ANNOTATION = labels.CREATE_MIGRATION_TARGET
 BACKOFF_STRATEGIES = ("Always", "RerunOnFailure", "Once")
 """Strategies under which repeated failures to start lead to waiting."""
 
@@ -37,52 +43,62 @@ class Decision:
 NOTHING = Decision()
 
 
-def run_strategy(vm: JsonObject) -> str:
+def is_final(vmi: VirtualMachineInstance) -> bool:
+    """Whether the guest has ended."""
+    return vmi.status.phase in FINAL_PHASES
+
+
+def written_strategy(vm: VirtualMachine) -> str:
+    """The strategy that is shown for the VM: ``runStrategy``, else what ``running`` means."""
+    return vm.spec.run_strategy or ("Always" if vm.spec.running else "Halted")
+
+
+def run_strategy(vm: VirtualMachine) -> str:
     """The strategy that counts. Raises StrategyError when ``running`` and ``runStrategy`` are both set."""
-    spec = get_object(vm, "spec")
-    running, strategy = spec.get("running"), get_str(spec, "runStrategy")
-    if running is not None and strategy:
+    if vm.spec.running is not None and vm.spec.run_strategy:
         raise StrategyError("Running and RunStrategy are mutually exclusive")
-    if strategy:
-        return strategy
-    return "Always" if running else "Halted"
+    return written_strategy(vm)
 
 
-def first_request(vm: JsonObject) -> JsonObject:
-    """The request that counts: only the first one does."""
-    requests = get_list(vm, "status", "stateChangeRequests")
-    return requests[0] if requests else {}
+def first_request(vm: VirtualMachine) -> VirtualMachineStateChangeRequest:
+    """The request that counts, which is the first one; one without an action when there is none."""
+    requests = vm.observed.state_change_requests
+    return requests[0] if requests else VirtualMachineStateChangeRequest(action="")
 
 
-def has_start_request(vm: JsonObject) -> bool:
+def has_start_request(vm: VirtualMachine) -> bool:
     """Whether a user asked for a start."""
-    return first_request(vm).get("action") == "Start"
+    return first_request(vm).action == "Start"
 
 
-def has_stop_request(vm: JsonObject, vmi: JsonObject) -> bool:
+def has_stop_request(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
     """Whether a user asked to stop this very instance."""
     request = first_request(vm)
-    return request.get("action") == "Stop" and request.get("uid") == meta.uid(vmi)
+    return request.action == "Stop" and request.uid == vmi.metadata.uid
 
 
-def open_requests(vm: JsonObject, vmi: JsonObject | None) -> list[JsonObject]:
+def open_requests(
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None
+) -> Sequence[VirtualMachineStateChangeRequest]:
     """The requests that are not yet fulfilled."""
-    requests = get_list(vm, "status", "stateChangeRequests")
+    requests = vm.observed.state_change_requests
     while requests and _is_fulfilled(requests[0], vm, vmi):
         requests = requests[1:]
     return requests
 
 
-def _is_fulfilled(request: JsonObject, vm: JsonObject, vmi: JsonObject | None) -> bool:
-    if request.get("action") != "Stop":
-        return vmi is not None and not is_final(vmi) and not meta.is_being_deleted(vmi)
-    if vmi is None or request.get("uid") in (None, "") or request.get("uid") != meta.uid(vmi):
+def _is_fulfilled(
+    request: VirtualMachineStateChangeRequest, vm: VirtualMachine, vmi: VirtualMachineInstance | None
+) -> bool:
+    if request.action != "Stop":
+        return vmi is not None and not is_final(vmi) and not vmi.metadata.is_being_deleted
+    if vmi is None or not request.uid or request.uid != vmi.metadata.uid:
         return True
     # Under Once an instance that has ended stays, so nobody would ever take the request away.
-    return get_str(vm, "spec", "runStrategy") == "Once" and is_final(vmi)
+    return vm.spec.run_strategy == "Once" and is_final(vmi)
 
 
-def decide(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float = 0) -> Decision:
+def decide(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float = 0) -> Decision:
     """What the VM's strategy asks for. `backoff_seconds` is the wait that failed starts still demand."""
     strategy = run_strategy(vm)
     rule = _RULES.get(strategy)
@@ -91,69 +107,79 @@ def decide(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float = 0) -
     return rule(vm, vmi, backoff_seconds)
 
 
-def _stop(vmi: JsonObject) -> Decision:
-    return NOTHING if meta.is_being_deleted(vmi) else Decision(stop=True)
+def _stop(vmi: VirtualMachineInstance) -> Decision:
+    return NOTHING if vmi.metadata.is_being_deleted else Decision(stop=True)
 
 
 def _start(backoff_seconds: float) -> Decision:
     return Decision(wait_seconds=backoff_seconds) if backoff_seconds > 0 else Decision(start=True)
 
 
-def _always(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _always(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float) -> Decision:
     if vmi is None:
         return _start(backoff_seconds)
     if is_final(vmi) and _is_decentralized(vmi):
-        completed = get_bool(vmi, "status", "migrationState", "completed")
-        return Decision(new_strategy="Halted") if completed else Decision(wait_seconds=2)
+        return Decision(new_strategy="Halted") if _has_migrated(vmi) else Decision(wait_seconds=2)
     if has_stop_request(vm, vmi) or is_final(vmi):
         return _stop(vmi)
     return NOTHING
 
 
-def _is_decentralized(vmi: JsonObject) -> bool:
-    state = get_object(vmi, "status", "migrationState")
-    sides = [bool(get_object(state, side).get("syncAddress")) for side in ("sourceState", "targetState")]
-    return sides[0] != sides[1]
+def _is_decentralized(vmi: VirtualMachineInstance) -> bool:
+    state = vmi.status.migration_state
+    if state is None:
+        return False
+    source, target = state.source_state, state.target_state
+    return bool(source and source.sync_address) != bool(target and target.sync_address)
 
 
-def _rerun_on_failure(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _has_migrated(vmi: VirtualMachineInstance) -> bool:
+    state = vmi.status.migration_state
+    return state is not None and state.completed is True
+
+
+def _rerun_on_failure(
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float
+) -> Decision:
     if vmi is None:
-        is_switched_on = get_str(vm, "status", "runStrategy") != "RerunOnFailure"
+        is_switched_on = vm.observed.run_strategy != "RerunOnFailure"
         return _start(backoff_seconds) if has_start_request(vm) or is_switched_on else NOTHING
     if has_stop_request(vm, vmi) or is_final(vmi):
-        if meta.is_being_deleted(vmi):
+        if vmi.metadata.is_being_deleted:
             return NOTHING
-        return Decision(stop=True, rerun_after_stop=get_str(vmi, "status", "phase") == "Failed")
+        return Decision(stop=True, rerun_after_stop=vmi.status.phase == "Failed")
     return NOTHING
 
 
-def _manual(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _manual(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float) -> Decision:
     del backoff_seconds
     if vmi is None:
         return Decision(start=True) if has_start_request(vm) else NOTHING
     return _stop(vmi) if has_stop_request(vm, vmi) else NOTHING
 
 
-def _halted(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _halted(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float) -> Decision:
     del backoff_seconds
     if vmi is not None:
         return _stop(vmi)
     return Decision(new_strategy="Always") if has_start_request(vm) else NOTHING
 
 
-def _once(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _once(vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float) -> Decision:
     del vm
     return _start(backoff_seconds) if vmi is None else NOTHING
 
 
-def _wait_as_receiver(vm: JsonObject, vmi: JsonObject | None, backoff_seconds: float) -> Decision:
+def _wait_as_receiver(
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, backoff_seconds: float
+) -> Decision:
     del backoff_seconds
     if vmi is None:
         return Decision(start=True, is_receiver=True)
-    if meta.annotations(vmi).get(RECEIVER_ANNOTATION) == "true":
+    if vmi.metadata.annotations.get(RECEIVER_ANNOTATION) == "true":
         return NOTHING
-    if get_bool(vmi, "status", "migrationState", "completed"):
-        return Decision(new_strategy=meta.annotations(vm).get(RESTORE_ANNOTATION, ""))
+    if _has_migrated(vmi):
+        return Decision(new_strategy=vm.metadata.annotations.get(RESTORE_ANNOTATION, ""))
     return Decision(error="Found non receiver VMI while VM is receiver")
 
 
@@ -167,7 +193,7 @@ _RULES = {
 }
 
 
-def is_set_to_start(vm: JsonObject, vmi: JsonObject | None) -> bool:
+def is_set_to_start(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
     """Whether the guest is to run sooner or later without a further request."""
     strategy = run_strategy(vm)
     if strategy == "Always":
@@ -176,6 +202,16 @@ def is_set_to_start(vm: JsonObject, vmi: JsonObject | None) -> bool:
         return not has_stop_request(vm, vmi) if vmi is not None else has_start_request(vm)
     if strategy == "RerunOnFailure":
         if vmi is not None:
-            return get_str(vmi, "status", "phase") != "Succeeded"
-        return has_start_request(vm) or get_str(vm, "status", "runStrategy") != strategy
+            return vmi.status.phase != "Succeeded"
+        return has_start_request(vm) or vm.observed.run_strategy != strategy
     return strategy == "Once" and vmi is None
+
+
+def new_strategy_patch(vm: VirtualMachine, strategy: str) -> list[JsonObject]:
+    """Operations that write a strategy into the spec, in the way in which it is there."""
+    tests = same_object(described(vm))
+    if vm.spec.run_strategy:
+        operation = replacing(tests, "/spec/runStrategy", vm.spec.run_strategy, strategy)
+    else:
+        operation = replacing(tests, "/spec/running", vm.spec.running, strategy == "Always")
+    return [*tests, operation]

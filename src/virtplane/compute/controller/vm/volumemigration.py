@@ -2,63 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects import meta
-from kubecore.objects.structs import decode, encode
-from kubecore.patch.guarded import guarded_patch
+from kubecore.json import JsonObject
+from kubecore.objects.structs import encode
+from kubecore.patch.guarded import same_version
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.objects import condition_documents, described, patch
+from virtplane.compute.controller.vm import reading
+from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.status import SyncError
 from virtplane.compute.controller.vmi.volumes import claim_info
 from virtplane.compute.hotplug import is_hotpluggable
 
 
-def changed_volumes(vm: JsonObject, vmi: JsonObject) -> list[tuple[str, str, str]]:
-    """Volumes whose claim differs: name, present claim, wanted claim."""
-    wanted = {
-        get_str(item, "name"): claim_name(decode(Volume, item))
-        for item in get_list(vm, "spec", "template", "spec", "volumes")
-        if claim_name(decode(Volume, item))
-    }
-    result = []
-    for volume in get_list(vmi, "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claim_name(decode(Volume, volume))
-        if claim and name in wanted and wanted[name] != claim:
-            result.append((name, claim, wanted[name]))
-    return result
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A volume whose claim the template changed."""
+
+    volume: str
+    source: str
+    """The claim that the guest has."""
+    destination: str
+    """The claim that the template names."""
 
 
-def invalid_volumes(vmi: JsonObject, names: list[str]) -> list[str]:
+def changes(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[Change]:
+    """Volumes whose claim differs."""
+    wanted = {volume.name: claim_name(volume) for volume in vm.spec.instance.volumes if claim_name(volume)}
+    return [
+        Change(volume.name, claim, wanted[volume.name])
+        for volume, claim in ((volume, claim_name(volume)) for volume in vmi.spec.volumes)
+        if claim and wanted.get(volume.name, claim) != claim
+    ]
+
+
+def invalid_volumes(vmi: VirtualMachineInstance, names: Sequence[str]) -> list[str]:
     """Why volumes of these names cannot be moved, one text for each that cannot."""
-    devices = get_object(vmi, "spec", "domain", "devices")
-    shared = {get_str(item, "name") for item in get_list(devices, "filesystems")}
-    disks = {get_str(item, "name"): item for item in get_list(devices, "disks")}
+    devices = vmi.spec.domain.devices
+    shared = {filesystem.name for filesystem in devices.filesystems}
+    disks = {disk.name: disk for disk in devices.disks}
     result = []
     for name in names:
+        disk = disks.get(name)
         if name in shared:
             result.append(f"volume {name} is a filesystem")
-        elif disks.get(name, {}).get("shareable") is True:
+        elif disk is not None and disk.shareable:
             result.append(f"volume {name} is shareable")
-        elif "lun" in disks.get(name, {}):
+        elif disk is not None and disk.lun is not None:
             result.append(f"volume {name} is a LUN")
     return result
 
 
-def migrated_volumes(
-    changed: list[tuple[str, str, str]], claims: Mapping[str, JsonObject]
-) -> list[JsonObject]:
-    """``migratedVolumes`` for the given changes."""
+def left_behind(
+    vmi: VirtualMachineInstance, moving: Sequence[str], claims: Mapping[str, PersistentVolumeClaim]
+) -> list[str]:
+    """Volumes that stay on this node's storage while those `moving` go away from it."""
+    result = []
+    for volume in vmi.spec.volumes:
+        claim = claims.get(claim_name(volume))
+        if claim is None or volume.name in moving or is_hotpluggable(volume):
+            continue
+        if "ReadWriteMany" not in claim.spec.access_modes:
+            text = f"The volume {volume.name} is RWO and not included in the migration volumes"
+            result.append(f"cannot migrate the VM. {text}")
+    return result
+
+
+def is_cancelled(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
+    """Whether the template names the original claims of all volumes that are being moved."""
+    wanted = {volume.name: claim_name(volume) for volume in vm.spec.instance.volumes}
+    moving = vmi.status.migrated_volumes
+    return bool(moving) and all(
+        wanted.get(item.volume_name) == (item.source_pvc_info.claim_name if item.source_pvc_info else "")
+        for item in moving
+    )
+
+
+async def sync(cluster: Cluster, draft: Draft, vmi: VirtualMachineInstance) -> SyncError | None:
+    """Starts, or takes back, the move of volumes; the VM's status remembers what moves."""
+    vm, namespace = draft.vm, vmi.metadata.namespace
+    changed = changes(vm, vmi)
+    if not changed or vmi.status.phase != "Running":
+        return None
+    if vmi.status.migrated_volumes:
+        if not is_cancelled(vm, vmi):
+            text = "The volume can only be reverted to the previous version during the update"
+            return SyncError("VolumesUpdateError", f"Error encountered while handling volumes update: {text}")
+        await _patch(cluster, vmi, cancellation(vm, vmi))
+        draft.status.pop("volumeUpdateState", None)
+        return None
+    used = {claim_name(volume) for volume in vmi.spec.volumes} | {change.destination for change in changed}
+    claims = reading.claims(cluster, namespace, used)
+    missing = [change.destination for change in changed if change.destination not in claims]
+    if missing:
+        text = f"One of the destination volumes doesn't exist: {missing[0]}"
+        refused = conditions.new_condition("VolumesChange", "False", message=text)
+        await _patch(cluster, vmi, _condition_operations(vmi, refused))
+        return None
+    names = [change.volume for change in changed]
+    wrong = invalid_volumes(vmi, names) or left_behind(vmi, names, claims)
+    if wrong:
+        text = f"invalid volumes to update with migration: {'; '.join(wrong)}"
+        condition = conditions.new_condition("RestartRequired", "True", message=text)
+        conditions.put(draft.conditions, condition)
+        return None
+    # What a claim is known by is copied from it as it is.
+    moved = migrated_volumes(changed, {name: cluster.claims.get(namespace, name) or {} for name in used})
+    await _patch(cluster, vmi, beginning(vm, vmi, moved))
+    draft.status["volumeUpdateState"] = {"volumeMigrationState": {"migratedVolumes": moved}}
+    return None
+
+
+def migrated_volumes(changed: Sequence[Change], claims: Mapping[str, JsonObject]) -> list[JsonObject]:
+    """``migratedVolumes`` for the given changes; `claims` are documents by name."""
     return [
         {
-            "volumeName": name,
-            "sourcePVCInfo": _info(claims.get(source)),
-            "destinationPVCInfo": _info(claims.get(destination)),
+            "volumeName": change.volume,
+            "sourcePVCInfo": _info(claims.get(change.source)),
+            "destinationPVCInfo": _info(claims.get(change.destination)),
         }
-        for name, source, destination in changed
+        for change in changed
     ]
 
 
@@ -68,100 +139,50 @@ def _info(claim: JsonObject | None) -> JsonObject:
     return info
 
 
-def is_cancelled(vm: JsonObject, vmi: JsonObject) -> bool:
-    """Whether the template names the original claims of all volumes that are being moved."""
-    moving = {
-        get_str(item, "volumeName"): get_str(item, "sourcePVCInfo", "claimName")
-        for item in get_list(vmi, "status", "migratedVolumes")
-    }
-    wanted = {
-        get_str(item, "name"): claim_name(decode(Volume, item))
-        for item in get_list(vm, "spec", "template", "spec", "volumes")
-    }
-    return bool(moving) and all(wanted.get(name) == claim for name, claim in moving.items())
+def beginning(vm: VirtualMachine, vmi: VirtualMachineInstance, moved: list[JsonObject]) -> list[JsonObject]:
+    """Operations on the instance that begin the move of volumes."""
+    condition = conditions.new_condition("VolumesChange", "True", message="migrate volumes")
+    return [
+        *_volume_operations(vm, vmi),
+        {"op": "add", "path": "/status/migratedVolumes", "value": moved},
+        *_condition_operations(vmi, condition),
+    ]
 
 
-async def sync(cluster: Cluster, vm: JsonObject, vmi: JsonObject) -> SyncError | None:
-    """Starts, or takes back, the move of volumes; the VM's status remembers what moves."""
-    changed = changed_volumes(vm, vmi)
-    if not changed or get_str(vmi, "status", "phase") != "Running":
-        return None
-    is_moving = bool(get_list(vmi, "status", "migratedVolumes"))
-    if is_moving:
-        if not is_cancelled(vm, vmi):
-            text = "The volume can only be reverted to the previous version during the update"
-            return SyncError("VolumesUpdateError", f"Error encountered while handling volumes update: {text}")
-        await _patch(cluster, vmi, _volumes(vm, vmi), None, "VolumesChangeCancellation")
-        vm["status"].pop("volumeUpdateState", None)
-        return None
-    claims = cluster.claims_of(meta.namespace(vm))
-    missing = [destination for _, _, destination in changed if destination not in claims]
-    if missing:
-        text = f"One of the destination volumes doesn't exist: {missing[0]}"
-        await _mark(cluster, vmi, conditions.new_condition("VolumesChange", "False", message=text))
-        return None
-    wrong = invalid_volumes(vmi, [name for name, _, _ in changed]) or _left_behind(vmi, changed, claims)
-    if wrong:
-        text = f"invalid volumes to update with migration: {'; '.join(wrong)}"
-        condition = conditions.new_condition("RestartRequired", "True", message=text)
-        conditions.put(vm["status"]["conditions"], condition)
-        return None
-    moved = migrated_volumes(changed, claims)
-    await _patch(cluster, vmi, _volumes(vm, vmi), moved, "")
-    vm["status"]["volumeUpdateState"] = {"volumeMigrationState": {"migratedVolumes": moved}}
-    return None
+def cancellation(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonObject]:
+    """Operations on the instance that take the move of volumes back."""
+    condition = conditions.new_condition("VolumesChange", "False", "VolumesChangeCancellation")
+    return [
+        *_volume_operations(vm, vmi),
+        {"op": "remove", "path": "/status/migratedVolumes"},
+        *_condition_operations(vmi, condition),
+    ]
 
 
-def _left_behind(
-    vmi: JsonObject, changed: list[tuple[str, str, str]], claims: Mapping[str, JsonObject]
-) -> list[str]:
-    """Volumes that stay on this node's storage while others move away from it."""
-    moving = {name for name, _, _ in changed}
-    result = []
-    for volume in get_list(vmi, "spec", "volumes"):
-        name, claim = get_str(volume, "name"), claims.get(claim_name(decode(Volume, volume)))
-        if claim is None or name in moving or is_hotpluggable(decode(Volume, volume)):
-            continue
-        if "ReadWriteMany" not in get_list(claim, "spec", "accessModes"):
-            result.append(
-                f"cannot migrate the VM. The volume {name} is RWO and not included in the migration volumes"
-            )
-    return result
+def _volume_operations(vm: VirtualMachine, vmi: VirtualMachineInstance) -> list[JsonObject]:
+    """Operations that make the instance's volumes those that the template has by their names."""
+    wanted = {volume.name: volume for volume in vm.spec.instance.volumes}
+    return [
+        {"op": "replace", "path": f"/spec/volumes/{index}", "value": encode(wanted[volume.name])}
+        for index, volume in enumerate(vmi.spec.volumes)
+        if wanted.get(volume.name, volume) != volume
+    ]
 
 
-def _volumes(vm: JsonObject, vmi: JsonObject) -> list[JsonObject]:
-    wanted = {get_str(item, "name"): item for item in get_list(vm, "spec", "template", "spec", "volumes")}
-    return [wanted.get(get_str(item, "name"), item) for item in get_list(vmi, "spec", "volumes")]
+def _condition_operations(vmi: VirtualMachineInstance, condition: JsonObject) -> list[JsonObject]:
+    """Operations that set a condition of the instance; none where one says the same."""
+    known = vmi.status.conditions
+    if not known:
+        return [{"op": "add", "path": "/status/conditions", "value": [condition]}]
+    for index, present in enumerate(condition_documents(known)):
+        if present["type"] == condition["type"]:
+            if conditions.says_same(present, condition):
+                return []
+            return [{"op": "replace", "path": f"/status/conditions/{index}", "value": condition}]
+    return [{"op": "add", "path": "/status/conditions/-", "value": condition}]
 
 
-async def _patch(
-    cluster: Cluster,
-    vmi: JsonObject,
-    volumes: list[JsonObject],
-    moved: list[JsonObject] | None,
-    cancellation: str,
-) -> None:
-    new = deep_copy(vmi)
-    new["spec"]["volumes"] = volumes
-    status = new.setdefault("status", {})
-    if moved is None:
-        status.pop("migratedVolumes", None)
-        condition = conditions.new_condition("VolumesChange", "False", cancellation)
-    else:
-        status["migratedVolumes"] = moved
-        condition = conditions.new_condition("VolumesChange", "True", message="migrate volumes")
-    conditions.put(status.setdefault("conditions", []), condition)
-    await _write(cluster, vmi, new)
-
-
-async def _mark(cluster: Cluster, vmi: JsonObject, condition: JsonObject) -> None:
-    new = deep_copy(vmi)
-    if conditions.put(new.setdefault("status", {}).setdefault("conditions", []), condition):
-        await _write(cluster, vmi, new)
-
-
-async def _write(cluster: Cluster, old: JsonObject, new: JsonObject) -> None:
-    operations = guarded_patch(old, new, ("spec",), ("status",))
-    await cluster.client.patch(
-        kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(old), operations, meta.namespace(old), type="json"
-    )
+async def _patch(cluster: Cluster, vmi: VirtualMachineInstance, operations: list[JsonObject]) -> None:
+    """Lists are changed by their indexes, which mean something in the very version that was read."""
+    guarded = [*same_version(described(vmi)), *operations] if operations else []
+    await patch(cluster, kinds.VIRTUAL_MACHINE_INSTANCES, vmi, guarded, must_exist=True)

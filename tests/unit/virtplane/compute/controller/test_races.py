@@ -77,13 +77,14 @@ async def test_a_request_to_start_survives_the_first_writes_of_the_controller() 
 
     def watch_writes(request: Request) -> None:
         """A status that is written at the newest version, without the request, and nothing was started."""
-        if request.method != "PUT" or not request.path.endswith("/virtualmachines/vm/status"):
+        if request.method != "PATCH" or not request.path.endswith("/virtualmachines/vm/status"):
             return
-        stored, sent = server.get(_VMS, "vm", "ns") or {}, orjson.loads(request.body or b"{}")
-        requests = [get_list(each, "status", "stateChangeRequests") for each in (stored, sent)]
-        is_current = meta.resource_version(stored) == meta.resource_version(sent)
-        if is_current and requests[0] and not requests[1] and server.get(_VMIS, "vm", "ns") is None:
-            lost.append(sent)
+        stored = server.get(_VMS, "vm", "ns") or {}
+        sent = {(item["op"], item["path"]): item.get("value") for item in orjson.loads(request.body or b"[]")}
+        is_current = sent["test", "/metadata/resourceVersion"] == meta.resource_version(stored)
+        drops = ("remove", "/status/stateChangeRequests") in sent
+        if is_current and drops and server.get(_VMIS, "vm", "ns") is None:
+            lost.append(stored)
 
     server.reactions.append(watch_writes)
     _before_first(server, "PATCH", "virtualmachines", ask)

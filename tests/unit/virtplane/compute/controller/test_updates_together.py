@@ -11,8 +11,11 @@ from tests.support.controllers import running_controllers, until
 from kubecore import resources
 from kubecore.json import JsonObject
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.vm import liveupdate
 from virtplane.compute.launcherpod.inputs import Images
 
@@ -196,7 +199,7 @@ async def test_only_so_many_guests_move_at_once(api: MemoryApi, nodes: int, most
 
 @pytest.mark.feature("VML-24")
 def test_more_memory_becomes_a_patch_of_the_running_instance() -> None:
-    vm = {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "2Gi"}}}}}}
+    vm = decode(VirtualMachine, {"spec": {"template": {"spec": {"domain": {"memory": {"guest": "2Gi"}}}}}})
     memory = {"guest": "1Gi", "maxGuest": "4Gi"}
     status = {"phase": "Running", "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"}}
     conditions = [{"type": "LiveMigratable", "status": "True"}]
@@ -204,7 +207,7 @@ def test_more_memory_becomes_a_patch_of_the_running_instance() -> None:
         "spec": {"architecture": "amd64", "domain": {"memory": memory}},
         "status": {**status, "conditions": conditions},
     }
-    update = liveupdate.live_update(vm, vmi, cpu_allocation_ratio=10)
+    update = liveupdate.live_update(vm, decode(VirtualMachineInstance, vmi), cpu_allocation_ratio=10)
     assert update.restart_message == ""
     replaced = {item["path"]: item["value"] for item in update.operations if item["op"] == "replace"}
     assert replaced == {"/spec/domain/memory/guest": "2Gi"}

@@ -114,15 +114,15 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "VirtualMachine": {
-        "dataVolumeTemplates": ("compute/controller/vm/datavolumes.py", '"dataVolumeTemplates"'),
-        "runStrategy": ("compute/controller/vm/strategy.py", '"runStrategy"'),
-        "running": ("compute/controller/vm/strategy.py", '"running"'),
-        "template.metadata": ("compute/controller/vm/starting.py", '"metadata"'),
+        "dataVolumeTemplates": ("compute/controller/vm/datavolumes.py", "spec.data_volume_templates"),
+        "runStrategy": ("compute/controller/vm/strategy.py", "spec.run_strategy"),
+        "running": ("compute/controller/vm/strategy.py", "spec.running"),
+        "template.metadata": ("compute/controller/vm/starting.py", "spec.template.metadata"),
         "template.spec.domain.devices.autoattachInputDevice": (
             "compute/controller/vm/starting.py",
-            '"autoattachInputDevice"',
+            ".autoattach_input_device",
         ),
-        "updateVolumesStrategy": ("compute/controller/vm/running.py", '"updateVolumesStrategy"'),
+        "updateVolumesStrategy": ("compute/controller/vm/running.py", "spec.update_volumes_strategy"),
         **{
             f"{matcher}.{field}": place
             for matcher in ("instancetype", "preference")

@@ -7,7 +7,27 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virtplane.compute.controller.vm import liveupdate, restart
+from virtplane.compute.controller.vm.liveupdate import Update
+
+
+def _needs_restart(before: JsonObject, after: JsonObject, vmi: JsonObject, *, live_update: bool) -> bool:
+    started, current = decode(VirtualMachineSpec, before), decode(VirtualMachineSpec, after)
+    running = decode(VirtualMachineInstance, vmi)
+    return restart.needs_restart(started, current, running, live_update=live_update)
+
+
+def _network_needs_restart(template: JsonObject, vmi: JsonObject) -> bool:
+    wanted, running = decode(VirtualMachineInstanceSpec, template), decode(VirtualMachineInstance, vmi)
+    return restart.network_needs_restart(wanted, running)
+
+
+def _live_update(vm: JsonObject, vmi: JsonObject) -> Update:
+    machine, running = decode(VirtualMachine, vm), decode(VirtualMachineInstance, vmi)
+    return liveupdate.live_update(machine, running, cpu_allocation_ratio=10)
 
 
 def _spec(**domain: Any) -> JsonObject:
@@ -18,9 +38,9 @@ def _spec(**domain: Any) -> JsonObject:
 def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
     before = _spec(cpu={"sockets": 1, "cores": 1}, memory={"guest": "1Gi"})
     grown = _spec(cpu={"sockets": 2, "cores": 1}, memory={"guest": "2Gi"})
-    assert not restart.needs_restart(before, grown, {}, live_update=True)
-    assert restart.needs_restart(before, grown, {}, live_update=False)
-    assert restart.needs_restart(before, _spec(cpu={"sockets": 1, "cores": 2}), {}, live_update=True)
+    assert not _needs_restart(before, grown, {}, live_update=True)
+    assert _needs_restart(before, grown, {}, live_update=False)
+    assert _needs_restart(before, _spec(cpu={"sockets": 1, "cores": 2}), {}, live_update=True)
 
 
 @pytest.mark.feature("VML-21")
@@ -36,8 +56,8 @@ def test_sockets_and_memory_reach_a_running_guest_but_cores_do_not() -> None:
 )
 def test_an_object_without_fields_can_ask_for_a_device_or_feature(added: JsonObject) -> None:
     before = _spec(devices={"disks": [{"name": "d", "disk": {}}]} if "disks" in str(added) else {})
-    assert restart.needs_restart(before, _spec(**added), {}, live_update=True)
-    assert not restart.needs_restart(_spec(**added), _spec(**added), {}, live_update=True)
+    assert _needs_restart(before, _spec(**added), {}, live_update=True)
+    assert not _needs_restart(_spec(**added), _spec(**added), {}, live_update=True)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +77,8 @@ def test_what_means_the_same_empty_and_absent_asks_for_no_restart(
     before: JsonObject, after: JsonObject
 ) -> None:
     vmi = {"spec": {"domain": {"firmware": {"uuid": "running"}}}}
-    assert not restart.needs_restart(_spec(**before), _spec(**after), vmi, live_update=True)
-    assert not restart.needs_restart(_spec(**after), _spec(**before), vmi, live_update=True)
+    assert not _needs_restart(_spec(**before), _spec(**after), vmi, live_update=True)
+    assert not _needs_restart(_spec(**after), _spec(**before), vmi, live_update=True)
 
 
 @pytest.mark.feature("VML-22")
@@ -66,7 +86,7 @@ def test_hotpluggable_volumes_come_and_go_freely() -> None:
     volume = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
     after = _spec(devices={"disks": [{"name": "new", "disk": {}}]})
     after["template"]["spec"]["volumes"] = [volume]
-    assert not restart.needs_restart(_spec(), after, {}, live_update=True)
+    assert not _needs_restart(_spec(), after, {}, live_update=True)
 
 
 def test_a_change_of_a_links_state_needs_a_restart() -> None:
@@ -75,9 +95,9 @@ def test_a_change_of_a_links_state_needs_a_restart() -> None:
         return {"domain": {"devices": devices}, "networks": [{"name": "default", "pod": {}}]}
 
     running = {"spec": template()}
-    assert not restart.network_needs_restart(template(), running)
-    assert not restart.network_needs_restart(template(state="up"), running)
-    assert restart.network_needs_restart(template(state="down"), running)
+    assert not _network_needs_restart(template(), running)
+    assert not _network_needs_restart(template(state="up"), running)
+    assert _network_needs_restart(template(state="down"), running)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +119,8 @@ def test_a_running_guests_card_keeps_address_and_model_until_a_restart(
         return {"template": {"spec": template | {"networks": [{"name": "default", "pod": {}}]}}}
 
     vmi = {"spec": spec(running)["template"]["spec"]}
-    assert restart.needs_restart(spec(running), spec(wanted), vmi, live_update=True)
-    assert not restart.needs_restart(spec(running), spec(running), vmi, live_update=True)
+    assert _needs_restart(spec(running), spec(wanted), vmi, live_update=True)
+    assert not _needs_restart(spec(running), spec(running), vmi, live_update=True)
 
 
 def test_a_guest_keeps_a_network_that_the_template_lost_until_a_restart() -> None:
@@ -108,9 +128,9 @@ def test_a_guest_keeps_a_network_that_the_template_lost_until_a_restart() -> Non
     network = {"name": "net", "multus": {"networkName": "n"}}
     with_network = {"domain": {"devices": {"interfaces": [card]}}, "networks": [network]}
     started, bare = {"template": {"spec": with_network}}, _spec(devices={})
-    assert restart.needs_restart(started, bare, {"spec": with_network}, live_update=True)
+    assert _needs_restart(started, bare, {"spec": with_network}, live_update=True)
     # The instance of a template that names none has the default network.
-    assert not restart.needs_restart(bare, bare, {"spec": with_network}, live_update=True)
+    assert not _needs_restart(bare, bare, {"spec": with_network}, live_update=True)
 
 
 def test_an_empty_model_is_none() -> None:
@@ -118,7 +138,7 @@ def test_an_empty_model_is_none() -> None:
         card = {"name": "default", "masquerade": {}, **model}
         return {"domain": {"devices": {"interfaces": [card]}}, "networks": [{"name": "default", "pod": {}}]}
 
-    assert not restart.network_needs_restart(template(model=""), {"spec": template()})
+    assert not _network_needs_restart(template(model=""), {"spec": template()})
 
 
 def _running(sockets: int, **more: Any) -> JsonObject:
@@ -130,29 +150,29 @@ def _running(sockets: int, **more: Any) -> JsonObject:
 def test_more_sockets_become_a_guarded_patch_of_the_instance() -> None:
     vmi = _running(1)
     vmi["status"]["conditions"] = [{"type": "LiveMigratable", "status": "True"}]
-    update = liveupdate.live_update(_vm({"sockets": 3}), vmi, cpu_allocation_ratio=10)
+    update = _live_update(_vm({"sockets": 3}), vmi)
     assert [item["op"] for item in update.operations] == ["test", "replace"]
     assert update.operations[1]["value"] == 3
 
 
 @pytest.mark.feature("VML-25")
 def test_more_sockets_need_a_restart_where_the_guest_cannot_migrate() -> None:
-    update = liveupdate.live_update(_vm({"sockets": 3}), _running(1), cpu_allocation_ratio=10)
+    update = _live_update(_vm({"sockets": 3}), _running(1))
     assert update.operations == []
     assert update.restart_message.endswith("CPU-hotplug is only available for migratable VMs")
 
 
 def test_fewer_or_too_many_sockets_need_a_restart() -> None:
-    fewer = liveupdate.live_update(_vm({"sockets": 1}), _running(2), cpu_allocation_ratio=10)
+    fewer = _live_update(_vm({"sockets": 1}), _running(2))
     assert fewer.restart_message == "Reduction of CPU socket count requires a restart"
-    many = liveupdate.live_update(_vm({"sockets": 9}), _running(2), cpu_allocation_ratio=10)
+    many = _live_update(_vm({"sockets": 9}), _running(2))
     assert many.restart_message.endswith("higher than what's available")
 
 
 def test_a_second_change_waits_for_the_first() -> None:
     vmi = _running(1)
     vmi["status"]["conditions"] = [{"type": "HotVCPUChange", "status": "True"}]
-    update = liveupdate.live_update(_vm({"sockets": 2}), vmi, cpu_allocation_ratio=10)
+    update = _live_update(_vm({"sockets": 2}), vmi)
     assert update.error is not None
     assert update.error.message.endswith("another CPU hotplug is in progress")
 

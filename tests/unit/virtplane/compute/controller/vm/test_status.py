@@ -7,26 +7,38 @@ from typing import Any
 import pytest
 
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.cdi_v1beta1.data_volume import DataVolume, DataVolumeStatus
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.storage_kinds import PersistentVolumeClaim, PersistentVolumeClaimStatus
 from virtplane.compute.controller.vm import status
 from virtplane.compute.controller.vm.status import SyncError, View
 
 
-def _vm(run_strategy: str = "Always", **more: Any) -> JsonObject:
+def _vm(run_strategy: str = "Always", **more: Any) -> VirtualMachine:
     volumes = [{"name": "root", "dataVolume": {"name": "disk"}}]
     template = {"spec": {"volumes": volumes}}
     spec = {"runStrategy": run_strategy, "template": template}
-    return {"metadata": {"name": "vm", **more.pop("metadata", {})}, "spec": spec, "status": more}
-
-
-def _vmi(phase: str, *conditions: JsonObject, **more: Any) -> JsonObject:
     metadata = {"name": "vm", **more.pop("metadata", {})}
-    return {"metadata": metadata, "status": {"phase": phase, "conditions": list(conditions), **more}}
+    return decode(VirtualMachine, {"metadata": metadata, "spec": spec, "status": more})
+
+
+def _vmi(phase: str, *conditions: JsonObject, **more: Any) -> VirtualMachineInstance:
+    metadata = {"name": "vm", **more.pop("metadata", {})}
+    status = {"phase": phase, "conditions": list(conditions), **more}
+    return decode(VirtualMachineInstance, {"metadata": metadata, "status": status})
 
 
 def _condition(type: str, value: str, reason: str = "") -> JsonObject:
     return {"type": type, "status": value, "reason": reason}
 
 
+def _filled(phase: str) -> dict[str, DataVolume]:
+    return {"disk": DataVolume(status=DataVolumeStatus(phase=phase))}
+
+
+_PENDING = {"disk": PersistentVolumeClaim(status=PersistentVolumeClaimStatus(phase="Pending"))}
 _DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
@@ -42,13 +54,13 @@ _DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             View(_vm(), _vmi("Pending", _condition("Synchronized", "False", "FailedPvcNotFound"))),
             "ErrorPvcNotFound",
         ),
-        (View(_vm(), data_volumes={"disk": {"status": {"phase": "Failed"}}}), "DataVolumeError"),
+        (View(_vm(), data_volumes=_filled("Failed")), "DataVolumeError"),
         (
             View(_vm(), _vmi("Scheduling", _condition("PodScheduled", "False", "Unschedulable"))),
             "ErrorUnschedulable",
         ),
-        (View(_vm(), data_volumes={"disk": {"status": {"phase": "ImportInProgress"}}}), "Provisioning"),
-        (View(_vm(), claims={"disk": {"status": {"phase": "Pending"}}}), "WaitingForVolumeBinding"),
+        (View(_vm(), data_volumes=_filled("ImportInProgress")), "Provisioning"),
+        (View(_vm(), claims=_PENDING), "WaitingForVolumeBinding"),
         (
             View(_vm(), _vmi("Scheduling", _condition("Synchronized", "False", "ErrImagePull"))),
             "ErrImagePull",

@@ -6,17 +6,21 @@ from typing import Any
 
 import pytest
 
-from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vm.strategy import NOTHING, Decision
 
 
-def _vm(run_strategy: str, **status: Any) -> JsonObject:
-    return {"metadata": {"name": "vm"}, "spec": {"runStrategy": run_strategy}, "status": status}
+def _vm(run_strategy: str, **status: Any) -> VirtualMachine:
+    spec = {"runStrategy": run_strategy, "template": {}}
+    return decode(VirtualMachine, {"metadata": {"name": "vm"}, "spec": spec, "status": status})
 
 
-def _vmi(phase: str, **status: Any) -> JsonObject:
-    return {"metadata": {"name": "vm", "uid": "u1"}, "status": {"phase": phase, **status}}
+def _vmi(phase: str, **status: Any) -> VirtualMachineInstance:
+    document = {"metadata": {"name": "vm", "uid": "u1"}, "status": {"phase": phase, **status}}
+    return decode(VirtualMachineInstance, document)
 
 
 _STOP = [{"action": "Stop", "uid": "u1"}]
@@ -48,7 +52,7 @@ _START = [{"action": "Start"}]
 )
 @pytest.mark.feature("VML-02", "VML-03", "VML-04", "VML-05")
 def test_a_strategy_starts_and_stops_as_users_expect(
-    vm: JsonObject, vmi: JsonObject | None, expected: Decision
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, expected: Decision
 ) -> None:
     assert strategy.decide(vm, vmi) == expected
 
@@ -63,22 +67,48 @@ def test_an_unknown_strategy_is_an_error_that_names_it() -> None:
 
 @pytest.mark.feature("VML-01")
 def test_both_ways_to_say_it_at_once_are_refused() -> None:
+    spec = {"running": True, "runStrategy": "Always", "template": {}}
+    vm = decode(VirtualMachine, {"spec": spec})
     with pytest.raises(strategy.StrategyError):
-        strategy.run_strategy({"spec": {"running": True, "runStrategy": "Always"}})
+        strategy.run_strategy(vm)
+
+
+def _open(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> list[str]:
+    return [request.action for request in strategy.open_requests(vm, vmi)]
 
 
 def test_a_stop_request_for_an_instance_that_is_gone_is_fulfilled_and_the_start_behind_it_waits() -> None:
     vm = _vm("Manual", stateChangeRequests=[{"action": "Stop", "uid": "old"}, {"action": "Start"}])
-    assert strategy.open_requests(vm, None) == [{"action": "Start"}]
+    assert _open(vm, None) == ["Start"]
 
 
 def test_a_start_request_is_fulfilled_by_a_live_instance() -> None:
     vm = _vm("Manual", stateChangeRequests=_START)
-    assert strategy.open_requests(vm, _vmi("Scheduling")) == []
-    assert strategy.open_requests(vm, _vmi("Failed")) == _START
+    assert _open(vm, _vmi("Scheduling")) == []
+    assert _open(vm, _vmi("Failed")) == ["Start"]
 
 
 def test_a_stop_request_ends_with_an_instance_that_once_keeps() -> None:
     vm = _vm("Once", stateChangeRequests=_STOP)
-    assert strategy.open_requests(vm, _vmi("Running")) == _STOP
-    assert strategy.open_requests(vm, _vmi("Failed")) == []
+    assert _open(vm, _vmi("Running")) == ["Stop"]
+    assert _open(vm, _vmi("Failed")) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "before", "after"),
+    [
+        ({"runStrategy": "WaitAsReceiver"}, "/spec/runStrategy", "WaitAsReceiver", "Always"),
+        ({"running": False}, "/spec/running", False, True),
+        ({}, "/spec/running", None, True),
+    ],
+)
+def test_a_new_strategy_is_written_in_the_way_in_which_there_was_one(
+    spec: dict[str, Any], path: str, before: object, after: object
+) -> None:
+    vm = decode(VirtualMachine, {"metadata": {"uid": "u"}, "spec": {"template": {}, **spec}})
+    op = "add" if before is None else "replace"
+    assert strategy.new_strategy_patch(vm, "Always") == [
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
+        {"op": "test", "path": path, "value": before},
+        {"op": op, "path": path, "value": after},
+    ]

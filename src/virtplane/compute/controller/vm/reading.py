@@ -1,0 +1,95 @@
+"""What the controller of VMs reads from the caches, decoded: the one place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from kubecore import resources
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
+from kubecore.runtime import Informer, Key
+from virtplane.api import resources as kinds
+from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume
+from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshotClass
+from virtplane.cluster.caches import Cluster
+from virtplane.compute.controller.vm import datavolumes
+
+logger = logging.getLogger(__name__)
+
+
+def machine(cluster: Cluster, key: Key) -> VirtualMachine | None:
+    """The VM. Raises UnfitDocument."""
+    found = cluster.vms.get(*key)
+    return decode(VirtualMachine, found) if found is not None else None
+
+
+def instance(cluster: Cluster, key: Key) -> VirtualMachineInstance | None:
+    """The instance of the VM's name, whoever it belongs to. Raises UnfitDocument."""
+    found = cluster.vmis.get(*key)
+    return decode(VirtualMachineInstance, found) if found is not None else None
+
+
+def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachineSpec | None:
+    """The VM's spec when the instance was started, by its revision; None where none can be read."""
+    name = vmi.status.virtual_machine_revision_name
+    revision = cluster.revisions.get(vmi.metadata.namespace, name) if name else None
+    if revision is None:
+        return None
+    try:
+        return decode(VirtualMachineSpec, get_object(revision, "data", "spec"))
+    except UnfitDocument as error:
+        logger.warning("revision %s cannot be compared with its VM: %s", name, error)
+        return None
+
+
+def used_names(vm: VirtualMachine) -> set[str]:
+    """Names of the claims and DataVolumes that the VM's volumes use and its templates make."""
+    used = {claim_name(volume) for volume in vm.spec.instance.volumes}
+    return (used | {datavolumes.name_of(template) for template in datavolumes.templates(vm)}) - {""}
+
+
+def claims(cluster: Cluster, namespace: str, names: Iterable[str]) -> dict[str, PersistentVolumeClaim]:
+    """Those of the claims that are there, by name."""
+    return _named(PersistentVolumeClaim, cluster.claims, namespace, names)
+
+
+def data_volumes(cluster: Cluster, namespace: str, names: Iterable[str]) -> dict[str, DataVolume]:
+    """Those of the DataVolumes that are there, by name."""
+    informer = cluster.data_volumes
+    return _named(DataVolume, informer, namespace, names) if informer else {}
+
+
+def data_source(cluster: Cluster, key: Key) -> DataSource | None:
+    """A DataSource. Raises UnfitDocument: one that cannot be read may copy what its reader may not see."""
+    informer = cluster.optional(kinds.DATA_SOURCES)
+    found = informer.get(*key) if informer else None
+    return decode(DataSource, found) if found is not None else None
+
+
+def storage_classes(cluster: Cluster) -> Iterator[StorageClass]:
+    """All storage classes."""
+    return readable(StorageClass, cluster.informer(resources.STORAGE_CLASSES).list())
+
+
+def snapshot_classes(cluster: Cluster) -> Iterator[VolumeSnapshotClass]:
+    """The classes of volume snapshots, where the cluster serves those."""
+    informer = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
+    return readable(VolumeSnapshotClass, informer.list() if informer else ())
+
+
+def _named(
+    struct: type[Struct], informer: Informer, namespace: str, names: Iterable[str]
+) -> dict[str, Struct]:
+    result = {}
+    for name in names:
+        found: JsonObject | None = informer.get(namespace, name)
+        try:
+            if found is not None:
+                result[name] = decode(struct, found)
+        except UnfitDocument as error:
+            logger.warning("taken for absent, because it cannot be read: %s", error)
+    return result
