@@ -2,18 +2,29 @@
 
 The effective configuration is the defaults below with ``spec.configuration`` of the ``KubeVirt`` object
 merged on top: objects merge, lists and scalars replace. It counts once the object has a phase and while it
-is not being deleted. A configuration that contradicts itself is ignored as a whole; whoever watches the
-object keeps the last good one (`effective`).
+is not being deleted. A configuration that contradicts itself, or does not fit its type, is ignored as a
+whole; whoever watches the object keeps the last good one (`LastGood`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from kubecore.json import JsonObject, deep_copy, get_bool, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from virtplane.api import feature_gates, labels
+from virtplane.api.kubevirt_v1.configuration import (
+    ArchSpecificConfiguration,
+    InterfaceBindingPlugin,
+    KubeVirtConfiguration,
+)
+
+logger = logging.getLogger(__name__)
+
+Value = TypeVar("Value")
 
 DEFAULT_ARCHITECTURE = "amd64"
 
@@ -88,16 +99,37 @@ def _merged(base: Any, over: Any) -> Any:
     return {**base, **{key: _merged(base.get(key), value) for key, value in over.items()}}
 
 
-def effective(kubevirt: JsonObject | None, previous: ClusterConfig | None = None) -> ClusterConfig:
-    """The configuration to work by; `previous` where the object's own contradicts itself."""
-    config = ClusterConfig(kubevirt)
-    if config.contradictions():
-        return previous or ClusterConfig(None)
-    return config
+class LastGood:
+    """The configuration of a KubeVirt object that may change: its last one that can be used."""
+
+    def __init__(self) -> None:
+        self._seen: JsonObject | None = None
+        self._config = ClusterConfig(None)
+        self._problems: list[str] = []
+
+    def of(self, kubevirt: JsonObject | None) -> ClusterConfig:
+        """The configuration to work by, `kubevirt` being the object as it is now. Logs why not its own."""
+        if kubevirt is self._seen:
+            return self._config
+        self._seen = kubevirt
+        config = ClusterConfig(kubevirt)
+        problems = config.contradictions()
+        if not problems:
+            self._config = config
+        elif problems != self._problems:
+            logger.error(
+                "The configuration of KubeVirt is ignored as a whole; correct spec.configuration",
+                extra={"err": "; ".join(problems)},
+            )
+        self._problems = problems
+        return self._config
 
 
 class ClusterConfig:
-    """One immutable view of the effective configuration; `raw` is ``spec.configuration`` with defaults."""
+    """One immutable view of the effective configuration.
+
+    `configuration` is ``spec.configuration`` with defaults; `raw` is the document that it is decoded from.
+    """
 
     def __init__(self, kubevirt: JsonObject | None = None) -> None:
         document = kubevirt or {}
@@ -105,9 +137,16 @@ class ClusterConfig:
             document, "metadata", "deletionTimestamp"
         )
         spec = get_object(document, "spec") if in_use else {}
-        self.raw: JsonObject = deep_copy(_merged(_DEFAULTS, get_object(spec, "configuration")))
         self.configured: JsonObject = deep_copy(get_object(spec, "configuration"))
         """What the user set, without defaults."""
+        self._unfit = ""
+        self.raw: JsonObject = deep_copy(_merged(_DEFAULTS, self.configured))
+        try:
+            self.configuration = decode(KubeVirtConfiguration, self.raw)
+        except UnfitDocument as error:
+            self._unfit = f"{error.path}: {error.problem}"
+            self.raw = deep_copy(dict(_DEFAULTS))
+            self.configuration = decode(KubeVirtConfiguration, self.raw)
         self.annotations: Mapping[str, str] = dict(get_object(document, "metadata", "annotations"))
         self.image_pull_secrets: list[JsonObject] = [
             dict(item) for item in get_list(spec, "imagePullSecrets")
@@ -123,12 +162,12 @@ class ClusterConfig:
     @cached_property
     def enabled_gates(self) -> frozenset[str]:
         """Gates listed in ``featureGates``."""
-        return frozenset(get_list(self.developer, "featureGates"))
+        return frozenset(self.configuration.developer_configuration.feature_gates)
 
     @cached_property
     def disabled_gates(self) -> frozenset[str]:
         """Gates listed in ``disabledFeatureGates``."""
-        return frozenset(get_list(self.developer, "disabledFeatureGates"))
+        return frozenset(self.configuration.developer_configuration.disabled_feature_gates)
 
     def gate(self, name: str) -> bool:
         """Whether feature gate `name` is on."""
@@ -138,153 +177,148 @@ class ClusterConfig:
 
     @property
     def developer(self) -> JsonObject:
-        """``developerConfiguration``."""
+        """``developerConfiguration`` as a document."""
         return get_object(self.raw, "developerConfiguration")
 
     @property
     def use_emulation(self) -> bool:
         """Whether guests may run under software emulation."""
-        return get_bool(self.developer, "useEmulation")
+        return bool(self.configuration.developer_configuration.use_emulation)
 
     @property
     def cpu_allocation_ratio(self) -> int:
         """Virtual CPUs for each CPU that a launcher requests."""
-        return get_int(self.developer, "cpuAllocationRatio", default=10)
+        return _or(self.configuration.developer_configuration.cpu_allocation_ratio, 10)
 
     @property
     def cpu_model(self) -> str:
         """CPU model of instances that name none; empty for host-model."""
-        return get_str(self.raw, "cpuModel")
+        return self.configuration.cpu_model or ""
 
     @property
     def cpu_request(self) -> str:
         """CPU request of instances that have none; the default of 100m is not copied into them."""
-        return str(self.raw.get("cpuRequest") or "100m")
+        return str(self.configuration.cpu_request or "100m")
 
     @property
     def memory_overcommit(self) -> int:
         """Guest memory in percent of the memory that a launcher requests for it."""
-        return get_int(self.developer, "memoryOvercommit", default=100)
+        return _or(self.configuration.developer_configuration.memory_overcommit, 100)
 
     @property
     def image_pull_policy(self) -> str:
         """Pull policy of the launcher's own images."""
-        return get_str(self.raw, "imagePullPolicy", default="IfNotPresent")
+        return _or(self.configuration.image_pull_policy, "IfNotPresent")
 
     @property
     def eviction_strategy(self) -> str:
         """Eviction strategy of instances that name none."""
-        return get_str(self.raw, "evictionStrategy") or "None"
+        return self.configuration.eviction_strategy or "None"
 
     @property
     def live_update(self) -> bool:
         """Whether changes of a VM are applied to its running instance where they can be."""
-        return get_str(self.raw, "vmRolloutStrategy") != "Stage"
+        return self.configuration.vm_rollout_strategy != "Stage"
 
     @property
     def max_hotplug_ratio(self) -> int:
         """How many times its CPUs and memory an instance can grow to while it runs."""
-        return get_int(self.raw, "liveUpdateConfiguration", "maxHotplugRatio", default=4)
+        return _or(self.configuration.live_update_configuration.max_hotplug_ratio, 4)
 
     @property
     def max_cpu_sockets(self) -> int:
         """Most sockets of running instances; 0 leaves it to `max_hotplug_ratio`."""
-        return get_int(self.raw, "liveUpdateConfiguration", "maxCpuSockets")
+        return self.configuration.live_update_configuration.max_cpu_sockets or 0
 
     @property
     def max_guest_memory(self) -> str | int | None:
         """Most memory of running instances; None leaves it to `max_hotplug_ratio`."""
-        value: str | int | None = get_object(self.raw, "liveUpdateConfiguration").get("maxGuest")
-        return value
+        return self.configuration.live_update_configuration.max_guest
 
     @property
     def migrations(self) -> JsonObject:
-        """The install-wide migration settings."""
+        """The install-wide migration settings as a document."""
         return get_object(self.raw, "migrations")
 
     @property
     def default_network_interface(self) -> str:
         """Binding of the interface that instances without networks get: bridge or masquerade."""
-        return get_str(self.raw, "network", "defaultNetworkInterface") or "bridge"
+        return self.configuration.network.default_network_interface or "bridge"
 
     @property
     def obsolete_cpu_models(self) -> Mapping[str, bool] | None:
         """CPU models that no guest should have; None for the built-in list."""
-        found = self.raw.get("obsoleteCPUModels")
-        return found if isinstance(found, dict) else None
+        return self.configuration.obsolete_cpu_models
 
     @property
     def permits_bridge_on_pod_network(self) -> bool:
         """Whether bridge bindings may join the pod network."""
-        return get_bool(self.raw, "network", "permitBridgeInterfaceOnPodNetwork", default=True)
+        return self.configuration.network.permit_bridge_interface_on_pod_network is not False
 
     @property
-    def binding_plugins(self) -> JsonObject:
+    def binding_plugins(self) -> Mapping[str, InterfaceBindingPlugin]:
         """Registered network binding plugins by name."""
-        return get_object(self.raw, "network", "binding")
+        return self.configuration.network.binding
 
     @property
     def persistent_reservation(self) -> bool:
         """Whether SCSI persistent reservations are allowed. The gate counts only where it is listed."""
-        explicit = get_object(self.raw, "persistentReservationConfiguration").get("enabled")
-        if isinstance(explicit, bool):
-            return explicit
-        return "PersistentReservation" in self.enabled_gates
+        explicit = self.configuration.persistent_reservation_configuration.enabled
+        return explicit if explicit is not None else "PersistentReservation" in self.enabled_gates
 
     @property
     def common_instancetypes(self) -> bool:
         """Whether the common instance types and preferences are installed."""
-        return get_bool(self.raw, "commonInstancetypesDeployment", "enabled", default=True)
+        return self.configuration.common_instancetypes_deployment.enabled is not False
 
     @property
     def instancetype_reference_policy(self) -> str:
         """reference, expand or expandAll."""
-        return get_str(self.raw, "instancetype", "referencePolicy") or "reference"
+        return self.configuration.instancetype.reference_policy or "reference"
 
     def machine_type(self, architecture: str) -> str:
         """The default machine type for `architecture`; the legacy setting wins where present."""
-        return get_str(self.raw, "machineType") or get_str(self._architecture(architecture), "machineType")
+        return self.configuration.machine_type or self._architecture(architecture).machine_type or ""
 
     def emulated_machines(self, architecture: str) -> list[str]:
         """Globs of the machine types that `architecture` allows."""
-        legacy = get_list(self.raw, "emulatedMachines")
-        return legacy or get_list(self._architecture(architecture), "emulatedMachines")
+        legacy = self.configuration.emulated_machines
+        return list(legacy or self._architecture(architecture).emulated_machines)
 
     def ovmf_path(self, architecture: str) -> str:
         """Where the firmware images for `architecture` are found."""
-        return get_str(self.raw, "ovmfPath") or get_str(self._architecture(architecture), "ovmfPath")
+        return self.configuration.ovmf_path or self._architecture(architecture).ovmf_path or ""
 
     def support_resources(self, kind: str) -> JsonObject:
         """The configured ``resources`` of support containers of type `kind`; empty when not configured."""
-        for item in get_list(self.raw, "supportContainerResources"):
-            if item.get("type") == kind:
-                return get_object(item, "resources")
-        return {}
-
-    def log_verbosity(self, component: str, node: str = "") -> int:
-        """Log level of ``virtHandler`` and the like; a level set for `node` wins."""
-        levels = get_object(self.developer, "logVerbosity")
-        per_node = get_object(levels, "nodeVerbosity")
-        return get_int(per_node, node) if node in per_node else get_int(levels, component, default=2)
+        found = (each for each in self.configuration.support_container_resources if each.type == kind)
+        return next((encode(each.resources) for each in found), {})
 
     def contradictions(self) -> list[str]:
         """What makes the configuration unusable; empty when it is fine."""
-        found = []
+        found = [self._unfit] if self._unfit else []
         if self.image_pull_policy not in ("", "Always", "Never", "IfNotPresent"):
             found.append(f"invalid imagePullPolicy {self.image_pull_policy!r}")
         if self.memory_overcommit <= 0:
             found.append("memoryOvercommit must be greater than 0")
         if self.cpu_allocation_ratio <= 0:
             found.append("cpuAllocationRatio must be greater than 0")
-        if not 0 <= get_int(self.developer, "pvcTolerateLessSpaceUpToPercent") <= 100:
+        percent = self.configuration.developer_configuration.pvc_tolerate_less_space_up_to_percent
+        if not 0 <= (percent or 0) <= 100:
             found.append("pvcTolerateLessSpaceUpToPercent must be between 0 and 100")
         if self.default_network_interface not in ("bridge", "slirp", "masquerade"):
             found.append(f"invalid defaultNetworkInterface {self.default_network_interface!r}")
         return found
 
-    def _architecture(self, architecture: str) -> JsonObject:
+    def _architecture(self, architecture: str) -> ArchSpecificConfiguration:
         """The settings of an architecture; those of amd64 where there are none of its own."""
-        known = get_object(self.raw, "architectureConfiguration")
-        return get_object(known, architecture or self.default_architecture) or get_object(
-            known, DEFAULT_ARCHITECTURE
-        )
+        known = self.configuration.architecture_configuration
+        named = {"amd64": known.amd64, "arm64": known.arm64, "ppc64le": known.ppc64le, "s390x": known.s390x}
+        nothing = ArchSpecificConfiguration()
+        own = named.get(architecture or self.default_architecture) or nothing
+        return own if own != nothing else known.amd64 or nothing
+
+
+def _or(value: Value | None, default: Value) -> Value:
+    """`value`, or `default` where it is absent; 0 and the empty string are no absence."""
+    return default if value is None else value

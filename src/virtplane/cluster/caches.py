@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kubecore import resources
 from kubecore.client import Client
@@ -16,7 +16,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import labels
 from virtplane.api import resources as kinds
-from virtplane.api.config import ClusterConfig
+from virtplane.api.config import ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
@@ -101,6 +101,7 @@ class Cluster:
     namespace: str = "kubevirt"
     image_volumes: ImageVolumeSupport | None = None
     """What is known of image volumes; None takes them for supported."""
+    _configuration: LastGood = field(default_factory=LastGood)
 
     def informer(
         self,
@@ -194,8 +195,8 @@ class Cluster:
         return next(iter([*own, *found]), None)
 
     def settings(self) -> ClusterConfig:
-        """The install-wide settings now."""
-        return ClusterConfig(self.kubevirt())
+        """The install-wide settings now; the last good ones where the present ones are not."""
+        return self._configuration.of(self.kubevirt())
 
     def claims_of(self, namespace: str) -> dict[str, JsonObject]:
         """The claims of a namespace by name."""

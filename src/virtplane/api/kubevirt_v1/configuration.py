@@ -130,7 +130,7 @@ class DeveloperConfiguration(ApiStruct, kw_only=True):
     disabled_feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched off.")] = ()
     disk_verification: DiskVerification | None = None
     feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched on.")] = ()
-    log_verbosity: LogVerbosity | None = None
+    log_verbosity: LogVerbosity = LogVerbosity()
     memory_overcommit: Annotated[
         Int32 | None,
         mark(minimum=10),
@@ -267,13 +267,13 @@ class CustomProfile(ApiStruct, kw_only=True):
 class VirtualMachineInstanceProfile(ApiStruct, kw_only=True):
     """The seccomp profile of launcher pods."""
 
-    custom_profile: CustomProfile | None = None
+    custom_profile: CustomProfile = CustomProfile()
 
 
 class SeccompConfiguration(ApiStruct, kw_only=True):
     """Seccomp profiles."""
 
-    virtual_machine_instance_profile: VirtualMachineInstanceProfile | None = None
+    virtual_machine_instance_profile: VirtualMachineInstanceProfile = VirtualMachineInstanceProfile()
 
 
 class SMBiosConfiguration(ApiStruct, kw_only=True):
@@ -328,48 +328,50 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
 
     additional_guest_memory_overhead_ratio: str | None = None
     api_configuration: ReloadableComponentConfiguration | None = None
-    architecture_configuration: ArchConfiguration | None = None
+    architecture_configuration: ArchConfiguration = ArchConfiguration()
     auto_cpu_limit_namespace_label_selector: LabelSelector | None = field(
         default=None, name="autoCPULimitNamespaceLabelSelector"
     )
     changed_block_tracking_label_selectors: Annotated[ChangedBlockTrackingSelectors | None, NULLABLE] = None
-    common_instancetypes_deployment: Annotated[CommonInstancetypesDeployment | None, NULLABLE] = None
+    common_instancetypes_deployment: Annotated[CommonInstancetypesDeployment, NULLABLE] = (
+        CommonInstancetypesDeployment()
+    )
     confidential_compute: Annotated[ConfidentialComputeConfiguration | None, NULLABLE] = None
     controller_configuration: ReloadableComponentConfiguration | None = None
     cpu_model: str | None = None
     cpu_request: Quantity | None = None
     default_runtime_class: str | None = None
-    developer_configuration: DeveloperConfiguration | None = None
+    developer_configuration: DeveloperConfiguration = DeveloperConfiguration()
     emulated_machines: tuple[str, ...] = ()
     eviction_strategy: str | None = None
     handler_configuration: ReloadableComponentConfiguration | None = None
     hypervisors: Annotated[tuple[HypervisorConfiguration, ...], ATOMIC, mark(maxItems=1)] = ()
     image_pull_policy: Annotated[str | None, requested_one_of("Always", "IfNotPresent", "Never")] = None
-    instancetype: Annotated[InstancetypeConfiguration | None, NULLABLE] = None
+    instancetype: Annotated[InstancetypeConfiguration, NULLABLE] = InstancetypeConfiguration()
     ksm_configuration: KSMConfiguration | None = None
-    live_update_configuration: LiveUpdateConfiguration | None = None
+    live_update_configuration: LiveUpdateConfiguration = LiveUpdateConfiguration()
     machine_type: str | None = None
     mediated_devices_configuration: MediatedDevicesConfiguration | None = None
     mem_balloon_stats_period: Int64 | None = None
-    migrations: MigrationConfiguration | None = None
+    migrations: MigrationConfiguration = MigrationConfiguration()
     min_cpu_model: str | None = field(default=None, name="minCPUModel")
-    network: NetworkConfiguration | None = None
-    obsolete_cpu_models: Mapping[str, bool] = field(default_factory=dict, name="obsoleteCPUModels")
+    network: NetworkConfiguration = NetworkConfiguration()
+    obsolete_cpu_models: Mapping[str, bool] | None = field(default=None, name="obsoleteCPUModels")
     ovmf_path: str | None = None
     permitted_host_devices: PermittedHostDevices | None = None
-    persistent_reservation_configuration: Annotated[PersistentReservationConfiguration | None, NULLABLE] = (
-        None
+    persistent_reservation_configuration: Annotated[PersistentReservationConfiguration, NULLABLE] = (
+        PersistentReservationConfiguration()
     )
     role_aggregation_strategy: Annotated[str | None, one_of("AggregateToDefault", "Manual")] = None
-    seccomp_configuration: SeccompConfiguration | None = None
+    seccomp_configuration: SeccompConfiguration = SeccompConfiguration()
     selinux_launcher_type: str | None = None
-    smbios: SMBiosConfiguration | None = None
+    smbios: SMBiosConfiguration = SMBiosConfiguration()
     support_container_resources: Annotated[tuple[SupportContainerResources, ...], list_map("type")] = ()
     supported_guest_agent_versions: tuple[str, ...] = ()
     tls_configuration: TLSConfiguration | None = None
     virt_template_deployment: Annotated[VirtTemplateDeployment | None, NULLABLE] = None
     virtual_machine_instances_per_node: Int32 | None = None
-    virtual_machine_options: VirtualMachineOptions | None = None
+    virtual_machine_options: VirtualMachineOptions = VirtualMachineOptions()
     vm_rollout_strategy: Annotated[str | None, NULLABLE, one_of("Stage", "LiveUpdate")] = None
     vm_state_storage_class: str | None = None
     webhook_configuration: ReloadableComponentConfiguration | None = None

@@ -20,7 +20,7 @@ from kubecore.runtime import Context, Manager
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api import paths, ports
 from virtplane.api import resources as kinds
-from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.config import ClusterConfig, LastGood
 from virtplane.api.resources import SUBRESOURCES_GROUP, SUBRESOURCES_VERSIONS
 from virtplane.compute.apiserver import authorization, discovery, webhooks
 from virtplane.compute.apiserver.authorization import Authorizer, ProxySettings
@@ -138,7 +138,7 @@ class Served:
         self._webhooks_need_certificate = webhooks_need_certificate
         self._client = client
         self._namespace = namespace
-        self._config = ClusterConfig(None)
+        self._configuration = LastGood()
         self._kubevirts = manager.informer(kinds.KUBEVIRTS)
         self._authorizer = Authorizer(client)
         self._webhooks = webhooks.Webhooks(client)
@@ -154,8 +154,7 @@ class Served:
         """The installation's configuration now; the last good one where the present one is not."""
         found = self._kubevirts.list()
         own = [item for item in found if meta.namespace(item) == self._namespace]
-        self._config = effective(next(iter([*own, *found]), None), self._config)
-        return self._config
+        return self._configuration.of(next(iter([*own, *found]), None))
 
     def application(self) -> web.Application:
         """The web application."""

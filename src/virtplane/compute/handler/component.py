@@ -15,7 +15,7 @@ from kubecore.json import get_str
 from kubecore.resources import CONFIG_MAPS
 from kubecore.runtime import Context, EventRecorder, Manager
 from virtplane.api import labels
-from virtplane.api.config import effective
+from virtplane.api.config import LastGood
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import KUBEVIRTS, VIRTUAL_MACHINE_INSTANCES
 from virtplane.compute.handler import kubeletroot, kvm, libvirtcalls
@@ -71,7 +71,8 @@ class VirtHandler:
         )
         installations = manager.informer(KUBEVIRTS, namespace=context.namespace)
         found = await until_answered("the configuration", lambda: client.list(KUBEVIRTS, context.namespace))
-        config = effective(next(iter(found.get("items", ())), None))
+        settings_now = LastGood()
+        config = settings_now.of(next(iter(found.get("items", ())), None))
         async with EventRecorder(client, self.name, host=context.node_name) as recorder:
             controller = InstanceController(
                 client, instances, recorder, settings, config, emulation=not verdict.usable
@@ -81,7 +82,7 @@ class VirtHandler:
                 recorder,
                 context.node_name,
                 offers(settings, kvm=verdict.usable),
-                lambda: effective(next(iter(installations.list()), None), config),
+                lambda: settings_now.of(next(iter(installations.list()), None)),
             )
             installations.add_handler(lambda *_: labeller.look_again())
             heartbeat = Heartbeat(

@@ -10,9 +10,8 @@ from typing import Literal
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import get_object
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument
+from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.objects.times import now_rfc3339
 from kubecore.runtime import DONE, Controller, EventRecorder, Informer, Key, RequeueAfter, Result, key_of
 from virtplane.api.config import ClusterConfig
@@ -248,7 +247,8 @@ class InstanceController:
         return None
 
     async def _start(self, machine: Machine, vmi: VirtualMachineInstance) -> None:
-        smbios = {key: str(value) for key, value in get_object(self._config.raw, "smbios").items() if value}
+        told = encode(self._config.configuration.smbios)
+        smbios = {key: value for key, value in told.items() if value}
         await machine.start(vmi, emulation=self._emulation, options={"smbios": smbios})
         self._event(vmi, "Normal", "Created", "VirtualMachineInstance defined.")
         await machine.recall(vmi)

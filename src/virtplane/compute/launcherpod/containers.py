@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject
 from virtplane.api import labels as wellknown
 from virtplane.api import paths
 from virtplane.api.kubevirt_v1.firmware import KernelBootContainer
@@ -85,8 +85,10 @@ def launcher_arguments(inputs: RenderInputs) -> list[str]:
     arguments += ["--container-disk-dir", paths.CONTAINER_DISK_DIR]
     arguments += ["--grace-period-seconds", str((30 if grace is None else grace) + _GRACE_EXTRA_SECONDS)]
     arguments += ["--hook-sidecars", "0", "--ovmf-path", inputs.settings.ovmf_path(inputs.architecture)]
-    memory_limit = get_str(inputs.settings.developer, "diskVerification", "memoryLimit", default="2000Mi")
-    arguments += ["--disk-memory-limit", memory_limit, "--hypervisor", "kvm"]
+    developer = inputs.settings.configuration.developer_configuration
+    checks = developer.disk_verification
+    limit = str(checks.memory_limit) if checks is not None else "2000Mi"
+    arguments += ["--disk-memory-limit", limit, "--hypervisor", "kvm"]
     filters = inputs.annotations.get(wellknown.LIBVIRT_LOG_FILTERS)
     if filters:
         arguments += ["--libvirt-log-filters", filters]
@@ -114,9 +116,8 @@ def _environment(inputs: RenderInputs) -> list[JsonObject]:
         "XDG_CONFIG_HOME": paths.PRIVATE_DIR,
         "XDG_RUNTIME_DIR": "/var/run",
     }
-    verbosity = labels.get("logVerbosity") or get_object(inputs.settings.developer, "logVerbosity").get(
-        "virtLauncher"
-    )
+    levels = inputs.settings.configuration.developer_configuration.log_verbosity
+    verbosity = labels.get("logVerbosity") or levels.virt_launcher
     if verbosity:
         values["VIRT_LAUNCHER_LOG_VERBOSITY"] = str(verbosity)
     if labels.get("debugLogs") == "true":
@@ -142,10 +143,8 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
     """The container whose log is the guest's serial console, unless console or log are switched off."""
     if inputs.devices.autoattach_serial_console is False or inputs.devices.log_serial_console is False:
         return None
-    is_disabled = isinstance(
-        get_object(inputs.settings.raw, "virtualMachineOptions").get("disableSerialConsoleLog"), dict
-    )
-    if is_disabled and not inputs.devices.log_serial_console:
+    options = inputs.settings.configuration.virtual_machine_options
+    if options.disable_serial_console_log is not None and not inputs.devices.log_serial_console:
         return None
     log = f"{paths.PRIVATE_DIR}/{inputs.uid}/{seriallog.FILE}"
     script = f"trap 'exit 0' TERM; tail -n +1 -F {log} & wait $!"

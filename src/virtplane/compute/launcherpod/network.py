@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject
 from virtplane.api import labels
+from virtplane.api.kubevirt_v1.configuration import InterfaceBindingPlugin
 from virtplane.api.kubevirt_v1.networks import Interface
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
@@ -70,16 +71,14 @@ def _established_name(inputs: RenderInputs, network: str) -> str:
     return ""
 
 
-def _plugin(inputs: RenderInputs, interface: Interface) -> JsonObject:
+def _plugin(inputs: RenderInputs, interface: Interface) -> InterfaceBindingPlugin:
     """The registered plugin that binds an interface; empty where none does."""
-    if interface.binding is None:
-        return {}
-    return get_object(inputs.settings.binding_plugins, interface.binding.name)
+    named = interface.binding.name if interface.binding is not None else ""
+    return inputs.settings.binding_plugins.get(named) or InterfaceBindingPlugin()
 
 
 def _plugin_attachment(inputs: RenderInputs, interface: Interface) -> list[JsonObject]:
-    plugin = _plugin(inputs, interface)
-    reference = get_str(plugin, "networkAttachmentDefinition")
+    reference = _plugin(inputs, interface).network_attachment_definition
     if not reference:
         return []
     namespace, attachment = _split(reference, inputs.namespace_name)
@@ -94,7 +93,7 @@ def _split(reference: str, namespace: str) -> tuple[str, str]:
 def wants_network_info(inputs: RenderInputs) -> bool:
     """Whether the launcher must learn device details that are known only once the pod's networks exist."""
     return any(
-        interface.sriov is not None or _plugin(inputs, interface).get("downwardAPI") == "device-info"
+        interface.sriov is not None or _plugin(inputs, interface).downward_api == "device-info"
         for interface in inputs.devices.interfaces
     )
 

@@ -6,7 +6,7 @@ them.
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject
 from kubecore.objects.structs import encode
 from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.features import FeatureHyperv, FeatureState, SyNICTimer, TLBFlush
@@ -17,7 +17,7 @@ OBSOLETE_HOST_MODEL = wellknown.OBSOLETE_HOST_MODEL
 
 def node_selector(inputs: RenderInputs) -> dict[str, str]:
     """The labels that a node must carry."""
-    selector: dict[str, str] = dict(get_object(inputs.settings.developer, "nodeSelectors"))
+    selector = dict(inputs.settings.configuration.developer_configuration.node_selectors)
     selector.update(inputs.spec.node_selector)
     selector[wellknown.SCHEDULABLE] = "true"
     cross = inputs.settings.gate("CrossArchitectureVirtualization")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
 from kubecore.objects.structs import encode
 from virtplane.api import labels
 from virtplane.api.launcherpods import QEMU_USER
@@ -90,7 +90,7 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
     spec.update({key: value for key, value in _copied(inputs).items() if value})
     if pod_volumes.service_account:
         spec["serviceAccountName"] = pod_volumes.service_account
-    runtime_class = get_str(inputs.settings.raw, "defaultRuntimeClass")
+    runtime_class = inputs.settings.configuration.default_runtime_class
     if runtime_class:
         spec["runtimeClassName"] = runtime_class
     secrets = [*inputs.settings.image_pull_secrets, *({"name": name} for name in pod_volumes.pull_secrets)]
@@ -120,7 +120,7 @@ def _pod_security(inputs: RenderInputs) -> JsonObject:
     context: JsonObject = {"fsGroup": QEMU_USER, "runAsUser": 0}
     if not inputs.is_root:
         context.update({"runAsUser": QEMU_USER, "runAsGroup": QEMU_USER, "runAsNonRoot": True})
-    linux_type = get_str(inputs.settings.raw, "selinuxLauncherType")
+    linux_type = inputs.settings.configuration.selinux_launcher_type
     if linux_type:
         context["seLinuxOptions"] = {"type": linux_type}
     profile = _seccomp_profile(inputs)
@@ -131,12 +131,11 @@ def _pod_security(inputs: RenderInputs) -> JsonObject:
 
 def _seccomp_profile(inputs: RenderInputs) -> JsonObject:
     """The profile that the installation names, else the one without which the namespace admits no pod."""
-    custom = get_object(
-        inputs.settings.raw, "seccompConfiguration", "virtualMachineInstanceProfile", "customProfile"
-    )
-    if custom.get("localhostProfile"):
-        return {"type": "Localhost", "localhostProfile": custom["localhostProfile"]}
+    seccomp = inputs.settings.configuration.seccomp_configuration
+    custom = seccomp.virtual_machine_instance_profile.custom_profile
+    if custom.localhost_profile:
+        return {"type": "Localhost", "localhostProfile": custom.localhost_profile}
     standard = get_object(inputs.namespace, "metadata", "labels").get(_POD_SECURITY)
-    if custom.get("runtimeDefaultProfile") or standard == "restricted":
+    if custom.runtime_default_profile or standard == "restricted":
         return {"type": "RuntimeDefault"}
     return {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.selectors import from_label_selector_object
+from kubecore.objects.structs import encode
 from virtplane.api import labels as wellknown
 from virtplane.api.kubevirt_v1.devices import GPU, Devices, HostDevice
 from virtplane.api.kubevirt_v1.domain import DomainSpec
@@ -60,7 +61,7 @@ def memory_overhead(inputs: RenderInputs) -> int:
     total = _base_overhead(inputs) + _device_overhead(inputs)
     reserved = inputs.domain.memory.reserved_overhead
     total += amounts.to_bytes(reserved.added_overhead) if reserved is not None else 0
-    ratio = inputs.settings.raw.get("additionalGuestMemoryOverheadRatio")
+    ratio = inputs.settings.configuration.additional_guest_memory_overhead_ratio
     if ratio:
         total += int(amounts.kilo(total) * (float(ratio) - 1)) * 1000
     return total + _network_overhead(inputs)
@@ -102,8 +103,9 @@ def _network_overhead(inputs: RenderInputs) -> int:
     interfaces = inputs.devices.interfaces
     plugins = {interface.binding.name for interface in interfaces if interface.binding is not None}
     for plugin in plugins:
-        registered = get_object(inputs.settings.binding_plugins, plugin)
-        total += amounts.to_bytes(get_object(registered, "computeResourceOverhead", "requests").get("memory"))
+        registered = inputs.settings.binding_plugins.get(plugin)
+        overhead = registered.compute_resource_overhead if registered is not None else None
+        total += amounts.to_bytes(overhead.requests.get("memory")) if overhead is not None else 0
     if any(interface.passt_binding is not None for interface in interfaces):
         total += 250 * MI
     return total
@@ -204,11 +206,11 @@ def _set_automatic_limits(inputs: RenderInputs, requests: JsonObject, limits: Js
 
 
 def _namespace_wants_cpu_limit(inputs: RenderInputs) -> bool:
-    selector = inputs.settings.raw.get("autoCPULimitNamespaceLabelSelector")
-    if not isinstance(selector, dict):
+    selector = inputs.settings.configuration.auto_cpu_limit_namespace_label_selector
+    if selector is None:
         return False
     labels = get_object(inputs.namespace, "metadata", "labels")
-    return from_label_selector_object(selector).matches(labels)
+    return from_label_selector_object(encode(selector)).matches(labels)
 
 
 def _set_ephemeral_storage(requests: JsonObject, limits: JsonObject) -> None:

@@ -33,7 +33,8 @@ def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
     seen: set[str] = set()
     for interface in inputs.devices.interfaces:
         plugin = interface.binding.name if interface.binding is not None else ""
-        image = get_str(inputs.settings.binding_plugins, plugin, "sidecarImage") if plugin else ""
+        registered = inputs.settings.binding_plugins.get(plugin)
+        image = registered.sidecar_image if registered is not None else None
         if image and plugin not in seen:
             seen.add(plugin)
             asked.append({"image": image, "imagePullPolicy": inputs.settings.image_pull_policy})

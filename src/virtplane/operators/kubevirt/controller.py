@@ -21,7 +21,7 @@ from kubecore.runtime.informer import Informer
 from virtplane.api import event_reasons as reasons
 from virtplane.api import labels
 from virtplane.api import resources as api
-from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.config import LastGood
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.operators.kit import certificates
 from virtplane.operators.kit.apply import Applier
@@ -103,7 +103,7 @@ class KubeVirtController:
         self._is_ready = is_ready
         self._applier = Applier(client, KUBEVIRT, caches.managed, _OWN_KINDS)
         self._remover = Remover(client, self._applier, _WORKLOADS, (resources.PRIORITY_CLASSES,))
-        self._config: ClusterConfig | None = None
+        self._configuration = LastGood()
 
     async def reconcile(self, key: Key) -> Result:
         """Bring the installation to what the object says, as far as the world lets us now."""
@@ -153,7 +153,6 @@ class KubeVirtController:
         return document
 
     async def _install(self, kubevirt: JsonObject) -> Result:
-        self._config = effective(kubevirt, self._config)
         plan = await self._certificates(kubevirt)
         wanted = installation(self._parameters(kubevirt, plan.ca_bundle))
         self._applier.customize = user_patches(get_object(kubevirt, "spec"))
@@ -281,7 +280,7 @@ class KubeVirtController:
             namespace=self._settings.namespace,
             image=self._settings.image,
             layout=self._settings.layout,
-            config=self._config or ClusterConfig(kubevirt),
+            config=self._configuration.of(kubevirt),
             ca_bundle=ca_bundle,
             spec=spec,
             nodes=sum(1 for node in self._caches.nodes.list() if _is_schedulable(node)),

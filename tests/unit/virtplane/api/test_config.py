@@ -6,7 +6,7 @@ import pytest
 
 from kubecore.json import JsonObject
 from virtplane.api import feature_gates
-from virtplane.api.config import ClusterConfig, effective
+from virtplane.api.config import ClusterConfig, LastGood
 
 
 def kubevirt(phase: str = "Deployed", **configuration: object) -> JsonObject:
@@ -48,9 +48,37 @@ def test_default_architecture_comes_from_the_status() -> None:
     assert config.default_architecture == "arm64"
 
 
-def test_a_contradictory_configuration_leaves_the_last_good_one() -> None:
-    good = effective(kubevirt(cpuModel="Haswell"))
-    assert effective(kubevirt(imagePullPolicy="Sometimes"), good) is good
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"imagePullPolicy": "Sometimes"}, "invalid imagePullPolicy 'Sometimes'"),
+        (
+            {"developerConfiguration": {"cpuAllocationRatio": "many"}},
+            "developerConfiguration.cpuAllocationRatio",
+        ),
+    ],
+    ids=["contradictory", "unfit"],
+)
+def test_a_configuration_that_cannot_be_used_leaves_the_last_good_one(
+    wrong: JsonObject, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = LastGood()
+    good = settings.of(kubevirt(cpuModel="Haswell"))
+    for _ in range(2):
+        assert settings.of(kubevirt(**wrong)) is good
+    (record,) = caplog.records
+    assert told in record.__dict__["err"]
+    assert settings.of(kubevirt(cpuModel="Penryn")).cpu_model == "Penryn"
+
+
+def test_an_object_is_read_once() -> None:
+    settings, installed = LastGood(), kubevirt(cpuModel="Haswell")
+    assert settings.of(installed) is settings.of(installed)
+
+
+def test_no_obsolete_cpu_models_are_not_the_built_in_ones() -> None:
+    assert ClusterConfig(kubevirt()).obsolete_cpu_models is None
+    assert ClusterConfig(kubevirt(obsoleteCPUModels={})).obsolete_cpu_models == {}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from virtplane.operators.kubevirt.strategy.workloads import workloads
 
 def installation(parameters: Parameters) -> Installation:
     """Everything to install, each object with the operator's labels."""
-    aggregate = parameters.config.raw.get("roleAggregationStrategy") != "Manual"
+    aggregate = parameters.config.configuration.role_aggregation_strategy != "Manual"
     foundation = [
         *_definitions(),
         priority_class(),

@@ -106,11 +106,11 @@ READ_BY = {
         "compute/apiserver/admission/rules/devices.py",
         ".persistent_reservation",
     ),
-    "configuration.smbios.family": ("compute/handler/controller.py", '"smbios"'),
-    "configuration.smbios.manufacturer": ("compute/handler/controller.py", '"smbios"'),
-    "configuration.smbios.product": ("compute/handler/controller.py", '"smbios"'),
-    "configuration.smbios.sku": ("compute/handler/controller.py", '"smbios"'),
-    "configuration.smbios.version": ("compute/handler/controller.py", '"smbios"'),
+    "configuration.smbios.family": ("compute/handler/controller.py", ".smbios"),
+    "configuration.smbios.manufacturer": ("compute/handler/controller.py", ".smbios"),
+    "configuration.smbios.product": ("compute/handler/controller.py", ".smbios"),
+    "configuration.smbios.sku": ("compute/handler/controller.py", ".smbios"),
+    "configuration.smbios.version": ("compute/handler/controller.py", ".smbios"),
     "configuration.vmStateStorageClass": ("compute/controller/vmi/backend.py", '"vmStateStorageClass"'),
 }
 """Settings whose effect no pure function shows, and the code that reads them."""
