@@ -16,8 +16,10 @@ from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
 from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle
 from virtplane.compute.handler.libvirtcalls import DomainState
 
@@ -141,7 +143,7 @@ def is_drained(node: JsonObject) -> bool:
     return any(item["key"] == DRAIN["key"] for item in get_list(node, "spec", "taints"))
 
 
-Decide = Callable[[JsonObject, JsonObject | None], lifecycle.Patch | None]
+Decide = Callable[[JsonObject, VirtualMachineInstance | None], lifecycle.Patch | None]
 """From a machine and its instance to what a request changes, as virt-api decides it."""
 
 
@@ -232,7 +234,8 @@ class Users:
 
     async def _ask(self, name: str, decide: Decide) -> None:
         vm = self._api.get(kinds.VIRTUAL_MACHINES, name, NAMESPACE) or {}
-        patch = decide(vm, self._api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, NAMESPACE))
+        vmi = self._api.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, NAMESPACE)
+        patch = decide(vm, decode(VirtualMachineInstance, vmi) if vmi is not None else None)
         if patch is not None:
             await self._client.patch(
                 kinds.VIRTUAL_MACHINES,

@@ -17,10 +17,13 @@ from kubecore.client import Client
 from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.conditions import is_true
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 
 PATH = "/pod-eviction-validate"
 _DESCHEDULER = "sigs.k8s.io/descheduler"
@@ -37,21 +40,22 @@ class Verdict:
 ALLOWED = Verdict()
 
 
-def evaluate(vmi: JsonObject, pod: JsonObject, default_strategy: str) -> Verdict:
+def evaluate(vmi: VirtualMachineInstance, pod: JsonObject, default_strategy: str) -> Verdict:
     """Whether the launcher `pod` of `vmi` may be evicted."""
-    strategy = get_str(vmi, "spec", "evictionStrategy") or default_strategy
-    is_migratable = meta.is_condition_true(vmi, "LiveMigratable")
+    strategy = vmi.spec.eviction_strategy or default_strategy
+    is_migratable = is_true(vmi.status.conditions, "LiveMigratable")
     if strategy == "LiveMigrate" and not is_migratable:
-        name = meta.name(vmi)
-        return Verdict(f"VMI {name} is configured with an eviction strategy but is not live-migratable")
+        return Verdict(
+            f"VMI {vmi.metadata.name} is configured with an eviction strategy but is not live-migratable"
+        )
     if strategy == "LiveMigrateIfPossible" and not is_migratable:
         return ALLOWED
     if strategy not in ("LiveMigrate", "LiveMigrateIfPossible", "External"):
         return ALLOWED
-    text = f'Eviction triggered evacuation of VMI "{meta.namespace(vmi)}/{meta.name(vmi)}"'
-    if get_str(vmi, "status", "nodeName") != get_str(pod, "spec", "nodeName"):
+    text = f'Eviction triggered evacuation of VMI "{vmi.metadata.namespace}/{vmi.metadata.name}"'
+    if (vmi.status.node_name or "") != get_str(pod, "spec", "nodeName"):
         return Verdict("Eviction request for target Pod")
-    if get_str(vmi, "status", "evacuationNodeName"):
+    if vmi.status.evacuation_node_name:
         return Verdict(f"Evacuation in progress: {text}")
     return Verdict(text, mark=True)
 
@@ -71,11 +75,11 @@ def control_plane_refusal(pod: JsonObject, instances: Iterable[JsonObject]) -> s
     return f"{meta.name(pod)} leaves node {node} after its guests ({len(left)} left, {min(left)} among them)"
 
 
-def mark_operations(vmi: JsonObject, node: str, requested_by: str) -> list[JsonObject]:
+def mark_operations(vmi: VirtualMachineInstance, node: str, requested_by: str) -> list[JsonObject]:
     """Operations that mark an instance to leave `node`."""
     operations: list[JsonObject] = [{"op": "add", "path": "/status/evacuationNodeName", "value": node}]
     if requested_by == _DESCHEDULER:
-        if meta.annotations(vmi):
+        if vmi.metadata.annotations:
             path = "/metadata/annotations/kubevirt.io~1eviction-source"
             operations.append({"op": "add", "path": path, "value": "descheduler"})
         else:
@@ -116,9 +120,14 @@ class EvictionWebhook:
         vmi = await self._get(kinds.VIRTUAL_MACHINE_INSTANCES, owner, namespace)
         if vmi is None:
             return ""
-        verdict = evaluate(vmi, pod, config.eviction_strategy)
+        try:
+            instance = decode(VirtualMachineInstance, vmi)
+        except UnfitDocument as error:
+            # Its guest may be lost by an eviction; whoever drains the node sees what holds it up.
+            return f"the instance has to be corrected first: {error}"
+        verdict = evaluate(instance, pod, config.eviction_strategy)
         if verdict.mark:
-            await self._mark(vmi, pod, request)
+            await self._mark(instance, pod, request)
         return verdict.refusal
 
     async def _control_plane_refusal(self, pod: JsonObject) -> str:
@@ -137,13 +146,13 @@ class EvictionWebhook:
         text = f"cannot evict hotplug pod: {meta.name(pod)} associated with running vmi: {vmi}"
         return f"{text} in namespace {meta.namespace(pod)}"
 
-    async def _mark(self, vmi: JsonObject, pod: JsonObject, request: JsonObject) -> None:
+    async def _mark(self, vmi: VirtualMachineInstance, pod: JsonObject, request: JsonObject) -> None:
         requested_by = meta.annotations(get_object(request, "object")).get("requested-by", "")
         await self._client.patch(
             kinds.VIRTUAL_MACHINE_INSTANCES,
-            meta.name(vmi),
+            vmi.metadata.name,
             mark_operations(vmi, get_str(pod, "spec", "nodeName"), requested_by),
-            meta.namespace(vmi),
+            vmi.metadata.namespace,
             type="json",
             dry_run=get_bool(request, "dryRun"),
         )

@@ -16,6 +16,8 @@ from kubecore.objects import meta
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1 import subresources as bodytypes
+from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.markers import ApiStruct
 from virtplane.compute.apiserver.expansion import Expander
 from virtplane.compute.apiserver.subresources import objectgraph, refusals, streams, volumes
@@ -26,9 +28,9 @@ from virtplane.compute.apiserver.subresources.bodies import (
 )
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
 from virtplane.compute.apiserver.subresources.portforward import PortForwards
-from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict
+from virtplane.compute.apiserver.subresources.refusals import INSTANCE, instance_conflict, instance_of
 
-Check = Callable[[JsonObject], None]
+Check = Callable[[VirtualMachineInstance], None]
 SettingsSource = Callable[[], Awaitable[ClusterConfig]]
 
 
@@ -44,7 +46,10 @@ class Instances:
         self.expander = expander
         self.settings = settings
 
-    async def _instance(self, request: web.Request) -> JsonObject:
+    async def _instance(self, request: web.Request) -> VirtualMachineInstance:
+        return instance_of(await self._document(request))
+
+    async def _document(self, request: web.Request) -> JsonObject:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         try:
             return await self._client.get(kinds.VIRTUAL_MACHINE_INSTANCES, name, namespace)
@@ -53,21 +58,23 @@ class Instances:
                 raise errors.not_found(INSTANCE, name) from error
             raise
 
-    async def launchers(self, vmi: JsonObject) -> list[JsonObject]:
+    async def launchers(self, vmi: VirtualMachineInstance) -> list[JsonObject]:
         """The launcher pods of an instance."""
         listing = await self._client.list(
-            resources.PODS, meta.namespace(vmi), label_selector=f"kubevirt.io/created-by={meta.uid(vmi)}"
+            resources.PODS,
+            vmi.metadata.namespace,
+            label_selector=f"kubevirt.io/created-by={vmi.metadata.uid}",
         )
         return get_list(listing, "items")
 
-    async def patch(self, vmi: JsonObject, operations: list[JsonObject], dry_run: bool) -> None:
+    async def patch(self, vmi: VirtualMachineInstance, operations: list[JsonObject], dry_run: bool) -> None:
         """Patches an instance. Raises StatusError as users should see it."""
         try:
             await self._client.patch(
                 kinds.VIRTUAL_MACHINE_INSTANCES,
-                meta.name(vmi),
+                vmi.metadata.name,
                 operations,
-                meta.namespace(vmi),
+                vmi.metadata.namespace,
                 type="json",
                 dry_run=dry_run,
             )
@@ -76,7 +83,7 @@ class Instances:
                 raise
             raise refusals.internal(error.message) from error
 
-    async def _tell(self, vmi: JsonObject, action: str, body: bytes = b"") -> web.Response:
+    async def _tell(self, vmi: VirtualMachineInstance, action: str, body: bytes = b"") -> web.Response:
         """Has the node agent do something."""
         try:
             reply = await self._agents.request(vmi, "PUT", action, body)
@@ -110,12 +117,13 @@ class Instances:
         options = parse_options(body, bodytypes.UnpauseOptions)
         vmi = await self._instance(request)
         try:
-            vm = await self._client.get(kinds.VIRTUAL_MACHINES, meta.name(vmi), meta.namespace(vmi))
+            vm = await self._client.get(kinds.VIRTUAL_MACHINES, vmi.metadata.name, vmi.metadata.namespace)
+            machine = refusals.readable(VirtualMachineStatus, get_object(vm, "status"))
         except StatusError as error:
             if not is_not_found(error):
                 raise
-            vm = None
-        refusals.check_unpause(vmi, vm)
+            machine = None
+        refusals.check_unpause(vmi, machine)
         if is_dry_run(options):
             await self._agents.base_url(vmi)
             return web.Response(status=200)
@@ -155,7 +163,7 @@ class Instances:
         async def handle(request: web.Request) -> web.StreamResponse:
             gate = (await self.settings()).gate("WorkloadEncryptionSEV")
 
-            def check_all(vmi: JsonObject) -> None:
+            def check_all(vmi: VirtualMachineInstance) -> None:
                 check(vmi)
                 refusals.check_sev(vmi, gate)
 
@@ -170,12 +178,13 @@ class Instances:
             raise errors.bad_request("Session blob is required")
         if not get_str(options, "dhCert"):
             raise errors.bad_request("DH cert is required")
-        vmi = await self._instance(request)
+        document = await self._document(request)
+        vmi = instance_of(document)
         if refusals.phase(vmi) != "Scheduled":
             raise instance_conflict(vmi, "VMI is not in Scheduled phase")
         refusals.check_sev(vmi, (await self.settings()).gate("WorkloadEncryptionSEV"))
         path = ("spec", "domain", "launchSecurity", "sev")
-        present = get_object(vmi, *path)
+        present = get_object(document, *path)
         if present.get("session"):
             raise instance_conflict(vmi, "Session already defined")
         value = {**present, "session": options["session"], "dhCert": options["dhCert"]}
@@ -219,7 +228,7 @@ class Instances:
         """Connects to a port of the guest."""
         return await self.forward(request, await self._instance(request))
 
-    async def forward(self, request: web.Request, vmi: JsonObject) -> web.StreamResponse:
+    async def forward(self, request: web.Request, vmi: VirtualMachineInstance) -> web.StreamResponse:
         """Connects the client to a port of the guest, over the pod network."""
         return await self._forwards.serve(request, vmi)
 
@@ -242,16 +251,16 @@ class Instances:
         checked = volumes.checked_add(options) if adds else options
         if not name:
             raise errors.bad_request("RemoveVolumeOptions requires name to be set")
-        vmi = await self._instance(request)
-        owner = meta.controller_of(vmi)
+        document = await self._document(request)
+        vmi, owner = instance_of(document), meta.controller_of(document)
         if (
             owner is not None
             and owner.get("kind") == "VirtualMachine"
             and not settings.gate("HotplugVolumes")
         ):
-            raise errors.bad_request(f"VMI {meta.namespace(vmi)}/{meta.name(vmi)} is owned by a VM")
+            raise errors.bad_request(f"VMI {vmi.metadata.namespace}/{vmi.metadata.name} is owned by a VM")
         refusals.require_running(vmi, "VMI is not running")
-        spec = get_object(vmi, "spec")
+        spec = get_object(document, "spec")
 
         def conflict(text: str) -> StatusError:
             return instance_conflict(vmi, text)
@@ -267,20 +276,21 @@ class Instances:
         """The objects that the instance depends on."""
         objectgraph.require_gate((await self.settings()).gate("ObjectGraph"))
         options = await read_options(request, bodytypes.ObjectGraphOptions)
-        vmi = await self._instance(request)
-        return web.json_response(objectgraph.of_instance(vmi, await self.launchers(vmi), options))
+        document = await self._document(request)
+        pods = await self.launchers(instance_of(document))
+        return web.json_response(objectgraph.of_instance(document, pods, options))
 
     async def cancel_evacuation(self, request: web.Request) -> web.Response:
         """Takes back the mark that the instance is to leave its node."""
         return await self.cancel(request, await self._instance(request))
 
-    async def cancel(self, request: web.Request, vmi: JsonObject) -> web.Response:
+    async def cancel(self, request: web.Request, vmi: VirtualMachineInstance) -> web.Response:
         """Takes back the mark of `vmi`. Nodes that are being drained keep it."""
-        node = get_str(vmi, "status", "evacuationNodeName") or get_str(vmi, "status", "nodeName")
+        node = vmi.status.evacuation_node_name or vmi.status.node_name
         if not node:
             raise refusals.internal("resource name may not be empty")
         await self._check_drain(node)
-        if not get_str(vmi, "status", "evacuationNodeName"):
+        if not vmi.status.evacuation_node_name:
             return web.Response(status=200)
         body = await request.read()
         if not body.strip():
@@ -296,7 +306,7 @@ class Instances:
         return web.Response(status=200)
 
     async def _check_drain(self, node_name: str) -> None:
-        key = get_str((await self.settings()).migrations, "nodeDrainTaintKey")
+        key = (await self.settings()).configuration.migrations.node_drain_taint_key
         try:
             node = await self._client.get(resources.NODES, node_name)
         except StatusError as error:
@@ -347,9 +357,9 @@ class Instances:
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _running_instance(vmi: JsonObject) -> None:
+def _running_instance(vmi: VirtualMachineInstance) -> None:
     refusals.require_running(vmi, "VMI is not running")
 
 
-def _tracked(vmi: JsonObject) -> None:
+def _tracked(vmi: VirtualMachineInstance) -> None:
     refusals.check_changed_block_tracking(vmi)

@@ -8,6 +8,7 @@ from typing import Literal
 from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import refusals
 from virtplane.compute.apiserver.subresources.refusals import machine_conflict
 
@@ -30,7 +31,7 @@ def run_strategy(vm: JsonObject) -> str:
     return "Always" if get_object(vm, "spec").get("running") else "Halted"
 
 
-def start(vm: JsonObject, vmi: JsonObject | None, *, paused: bool) -> Patch | None:
+def start(vm: JsonObject, vmi: VirtualMachineInstance | None, *, paused: bool) -> Patch | None:
     """What a start request changes; None when nothing."""
     name = meta.name(vm)
     if refusals.is_live(vmi) and refusals.phase(vmi) not in ("", "Unknown"):
@@ -51,16 +52,18 @@ def start(vm: JsonObject, vmi: JsonObject | None, *, paused: bool) -> Patch | No
     return None
 
 
-def _requested_start(vm: JsonObject, vmi: JsonObject | None, strategy: str, request: JsonObject) -> Patch:
+def _requested_start(
+    vm: JsonObject, vmi: VirtualMachineInstance | None, strategy: str, request: JsonObject
+) -> Patch:
     if strategy == "RerunOnFailure" and refusals.phase(vmi) == "Failed":
         text = "RerunOnFailure does not support starting VM from failed state"
         raise machine_conflict(meta.name(vm), text)
     if vmi is not None and refusals.phase(vmi) in ("Succeeded", "Failed"):
-        return request_patch(vm, [{"action": "Stop", "uid": meta.uid(vmi)}, request])
+        return request_patch(vm, [{"action": "Stop", "uid": vmi.metadata.uid}, request])
     return request_patch(vm, [request])
 
 
-def stop(vm: JsonObject, vmi: JsonObject | None, *, grace_seconds: int | None) -> Patch | None:
+def stop(vm: JsonObject, vmi: VirtualMachineInstance | None, *, grace_seconds: int | None) -> Patch | None:
     """What a stop request changes; None when nothing."""
     name, strategy = meta.name(vm), run_strategy(vm)
     is_live = refusals.is_live(vmi)
@@ -73,17 +76,17 @@ def stop(vm: JsonObject, vmi: JsonObject | None, *, grace_seconds: int | None) -
     if strategy == "Halted" and not _is_shorter(vmi, grace_seconds):
         text = "Halted only supports manual stop requests with a shorter graceperiod"
         raise machine_conflict(name, text)
-    return request_patch(vm, [{"action": "Stop", "uid": meta.uid(vmi)}])
+    return request_patch(vm, [{"action": "Stop", "uid": vmi.metadata.uid}])
 
 
-def _is_shorter(vmi: JsonObject, grace_seconds: int | None) -> bool:
+def _is_shorter(vmi: VirtualMachineInstance, grace_seconds: int | None) -> bool:
     if grace_seconds is None:
         return False
-    present = get_object(vmi, "spec").get("terminationGracePeriodSeconds")
-    return grace_seconds < (30 if present is None else int(present))
+    present = vmi.spec.termination_grace_period_seconds
+    return grace_seconds < (30 if present is None else present)
 
 
-def restart(vm: JsonObject, vmi: JsonObject | None) -> Patch:
+def restart(vm: JsonObject, vmi: VirtualMachineInstance | None) -> Patch:
     """What a restart request changes."""
     name, strategy = meta.name(vm), run_strategy(vm)
     if meta.is_condition_true(vm, "VolumesChange"):
@@ -93,7 +96,7 @@ def restart(vm: JsonObject, vmi: JsonObject | None) -> Patch:
         raise machine_conflict(name, f"RunStategy {strategy} does not support manual restart requests")
     if vmi is None:
         raise machine_conflict(name, "VM is not running: Halted")
-    return request_patch(vm, [{"action": "Stop", "uid": meta.uid(vmi)}, {"action": "Start"}])
+    return request_patch(vm, [{"action": "Stop", "uid": vmi.metadata.uid}, {"action": "Start"}])
 
 
 def check_restart_grace(seconds: int | None) -> None:
@@ -106,10 +109,10 @@ def check_restart_grace(seconds: int | None) -> None:
         raise errors.bad_request("gracePeriod has to be greater or equal to 0")
 
 
-def grace_operations(vmi: JsonObject, seconds: int) -> list[JsonObject]:
+def grace_operations(vmi: VirtualMachineInstance, seconds: int) -> list[JsonObject]:
     """Operations that set an instance's grace period."""
     path = "/spec/terminationGracePeriodSeconds"
-    present = get_object(vmi, "spec").get("terminationGracePeriodSeconds")
+    present = vmi.spec.termination_grace_period_seconds
     if present is None:
         return [{"op": "add", "path": path, "value": seconds}]
     return [{"op": "test", "path": path, "value": present}, {"op": "replace", "path": path, "value": seconds}]

@@ -13,6 +13,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1 import subresources as bodytypes
 from virtplane.api.kubevirt_v1 import vm_status
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle, memorydump, objectgraph, refusals, volumes
 from virtplane.compute.apiserver.subresources.bodies import (
     accepted_without_effect,
@@ -22,7 +23,7 @@ from virtplane.compute.apiserver.subresources.bodies import (
 )
 from virtplane.compute.apiserver.subresources.instances import Instances
 from virtplane.compute.apiserver.subresources.lifecycle import Patch
-from virtplane.compute.apiserver.subresources.refusals import MACHINE, machine_conflict
+from virtplane.compute.apiserver.subresources.refusals import MACHINE, instance_of, machine_conflict
 
 _TEMPLATE = "/spec/template/spec"
 
@@ -43,7 +44,11 @@ class Machines:
                 raise errors.not_found(MACHINE, name) from error
             raise
 
-    async def _instance(self, vm: JsonObject) -> JsonObject | None:
+    async def _instance(self, vm: JsonObject) -> VirtualMachineInstance | None:
+        document = await self._instance_document(vm)
+        return instance_of(document) if document is not None else None
+
+    async def _instance_document(self, vm: JsonObject) -> JsonObject | None:
         try:
             return await self._client.get(kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vm), meta.namespace(vm))
         except StatusError as error:
@@ -239,10 +244,10 @@ class Machines:
         vm = await self._machine(request)
         if get_object(vm, "status").get("created") is not True:
             raise machine_conflict(meta.name(vm), "VMI is not started")
-        vmi = await self._instance(vm)
-        if vmi is None or not meta.is_controlled_by(vmi, vm):
+        document = await self._instance_document(vm)
+        if document is None or not meta.is_controlled_by(document, vm):
             raise refusals.internal("the VMI is not owned by the VM")
-        return await self._instances.forward(request, vmi)
+        return await self._instances.forward(request, instance_of(document))
 
     async def object_graph(self, request: web.Request) -> web.Response:
         """The objects that the VM depends on."""
@@ -250,8 +255,8 @@ class Machines:
         objectgraph.require_gate(settings.gate("ObjectGraph"))
         options = await read_options(request, bodytypes.ObjectGraphOptions)
         vm = await self._machine(request)
-        vmi = await self._instance(vm)
-        pods = await self._instances.launchers(vmi) if vmi else []
+        vmi = await self._instance_document(vm)
+        pods = await self._instances.launchers(instance_of(vmi)) if vmi else []
         return web.json_response(objectgraph.of_machine(vm, vmi, pods, options))
 
     async def cancel_evacuation(self, request: web.Request) -> web.Response:

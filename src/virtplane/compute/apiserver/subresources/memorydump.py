@@ -6,6 +6,7 @@ from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources.refusals import machine_conflict
 
 _EXTRA_BYTES = 100 * 1024 * 1024
@@ -36,15 +37,15 @@ def claim_to_use(vm: JsonObject, options: JsonObject) -> str:
     return claim
 
 
-def check_claim(vm: JsonObject, vmi: JsonObject, claim: JsonObject) -> None:
+def check_claim(vm: JsonObject, vmi: VirtualMachineInstance, claim: JsonObject) -> None:
     """Raises when a dump does not fit or cannot be written."""
     name = meta.name(vm)
     if get_str(claim, "spec", "volumeMode") == "Block":
         raise machine_conflict(name, "pvc should be filesystem pvc")
     if get_list(claim, "spec", "accessModes") == ["ReadOnlyMany"]:
         raise machine_conflict(name, "pvc access mode can't be read only")
-    memory = get_object(vmi, "spec", "domain", "resources", "requests").get("memory")
-    memory = memory or get_object(vmi, "spec", "domain", "memory").get("guest") or 0
+    domain = vmi.spec.domain
+    memory = domain.resources.requests.get("memory") or domain.memory.guest or 0
     needed = int((Quantity.parse(memory).value + _EXTRA_BYTES) * (1 + _OVERHEAD))
     size = get_object(claim, "spec", "resources", "requests").get("storage") or 0
     if Quantity.parse(size).value // 1000 < needed // 1000:

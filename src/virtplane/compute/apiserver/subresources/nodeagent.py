@@ -13,9 +13,10 @@ import aiohttp
 
 from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import get_list, get_str
 from kubecore.objects import meta
 from virtplane.api import paths, ports
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.streams import MAX_MESSAGE_BYTES, SUBPROTOCOL
 from virtplane.compute.apiserver.subresources import refusals
 
@@ -52,13 +53,13 @@ class NodeAgents:
         # Agents are reached by address; their certificates carry the name of their service.
         self._server_name = f"virt-handler.{namespace}.pod.cluster.local"
 
-    async def base_url(self, vmi: JsonObject) -> str:
+    async def base_url(self, vmi: VirtualMachineInstance) -> str:
         """The URL under which the agent on the instance's node serves it. Raises StatusError."""
         phase = refusals.phase(vmi)
         if phase not in ("Running", "Scheduled"):
             text = f"Unable to connect to VirtualMachineInstance because phase is {phase}"
             raise errors.bad_request(f"{text} instead of Running or Scheduled")
-        node = get_str(vmi, "status", "nodeName")
+        node = vmi.status.node_name or ""
         listing = await self._client.list(
             resources.PODS,
             self._namespace,
@@ -69,11 +70,13 @@ class NodeAgents:
             address = get_str(pod, "status", "podIP")
             if address and not meta.is_being_deleted(pod):
                 host = f"[{address}]" if ":" in address else address
-                path = f"namespaces/{meta.namespace(vmi)}/virtualmachineinstances/{meta.name(vmi)}"
+                path = f"namespaces/{vmi.metadata.namespace}/virtualmachineinstances/{vmi.metadata.name}"
                 return f"https://{host}:{ports.HANDLER}/v1/{path}"
         raise errors.bad_request(f"No virt-handler on node {node} found")
 
-    async def request(self, vmi: JsonObject, method: str, action: str, body: bytes = b"") -> Reply:
+    async def request(
+        self, vmi: VirtualMachineInstance, method: str, action: str, body: bytes = b""
+    ) -> Reply:
         """Asks the agent for an action. Raises StatusError where there is none, NodeAgentError otherwise."""
         url = f"{await self.base_url(vmi)}/{action}"
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
@@ -90,7 +93,9 @@ class NodeAgents:
             raise NodeAgentError(str(error)) from error
 
     @asynccontextmanager
-    async def stream(self, vmi: JsonObject, action: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+    async def stream(
+        self, vmi: VirtualMachineInstance, action: str
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """A byte stream of the guest. Raises StatusError or NodeAgentError before it is open."""
         url = f"{await self.base_url(vmi)}/{action}"
         refusals: list[str] = []

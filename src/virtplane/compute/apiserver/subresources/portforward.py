@@ -12,9 +12,10 @@ from kubecore import errors
 from kubecore.destinations import Destinations
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import refusals, streams
 
-Launchers = Callable[[JsonObject], Awaitable[list[JsonObject]]]
+Launchers = Callable[[VirtualMachineInstance], Awaitable[list[JsonObject]]]
 _MAX_PORT = 65535
 
 
@@ -25,13 +26,13 @@ class PortForwards:
         self._launchers = launchers
         self._destinations = destinations
 
-    async def serve(self, request: web.Request, vmi: JsonObject) -> web.StreamResponse:
+    async def serve(self, request: web.Request, vmi: VirtualMachineInstance) -> web.StreamResponse:
         """Connect the client to a port of the guest. Raises StatusError."""
         claimed = refusals.forward_address(vmi)
         port = port_number(request.match_info.get("port", ""))
         chosen = guest_address(vmi, await self._launchers(vmi), claimed)
         if not chosen:
-            raise errors.bad_request(f"the pod of VirtualMachineInstance {meta.name(vmi)} has no address")
+            raise errors.bad_request(f"the pod of VirtualMachineInstance {vmi.metadata.name} has no address")
         address = await self._destinations.resolve(chosen)
         if request.match_info.get("protocol", "tcp").lower() == "udp":
             client = await streams.accept(request)
@@ -58,7 +59,7 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-def guest_address(vmi: JsonObject, pods: Iterable[JsonObject], claimed: str) -> str:
+def guest_address(vmi: VirtualMachineInstance, pods: Iterable[JsonObject], claimed: str) -> str:
     """Where the guest is reached: at one of its pod's addresses, or else nowhere (empty).
 
     `claimed` is what the instance's status says. The guest's agent has a part in that, so that it only
@@ -66,8 +67,11 @@ def guest_address(vmi: JsonObject, pods: Iterable[JsonObject], claimed: str) -> 
     """
     found: list[str] = []
     for pod in pods:
-        is_own = meta.is_controlled_by(pod, vmi) and not get_object(pod, "spec").get("hostNetwork")
-        if not is_own or get_str(pod, "spec", "nodeName") != get_str(vmi, "status", "nodeName"):
+        owner = meta.controller_of(pod)
+        is_own = owner is not None and owner.get("uid") == vmi.metadata.uid
+        if not is_own or get_object(pod, "spec").get("hostNetwork"):
+            continue
+        if get_str(pod, "spec", "nodeName") != (vmi.status.node_name or ""):
             continue
         addresses = _addresses(pod, "podIP", "podIPs")
         nodes = _addresses(pod, "hostIP", "hostIPs")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from yarl import URL
 
-from kubecore.json import JsonObject
 from virtplane.api import resources as kinds
 from virtplane.compute.apiserver import authorization
 from virtplane.compute.apiserver.authorization import ProxySettings, User
@@ -128,7 +127,7 @@ async def test_parameters_of_a_stream_add_no_others(
 ) -> None:
     asked: list[str] = []
 
-    def stream(_agents: NodeAgents, _vmi: JsonObject, action: str) -> None:
+    def stream(_agents: NodeAgents, _vmi: object, action: str) -> None:
         asked.append(action)
         raise NodeAgentError("not here")
 

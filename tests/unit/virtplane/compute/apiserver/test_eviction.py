@@ -6,9 +6,11 @@ import pytest
 
 from kubecore import resources
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.eviction import (
     ALLOWED,
     EvictionWebhook,
@@ -26,7 +28,7 @@ def _vmi(strategy: str = "", migratable: bool = True, **status: str) -> JsonObje
     condition = {"type": "LiveMigratable", "status": "True" if migratable else "False"}
     return {
         "metadata": {"name": "vmi", "namespace": "ns"},
-        "spec": {"evictionStrategy": strategy} if strategy else {},
+        "spec": {"domain": {"devices": {}}, "evictionStrategy": strategy or None},
         "status": {"nodeName": "node", "conditions": [condition], **status},
     }
 
@@ -51,11 +53,11 @@ def _vmi(strategy: str = "", migratable: bool = True, **status: str) -> JsonObje
 )
 @pytest.mark.feature("NOD-03", "NOD-04", "NOD-05", "NOD-08")
 def test_the_strategy_decides_about_an_eviction(vmi: JsonObject, default: str, verdict: Verdict) -> None:
-    assert evaluate(vmi, _POD, default) == verdict
+    assert evaluate(decode(VirtualMachineInstance, vmi), _POD, default) == verdict
 
 
 def test_the_descheduler_is_remembered() -> None:
-    operations = mark_operations(_vmi(), "node", "sigs.k8s.io/descheduler")
+    operations = mark_operations(decode(VirtualMachineInstance, _vmi()), "node", "sigs.k8s.io/descheduler")
     assert operations[0]["value"] == "node"
     assert operations[1]["value"] == {"kubevirt.io/eviction-source": "descheduler"}
 
@@ -113,3 +115,18 @@ async def test_a_tenants_pod_that_calls_itself_the_control_plane_is_told_of_no_g
     async with api.client() as client:
         answer = await EvictionWebhook(client).review({"request": request}, ClusterConfig({}))
     assert answer["response"] == {"uid": "1", "allowed": True}
+
+
+async def test_a_guest_whose_instance_cannot_be_read_is_not_evicted() -> None:
+    """Whether it may be is not known; whoever drains the node tries again."""
+    api = MemoryApi([kinds.VIRTUAL_MACHINE_INSTANCES])
+    labels, annotations = {"kubevirt.io": "virt-launcher"}, {"kubevirt.io/domain": "vmi"}
+    metadata = {"name": "p", "namespace": "ns", "labels": labels, "annotations": annotations}
+    api.put(resources.PODS, {"metadata": metadata, **_POD})
+    api.put(kinds.VIRTUAL_MACHINE_INSTANCES, _vmi() | {"spec": {"evictionStrategy": 7}})
+    request = {"uid": "1", "namespace": "ns", "name": "p"}
+    async with api.client() as client:
+        answer = await EvictionWebhook(client).review({"request": request}, ClusterConfig({}))
+    refused = answer["response"]["status"]
+    assert refused["code"] == 429
+    assert "spec.evictionStrategy" in refused["message"]

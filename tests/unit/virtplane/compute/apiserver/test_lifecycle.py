@@ -8,7 +8,9 @@ import pytest
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, deep_copy
+from kubecore.objects.structs import decode
 from kubecore.patch.jsonpatch import JsonPatchError, apply_json_patch
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.compute.apiserver.subresources import lifecycle
 
 
@@ -17,8 +19,13 @@ def _vm(strategy: str, **status: Any) -> JsonObject:
     return {"metadata": {"name": "vm"}, "spec": {"runStrategy": strategy}, "status": status}
 
 
-def _vmi(phase: str, **spec: Any) -> JsonObject:
-    return {"metadata": {"name": "vm", "uid": "u"}, "spec": spec, "status": {"phase": phase}}
+def _vmi(phase: str, **spec: Any) -> VirtualMachineInstance:
+    document = {
+        "metadata": {"name": "vm", "uid": "u"},
+        "spec": {"domain": {"devices": {}}, **spec},
+        "status": {"phase": phase},
+    }
+    return decode(VirtualMachineInstance, document)
 
 
 def _values(patch: lifecycle.Patch | None) -> Any:
@@ -55,7 +62,9 @@ def test_manual_vms_are_started_by_requests() -> None:
         ),
     ],
 )
-def test_starts_that_make_no_sense_are_conflicts(vm: JsonObject, vmi: JsonObject | None, text: str) -> None:
+def test_starts_that_make_no_sense_are_conflicts(
+    vm: JsonObject, vmi: VirtualMachineInstance | None, text: str
+) -> None:
     with pytest.raises(StatusError) as refused:
         lifecycle.start(vm, vmi, paused=False)
     assert refused.value.code == 409

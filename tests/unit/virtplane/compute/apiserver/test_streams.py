@@ -18,7 +18,9 @@ from aiohttp import WSMsgType, web
 from kubecore.destinations import Destinations
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from kubecore.objects.structs import decode
 from virtplane.api import resources as kinds
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.streams import MAX_MESSAGE_BYTES
 from virtplane.compute.apiserver.subresources import streams
 from virtplane.compute.apiserver.subresources.nodeagent import NodeAgentError, NodeAgents
@@ -34,6 +36,9 @@ _VMI: JsonObject = {
 }
 
 
+_INSTANCE = decode(VirtualMachineInstance, _VMI)
+
+
 def _launcher(address: str = "127.0.0.1", **changes: JsonObject) -> JsonObject:
     owner = {"kind": "VirtualMachineInstance", "name": "vm", "uid": "u", "controller": True}
     pod: JsonObject = {
@@ -45,7 +50,7 @@ def _launcher(address: str = "127.0.0.1", **changes: JsonObject) -> JsonObject:
 
 
 def _forwards(pod: JsonObject | None = None, destinations: Destinations = _LOOPBACK_TOO) -> PortForwards:
-    async def launchers(_: JsonObject) -> list[JsonObject]:
+    async def launchers(_: VirtualMachineInstance) -> list[JsonObject]:
         return [pod or _launcher()]
 
     return PortForwards(launchers, destinations)
@@ -132,7 +137,7 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 
     async def forward(request: web.Request) -> web.StreamResponse:
         try:
-            return await _forwards().serve(request, _VMI)
+            return await _forwards().serve(request, _INSTANCE)
         except StatusError as error:
             refused.append(error)
             return web.Response(status=error.code)
@@ -161,7 +166,7 @@ async def test_a_port_where_nobody_listens_is_named() -> None:
 def test_ports_are_forwarded_to_the_guests_pod_whatever_its_agent_says(
     claimed: str, pod: JsonObject, expected: str
 ) -> None:
-    assert guest_address(_VMI, [pod], claimed) == expected
+    assert guest_address(_INSTANCE, [pod], claimed) == expected
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "169.254.169.254", "::1"])
@@ -172,7 +177,7 @@ async def test_no_port_of_virt_apis_own_is_forwarded(address: str, protocol: str
     async def forward(request: web.Request) -> web.StreamResponse:
         request.match_info["protocol"] = protocol
         try:
-            return await _forwards(_launcher(address), Destinations()).serve(request, _VMI)
+            return await _forwards(_launcher(address), Destinations()).serve(request, _INSTANCE)
         except StatusError as error:
             refused.append(error)
             return web.Response(status=error.code)
@@ -214,7 +219,7 @@ async def test_datagrams_go_to_the_guest_and_back_one_to_a_message() -> None:
 
     async def forward(request: web.Request) -> web.StreamResponse:
         request.match_info["protocol"] = "udp"
-        return await _forwards().serve(request, _VMI)
+        return await _forwards().serve(request, _INSTANCE)
 
     async with _serving(forward) as url, aiohttp.ClientSession() as session:
         port = transport.get_extra_info("sockname")[1]
@@ -232,7 +237,7 @@ class _Agents(NodeAgents):
         self._url = url
         self._server_name = ""
 
-    async def base_url(self, vmi: JsonObject) -> str:
+    async def base_url(self, vmi: VirtualMachineInstance) -> str:
         return self._url
 
     async def _tls(self) -> ssl.SSLContext:
@@ -245,9 +250,17 @@ async def test_what_a_node_agent_says_when_it_refuses_is_passed_on() -> None:
 
     async with _serving(refuse) as url:
         with pytest.raises(NodeAgentError) as refused:
-            async with _Agents(url).stream({}, "vnc"):
+            async with _Agents(url).stream(VirtualMachineInstance(), "vnc"):
                 raise AssertionError("the stream was opened")
     assert str(refused.value) == (
         "Can't connect to websocket (503): websocket: bad handshake: "
         "application info: Active VNC connection. Request denied."
     )
+
+
+async def test_an_instance_that_cannot_be_read_is_told_with_its_field(virt_api: VirtApi) -> None:
+    metadata = {"name": "vm", "namespace": "ns"}
+    virt_api.cluster.put(kinds.VIRTUAL_MACHINE_INSTANCES, {"metadata": metadata, "spec": {"hostname": 7}})
+    answer = await virt_api.ask("PUT", "/namespaces/ns/virtualmachineinstances/vm/pause")
+    assert answer.status == 500
+    assert "spec.hostname" in answer.body["message"]

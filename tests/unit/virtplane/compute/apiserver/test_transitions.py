@@ -6,9 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject
+from virtplane.api.conditions import Condition
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceStatus
+from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.compute.apiserver.subresources import lifecycle, refusals
 
 
@@ -16,7 +21,9 @@ def _vm(strategy: str) -> JsonObject:
     return {"metadata": {"name": "vm"}, "spec": {"runStrategy": strategy}, "status": {}}
 
 
-_RUNNING: JsonObject = {"metadata": {"name": "vm", "uid": "u"}, "spec": {}, "status": {"phase": "Running"}}
+_RUNNING = VirtualMachineInstance(
+    metadata=ObjectMeta(name="vm", uid="u"), status=VirtualMachineInstanceStatus(phase="Running")
+)
 _Request = Callable[[], lifecycle.Patch | None]
 
 
@@ -41,7 +48,7 @@ def _after(strategy: str, request: _Request) -> str:
     ],
 )
 def test_requests_change_the_strategy_as_the_table_says(
-    strategy: str, vmi: JsonObject | None, start: str, stop: str, restart: str
+    strategy: str, vmi: VirtualMachineInstance | None, start: str, stop: str, restart: str
 ) -> None:
     vm = _vm(strategy)
     assert _after(strategy, lambda: lifecycle.start(vm, vmi, paused=False)) == start
@@ -65,10 +72,10 @@ def test_a_machine_whose_disks_are_still_imported_cannot_be_restarted(strategy: 
 def test_only_a_paused_guest_can_go_on() -> None:
     with pytest.raises(StatusError, match="VMI is not paused"):
         refusals.check_unpause(_RUNNING, None)
-    paused = {
-        **_RUNNING,
-        "status": {"phase": "Running", "conditions": [{"type": "Paused", "status": "True"}]},
-    }
+    paused = replace(
+        _RUNNING,
+        status=replace(_RUNNING.status, conditions=(Condition(type="Paused", status="True"),)),
+    )
     refusals.check_unpause(paused, None)
     with pytest.raises(StatusError, match="VMI is already paused"):
         refusals.check_pause(paused)

@@ -219,7 +219,7 @@ def _evicted(strategy: str) -> tuple[Verdict, JsonObject]:
     vmi["status"] = written(vmi, report()) | {"nodeName": "node"}
     migratable = condition(vmi["status"], "LiveMigratable")
     assert migratable is not None
-    return evaluate(vmi, {"spec": {"nodeName": "node"}}, "None"), migratable
+    return evaluate(decode(VirtualMachineInstance, vmi), {"spec": {"nodeName": "node"}}, "None"), migratable
 
 
 @pytest.mark.feature("MIG-30", "NOD-03", "NOD-05")
