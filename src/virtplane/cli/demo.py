@@ -15,6 +15,8 @@ import yaml
 from kubecore.client import Client, load_kubeconfig
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_str
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.resources import SUBRESOURCES_PATH, VIRTUAL_MACHINE_INSTANCES, VIRTUAL_MACHINES
 from virtplane.cli import cluster, load
 from virtplane.cli.state import add_state_option
@@ -100,7 +102,7 @@ async def _wait_running(client: Client, name: str, deadline: float) -> None:
             if error.code != 404:
                 raise
         else:
-            phase = get_str(vmi, "status", "phase")
+            phase = decode(VirtualMachineInstance, vmi).status.phase or ""
         if phase == "Running":
             return
         await asyncio.sleep(_POLL_SECONDS)

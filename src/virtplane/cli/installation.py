@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 
 from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
+from kubecore.objects.structs import decode
+from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.labels import SCHEDULABLE
 from virtplane.cli.terminal import CommandError
 from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
@@ -40,17 +42,17 @@ def is_available(kubevirt: JsonObject, wanted: Mapping[str, str]) -> bool:
     While an upgrade runs, the conditions are those of the former version for a moment: only what the operator
     wrote down as observed says which one they are about.
     """
-    status = get_object(kubevirt, "status")
     try:
-        observed = json.loads(get_str(status, "observedDeploymentConfig") or "{}")
-    except ValueError:
+        status = decode(KubeVirtStatus, get_object(kubevirt, "status"))
+        observed = json.loads(status.observed_deployment_config or "{}")
+    except ValueError:  # as UnfitDocument is: while definitions change, nothing is available yet
         return False
     is_observed = all(observed.get(key) == value for key, value in wanted.items())
-    is_settled = get_str(status, "observedDeploymentID") == get_str(status, "targetDeploymentID")
-    is_current = get_int(status, "observedGeneration") >= get_int(kubevirt, "metadata", "generation")
-    conditions = {item.get("type"): item.get("status") for item in get_list(status, "conditions")}
+    is_settled = (status.observed_deployment_id or "") == (status.target_deployment_id or "")
+    is_current = (status.observed_generation or 0) >= get_int(kubevirt, "metadata", "generation")
+    conditions = {each.type: each.status for each in status.conditions}
     is_up = (conditions.get("Available"), conditions.get("Progressing", "False")) == ("True", "False")
-    return get_str(status, "phase") == "Deployed" and is_observed and is_settled and is_current and is_up
+    return status.phase == "Deployed" and is_observed and is_settled and is_current and is_up
 
 
 def stuck_containers(pods: Iterable[JsonObject]) -> list[str]:

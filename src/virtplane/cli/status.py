@@ -8,7 +8,10 @@ from pathlib import Path
 from kubecore import resources
 from kubecore.client import Client, ConnectionFailed, load_kubeconfig
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_int, get_object
+from kubecore.objects.structs import UnfitDocument, decode
+from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.resources import KUBEVIRTS, SUBRESOURCES_GROUP, VIRTUAL_MACHINES
 from virtplane.operators.kubevirt.manifests import KUBEVIRT_NAME
 
@@ -51,9 +54,11 @@ async def missing_parts(client: Client, namespace: str) -> str:
 
 
 def _installation_problem(kubevirt: JsonObject) -> str:
-    conditions = {item.get("type"): item for item in get_list(kubevirt, "status", "conditions")}
-    available = get_object(conditions, "Available")
-    phase = get_str(kubevirt, "status", "phase")
-    if phase == "Deployed" and available.get("status") == "True":
+    try:
+        status = decode(KubeVirtStatus, get_object(kubevirt, "status"))
+    except UnfitDocument as error:
+        return f"the KubeVirt object cannot be read: {error}"
+    if status.phase == "Deployed" and is_true(status.conditions, "Available"):
         return ""
-    return get_str(available, "message") or f"its phase is {phase or 'unknown'}"
+    told = (each.message for each in status.conditions if each.type == "Available")
+    return next(told, None) or f"its phase is {status.phase or 'unknown'}"

@@ -22,6 +22,7 @@ from kubecore.client import (
 )
 from kubecore.errors import StatusError
 from kubecore.json import get_str
+from kubecore.objects.structs import UnfitDocument
 from virtplane import KUBEVIRT_VERSION
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.documents import quoted
@@ -111,6 +112,8 @@ def run_connected(
         asyncio.run(_run(command, _connection(given), parameters))
     except (ConfigError, ConnectionFailed) as error:
         raise click.ClickException(str(error)) from error
+    except UnfitDocument as error:
+        raise click.ClickException(f"this virtctl cannot read an object of the server: {error}") from error
     except KeyboardInterrupt as error:
         raise click.exceptions.Abort from error
 

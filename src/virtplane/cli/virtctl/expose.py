@@ -11,7 +11,8 @@ import click
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.api import labels
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected
 
@@ -144,21 +145,20 @@ def instance_id(name: str) -> str:
 
 
 def _ports_of(owner: JsonObject) -> list[JsonObject]:
-    """The ports that the owner's interface in the pod network names."""
-    spec = get_object(owner, "spec")
-    if owner["kind"] != "VirtualMachineInstance":
-        spec = get_object(spec, "template", "spec")
-    networks = {network.get("name") for network in get_list(spec, "networks") if "pod" in network}
+    """The ports that the owner's interface in the pod network names. Raises UnfitDocument."""
+    from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
+
+    path = ("spec",) if owner["kind"] == "VirtualMachineInstance" else ("spec", "template", "spec")
+    spec = decode(VirtualMachineInstanceSpec, get_object(owner, *path))
+    networks = {network.name for network in spec.networks if network.pod is not None}
     ports = [
         port
-        for interface in get_list(spec, "domain", "devices", "interfaces")
-        if interface.get("name") in networks
-        for port in get_list(interface, "ports")
+        for interface in spec.domain.devices.interfaces
+        if interface.name in networks
+        for port in interface.ports
     ]
     return [
-        _without_empty(
-            {"name": f"port-{number}", "protocol": get_str(port, "protocol"), "port": port.get("port")}
-        )
+        _without_empty({"name": f"port-{number}", "protocol": port.protocol or "", "port": port.port})
         for number, port in enumerate(ports, 1)
     ]
 

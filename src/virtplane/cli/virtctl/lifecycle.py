@@ -8,7 +8,8 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import get_list, get_str
+from kubecore.json import get_list
+from kubecore.objects.structs import decode
 from virtplane.cli.virtctl.connection import KINDS, Connection, connected, dry_run_body, key_values, put
 
 _FORCE_RULE = "Must both use --force=true and set --grace-period."
@@ -76,6 +77,7 @@ async def migrate(
 @connected
 async def migrate_cancel(client: Client, connection: Connection, name: str, dry_run: bool) -> None:
     """Cancel migration of a virtual machine."""
+    from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCE_MIGRATIONS as MIGRATIONS
 
     trial = bool(dry_run_body(dry_run))
@@ -86,10 +88,11 @@ async def migrate_cancel(client: Client, connection: Connection, name: str, dry_
     except StatusError as error:
         text = f"Error fetching virtual machine instance migration list  {error.message}"
         raise click.ClickException(text) from error
-    for migration in get_list(found, "items"):
-        if get_str(migration, "status", "phase") in ("Succeeded", "Failed"):
+    for document in get_list(found, "items"):
+        migration = decode(VirtualMachineInstanceMigration, document)
+        if migration.status is not None and migration.status.phase in ("Succeeded", "Failed"):
             continue
-        own = get_str(migration, "metadata", "name")
+        own = migration.metadata.name
         try:
             await client.delete(MIGRATIONS, own, connection.namespace, dry_run=trial)
         except StatusError as error:
@@ -109,6 +112,7 @@ async def evacuate_cancel(
     client: Client, connection: Connection, kind: str, name: str, dry_run: bool
 ) -> None:
     """Cancel evacuation for a VM, VMI, or all VMIs on a node"""
+    from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 
     resource = KINDS.get(kind)
@@ -121,7 +125,7 @@ async def evacuate_cancel(
     except StatusError as error:
         text = f"error retrieving VMI for evacuation cancel for {what}: {error.message}"
         raise click.ClickException(text) from error
-    node = get_str(vmi, "status", "nodeName")
+    node = decode(VirtualMachineInstance, vmi).status.node_name
     if not node:
         raise click.ClickException(f"{what} doesn't report Node name")
     path = connection.subresource(resource, name, "evacuate/cancel")

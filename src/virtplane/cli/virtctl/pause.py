@@ -6,7 +6,7 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.cli.virtctl.connection import Connection, connected, dry_run_body, put
 
 _MACHINES = ("vm", "virtualmachine")
@@ -67,14 +67,15 @@ async def soft_reboot(client: Client, connection: Connection, name: str) -> None
 
 
 async def _is_halted(client: Client, connection: Connection, name: str) -> bool:
+    from virtplane.api.kubevirt_v1.vm import VirtualMachine
     from virtplane.api.resources import VIRTUAL_MACHINES
 
     try:
         machine = await client.get(VIRTUAL_MACHINES, name, connection.namespace)
     except StatusError as error:
         raise click.ClickException(f"Error getting VirtualMachine {name}: {error.message}") from error
-    spec = get_object(machine, "spec")
-    return get_str(spec, "runStrategy") == "Halted" or spec.get("running") is False
+    spec = decode(VirtualMachine, machine).spec
+    return spec.run_strategy == "Halted" or spec.running is False
 
 
 async def _pause(

@@ -12,6 +12,7 @@ import yaml
 from kubecore.client import Client
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import decode
 from virtplane.api.resources import SUBRESOURCES_PATH
 from virtplane.cli.virtctl.connection import Connection, connected, key_values
 from virtplane.cli.virtctl.documents import as_json, as_yaml
@@ -100,16 +101,16 @@ async def objectgraph(
 @connected
 async def permitted_devices(client: Client, connection: Connection) -> None:
     """List the permitted devices for vmis."""
+    from virtplane.api.kubevirt_v1.configuration import KubeVirtConfiguration, PermittedHostDevices
     from virtplane.api.resources import KUBEVIRTS
 
     found = get_list(await client.list(KUBEVIRTS, connection.namespace), "items")
     if not found:
         raise click.ClickException(f'no KubeVirt resource in "{connection.namespace}" namespace')
-    permitted = get_object(found[0], "spec", "configuration", "permittedHostDevices")
-    host, gpu = (
-        ", ".join(get_str(device, "resourceName") for device in get_list(permitted, field))
-        for field in ("pciHostDevices", "mediatedDevices")
-    )
+    configuration = decode(KubeVirtConfiguration, get_object(found[0], "spec", "configuration"))
+    permitted = configuration.permitted_host_devices or PermittedHostDevices()
+    host = ", ".join(device.resource_name for device in permitted.pci_host_devices)
+    gpu = ", ".join(device.resource_name for device in permitted.mediated_devices)
     click.echo(f"Permitted Devices: \nHost Devices: \n{host} \nGPU Devices: \n{gpu}")
 
 

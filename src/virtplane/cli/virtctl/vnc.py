@@ -13,7 +13,7 @@ import click
 
 from kubecore.client import Client
 from kubecore.errors import StatusError
-from kubecore.json import get_list
+from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.cli.virtctl.connection import Connection, answered, connected
 from virtplane.cli.virtctl.streams import StreamLost, carry, open_stream
 
@@ -106,16 +106,18 @@ async def screenshot(client: Client, connection: Connection, name: str, path: st
 
 
 async def _warn_when_paused(client: Client, connection: Connection, name: str) -> None:
+    from virtplane.api.conditions import is_true
+    from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
     from virtplane.api.resources import VIRTUAL_MACHINE_INSTANCES
 
     try:
-        vmi = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
-    except StatusError as error:
+        document = await client.get(VIRTUAL_MACHINE_INSTANCES, name, connection.namespace)
+        vmi = decode(VirtualMachineInstance, document)
+    except (StatusError, UnfitDocument) as error:
         # The display is open already; a warning that cannot be had is no reason to end it.
-        logger.debug("Nothing known about the instance", extra={"err": error.message})
+        logger.debug("Nothing known about the instance", extra={"err": str(error)})
         return
-    conditions = get_list(vmi, "status", "conditions")
-    if any(item.get("type") == "Paused" and item.get("status") == "True" for item in conditions):
+    if is_true(vmi.status.conditions, "Paused"):
         click.echo(f"\rWarning: {name} is paused. Console will be active after unpause.", err=True)
 
 

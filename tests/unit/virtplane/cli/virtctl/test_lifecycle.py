@@ -97,6 +97,7 @@ def test_a_command_becomes_one_request(
 def test_a_vm_is_paused_and_resumed_through_its_instance(
     api: FakeServer, virtctl: Virtctl, verb: str
 ) -> None:
+    api.answers["GET", _VM] = (200, {"spec": {"template": {}}})
     assert virtctl(verb, "vm", "vm").out == f"VMI vm was scheduled to {verb}\n"
     asked = [(method, path) for method, path, _ in api.requests]
     assert asked == [("GET", _VM), ("PUT", f"{SUB}/default/virtualmachineinstances/vm/{verb}")]
@@ -113,10 +114,17 @@ def test_a_vm_is_paused_and_resumed_through_its_instance(
 def test_pausing_what_does_not_run_says_why(
     api: FakeServer, virtctl: Virtctl, spec: dict[str, Any], end: str
 ) -> None:
-    api.answers["GET", _VM] = (200, {"spec": spec})
+    api.answers["GET", _VM] = (200, {"spec": {"template": {}, **spec}})
     api.refuse("PUT", f"{SUB}/default/virtualmachineinstances/vm/pause", 404, "not there")
     result = virtctl("pause", "vm", "vm")
     assert (result.code, result.err) == (1, f"Error pausing VirtualMachineInstance vm{end}\n")
+
+
+def test_an_object_that_cannot_be_read_is_an_error_with_its_field(api: FakeServer, virtctl: Virtctl) -> None:
+    api.answers["GET", _VM] = (200, {"spec": {"template": {}, "running": "sometimes"}})
+    result = virtctl("pause", "vm", "vm")
+    assert result.code == 1
+    assert "spec.running" in result.err
 
 
 @pytest.mark.parametrize(
@@ -155,8 +163,8 @@ def test_a_dry_run_is_announced_and_asked_of_the_server(api: FakeServer, virtctl
 @pytest.mark.feature("CTL-29", "MIG-31")
 def test_the_migration_under_way_is_cancelled(api: FakeServer, virtctl: Virtctl) -> None:
     items = [
-        {"metadata": {"name": "old"}, "status": {"phase": "Succeeded"}},
-        {"metadata": {"name": "now"}, "status": {"phase": "Running"}},
+        {"metadata": {"name": "old"}, "spec": {}, "status": {"phase": "Succeeded"}},
+        {"metadata": {"name": "now"}, "spec": {}, "status": {"phase": "Running"}},
     ]
     api.answers["GET", _MIGRATIONS] = (200, {"metadata": {}, "items": items})
     assert virtctl("migrate-cancel", "vm").out == "VM vm was scheduled to migrate-cancel\n"
@@ -165,7 +173,7 @@ def test_the_migration_under_way_is_cancelled(api: FakeServer, virtctl: Virtctl)
 
 
 def test_a_trial_of_cancelling_deletes_nothing(api: FakeServer, virtctl: Virtctl) -> None:
-    items = [{"metadata": {"name": "now"}, "status": {"phase": "Running"}}]
+    items = [{"metadata": {"name": "now"}, "spec": {}, "status": {"phase": "Running"}}]
     api.answers["GET", _MIGRATIONS] = (200, {"metadata": {}, "items": items})
     assert virtctl("migrate-cancel", "vm", "--dry-run").out.startswith("Dry Run execution\n")
     method, path, body = api.requests[-1]

@@ -174,8 +174,8 @@ def test_permitted_devices_are_those_of_the_namespaces_installation(
     api: FakeServer, virtctl: Virtctl
 ) -> None:
     permitted = {
-        "pciHostDevices": [{"resourceName": "a/b"}, {"resourceName": "a/c"}],
-        "mediatedDevices": [{"resourceName": "g/h"}],
+        "pciHostDevices": [{"resourceName": name, "pciVendorSelector": "1:1"} for name in ("a/b", "a/c")],
+        "mediatedDevices": [{"resourceName": "g/h", "mdevNameSelector": "G"}],
     }
     item = {"metadata": {"name": "k"}, "spec": {"configuration": {"permittedHostDevices": permitted}}}
     api.answers["GET", f"{_OBJECTS}/kubevirts"] = (200, {"metadata": {}, "items": [item]})
