@@ -11,6 +11,7 @@ from virtplane.api.markers import (
     ALWAYS_WRITTEN,
     ATOMIC,
     EMPTY_IS_SET,
+    NULL_IS_WRITTEN,
     REQUIRED,
     ZERO_IS_UNSET,
     ApiStruct,
@@ -167,7 +168,7 @@ class TypedLocalObjectReference(ApiStruct, kw_only=True):
     """Group, kind and name of an object in the same namespace."""
 
     schema_marks: ClassVar[Mapping[str, Any]] = {"x-kubernetes-map-type": "atomic"}
-    api_group: Annotated[str | None, EMPTY_IS_SET] = None
+    api_group: Annotated[str | None, NULL_IS_WRITTEN] = None
     kind: Annotated[str, REQUIRED] = ""
     name: Annotated[str, REQUIRED] = ""
 
@@ -175,7 +176,7 @@ class TypedLocalObjectReference(ApiStruct, kw_only=True):
 class TypedObjectReference(ApiStruct, kw_only=True):
     """Group, kind, name and namespace of an object."""
 
-    api_group: Annotated[str | None, EMPTY_IS_SET] = None
+    api_group: Annotated[str | None, NULL_IS_WRITTEN] = None
     kind: str
     name: str
     namespace: Annotated[str | None, EMPTY_IS_SET] = None

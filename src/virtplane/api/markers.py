@@ -97,7 +97,9 @@ NULLABLE = mark(nullable=True)
 REQUIRED = Meta(extra_json_schema={REQUIRED_MEMBER: True})
 """Required by the definition, though the struct has a default."""
 EMPTY_IS_SET = Meta(extra_json_schema={PRESENCE: "kept"})
-"""An empty text is kept (elsewhere it is the same as none); webhooks insist on a required object."""
+"""An empty text is kept (elsewhere it is the same as none)."""
+NULL_IS_WRITTEN = Meta(extra_json_schema={PRESENCE: "null"})
+"""The member is written as null where it was not given, which the definition may refuse."""
 ZERO_IS_UNSET = Meta(extra_json_schema={PRESENCE: "dropped"})
 """0 and false are the same as none (elsewhere they are kept)."""
 ALWAYS_WRITTEN = Meta(extra_json_schema={PRESENCE: "written"})

@@ -146,10 +146,9 @@ def _integer_range(schema: JsonObject) -> tuple[int, int]:
 
 
 def _has_empty_value(schema: JsonObject) -> bool:
-    """Whether the member of a KubeVirt type is a value, not a list, a pointer, an amount or a port."""
-    if schema.get("type") == "array" or schema.get("x-kubernetes-int-or-string"):
-        return False
-    return schema.get(PRESENCE) != "kept"
+    """Whether KubeVirt's own type is a text, a number or a truth value, and no amount or port."""
+    is_scalar = schema.get("type") in ("string", "integer", "number", "boolean")
+    return is_scalar and not schema.get("x-kubernetes-int-or-string")
 
 
 def _walk(key: str, value: Any, convert: typing.Callable[[JsonObject], JsonObject]) -> Any:

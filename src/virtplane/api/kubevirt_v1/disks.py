@@ -80,4 +80,4 @@ class Filesystem(ApiStruct, kw_only=True):
     """A volume shared with the guest as a file system."""
 
     name: str
-    virtiofs: Annotated[FilesystemVirtiofs, EMPTY_IS_SET]
+    virtiofs: FilesystemVirtiofs

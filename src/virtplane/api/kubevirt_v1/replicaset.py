@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from virtplane.api.conditions import Condition
 from virtplane.api.kubevirt_v1.vm import VirtualMachineInstanceTemplateSpec
-from virtplane.api.markers import EMPTY_IS_SET, NULLABLE, ZERO_IS_UNSET, ApiStruct, Int32
+from virtplane.api.markers import NULLABLE, ZERO_IS_UNSET, ApiStruct, Int32
 from virtplane.api.meta_v1 import LabelSelector, ObjectMeta
 
 
@@ -16,8 +16,8 @@ class VirtualMachineInstanceReplicaSetSpec(ApiStruct, kw_only=True):
 
     paused: Annotated[bool | None, ZERO_IS_UNSET] = None
     replicas: Int32 | None = None
-    selector: Annotated[LabelSelector, EMPTY_IS_SET]
-    template: Annotated[VirtualMachineInstanceTemplateSpec, EMPTY_IS_SET]
+    selector: LabelSelector
+    template: VirtualMachineInstanceTemplateSpec
 
 
 class VirtualMachineInstanceReplicaSetStatus(ApiStruct, kw_only=True):

@@ -11,17 +11,17 @@ from virtplane.api.core_v1 import TypedObjectReference
 from virtplane.api.kubevirt_v1.disks import Disk
 from virtplane.api.kubevirt_v1.vmi_status import VirtualMachineInstanceGuestOSInfo
 from virtplane.api.kubevirt_v1.volumes import HotplugVolumeSource
-from virtplane.api.markers import ATOMIC, EMPTY_IS_SET, ApiStruct, Duration, Int32, Int64
+from virtplane.api.markers import ATOMIC, ApiStruct, Duration, Int32, Int64
 from virtplane.api.meta_v1 import LabelSelector
 
 
 class AddVolumeOptions(ApiStruct, kw_only=True):
     """Body of `addvolume`: the volume and how it shows up."""
 
-    disk: Annotated[Disk, EMPTY_IS_SET]
+    disk: Disk
     dry_run: Annotated[tuple[str, ...], ATOMIC] = ()
     name: str
-    volume_source: Annotated[HotplugVolumeSource, EMPTY_IS_SET]
+    volume_source: HotplugVolumeSource
 
 
 class EvacuateCancelOptions(ApiStruct, kw_only=True):

@@ -79,7 +79,7 @@ class VirtualMachineSpec(ApiStruct, kw_only=True):
     running: Annotated[
         bool | None, describe("Deprecated: use runStrategy. True is Always, false is Halted.")
     ] = None
-    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run."), EMPTY_IS_SET]
+    template: Annotated[VirtualMachineInstanceTemplateSpec, describe("The instance to run.")]
     update_volumes_strategy: Annotated[
         str | None, describe("What a change of volumes means: Replacement or Migration."), EMPTY_IS_SET
     ] = None

@@ -10,7 +10,6 @@ from virtplane.api.core_v1 import NodeSelectorRequirement
 from virtplane.api.kubevirt_v1.vm import VirtualMachineSpec
 from virtplane.api.markers import (
     ATOMIC,
-    EMPTY_IS_SET,
     NULLABLE,
     ApiStruct,
     Duration,
@@ -113,9 +112,9 @@ class VirtualMachinePoolSpec(ApiStruct, kw_only=True):
     paused: bool | None = None
     replicas: Annotated[Int32 | None, mark(minimum=0)] = None
     scale_in_strategy: VirtualMachinePoolScaleInStrategy | None = None
-    selector: Annotated[LabelSelector, EMPTY_IS_SET]
+    selector: LabelSelector
     update_strategy: VirtualMachinePoolUpdateStrategy | None = None
-    virtual_machine_template: Annotated[VirtualMachineTemplateSpec, EMPTY_IS_SET]
+    virtual_machine_template: VirtualMachineTemplateSpec
 
 
 class VirtualMachinePoolStatus(ApiStruct, kw_only=True):

@@ -154,13 +154,15 @@ def _object_written(schema: JsonObject, value: JsonObject) -> JsonObject:
         return {key: _written(additional, member) for key, member in value.items()}
     if not properties:
         return value
-    written = {}
+    written: JsonObject = {}
     for key, member in properties.items():
         found = value.get(key)
         if found is not None:
             found = _written(member, found)
             if key in schema[WRITTEN] or _is_kept(member, found):
                 written[key] = found
+        elif member.get(PRESENCE) == "null":
+            written[key] = None
         elif key in schema[WRITTEN] and member.get("type") != "array":
             written[key] = _written(member, _EMPTY.get(member.get("type", ""), "0"))
     return written
@@ -174,7 +176,7 @@ def _is_kept(schema: JsonObject, value: Any) -> bool:
     if isinstance(value, bool | int | float):
         return presence != "dropped" or bool(value)
     if isinstance(value, str):
-        return presence == "kept" or bool(value)
+        return presence in ("kept", "null") or bool(value)
     is_map = isinstance(value, dict) and "additionalProperties" in schema
     return bool(value) or not (is_map or isinstance(value, list))
 

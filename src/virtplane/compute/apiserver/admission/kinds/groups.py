@@ -8,9 +8,8 @@ from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.selectors import SelectorError, from_label_selector_object
 from virtplane.compute.apiserver.admission.request import Request
 from virtplane.compute.apiserver.admission.response import REQUIRED, Cause, Response
-from virtplane.compute.apiserver.admission.rules import devices, disks, networks
+from virtplane.compute.apiserver.admission.rules import devices, disks
 from virtplane.compute.apiserver.admission.rules import machine as machine_rules
-from virtplane.compute.apiserver.admission.rules.metadata import metadata
 from virtplane.compute.apiserver.admission.rules.spec import (
     deprecation_warnings,
     discontinued_gates,
@@ -40,11 +39,7 @@ def _replica_set_causes(request: Request) -> Iterator[Cause]:
     inner = get_object(template, "spec")
     if request.is_creation:
         yield from discontinued_gates(inner, request.config)
-        yield from networks.discontinued("spec.template.spec", inner)
     yield from spec_causes("spec.template.spec", inner, request.config)
-    yield from metadata(
-        "spec.template.metadata", get_object(template, "metadata"), request.config, request.user
-    )
     yield from _selector(spec, template)
 
 
@@ -103,7 +98,7 @@ def _max_unavailable(value: object) -> Iterator[Cause]:
         percent = int(text)
     except ValueError:
         yield Cause(
-            f'maxUnavailable percentage value "{value}" is invalid:'
+            f'maxUnavailable percentage value "{text}" is invalid:'
             f' strconv.Atoi: parsing "{text}": invalid syntax',
             field,
         )

@@ -124,9 +124,12 @@ def _update_causes(request: Request) -> Iterator[Cause]:
         if not request.is_from_component:
             yield Cause("update of VMI object is restricted", type=NOT_SUPPORTED)
             return
-        yield from hotplug.limits(spec, old_spec)
-        yield from hotplug.utility_volumes(spec, old_spec, request.old, request.config)
-        yield from hotplug.storage(request.new, request.old, request.config)
+        found = list(hotplug.limits(spec, old_spec))
+        found = found or list(hotplug.utility_volumes(spec, old_spec, request.old, request.config))
+        found = found or list(hotplug.storage(request.new, request.old, request.config))[:1]
+        if found:
+            yield from found
+            return
     own, old = get_object(request.new, "metadata"), get_object(request.old, "metadata")
     if not request.is_from_component and reserved_labels(own) != reserved_labels(old):
         yield Cause(

@@ -105,9 +105,10 @@ async def validate(request: Request) -> Response:
 
 def _creation_causes(request: Request, machine: JsonObject) -> Iterator[Cause]:
     if request.is_creation:
-        spec = get_object(machine, "spec", "template", "spec")
-        yield from discontinued_gates(spec, request.config)
-        yield from networks.discontinued("spec.template.spec", spec)
+        own, spec = (get_object(each, "spec", "template", "spec") for each in (request.new, machine))
+        gates = list(discontinued_gates(own, request.config))
+        # The path lacks the template; clients know the message that way.
+        yield from gates or networks.discontinued("spec", spec)
 
 
 def _namespace_causes(request: Request) -> Iterator[Cause]:

@@ -53,7 +53,7 @@ def _default_firmware(domain: JsonObject) -> None:
 
 def _switches(features: JsonObject) -> Iterator[JsonObject]:
     """Every switch that is present, whose absence of a value means on."""
-    for name in ("acpi", "apic", "pvspinlock", "smm", "hypervPassthrough"):
+    for name in ("acpi", "apic", "pvspinlock", "smm"):
         if isinstance(features.get(name), dict):
             yield features[name]
     hyperv = get_object(features, "hyperv")

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
-from kubecore.objects.quantity import Quantity
+from kubecore.objects.quantity import FORMAT_MESSAGE, Quantity
 from virtplane.api.config import ClusterConfig
 from virtplane.compute.apiserver.admission.response import NOT_SUPPORTED, REQUIRED, Cause
 
 _FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
 _ONE_MEGABYTE = 1_000_000
+_ZERO = Quantity(0)
 
 
 def quantity(value: Any) -> Quantity | None:
@@ -25,62 +26,41 @@ def quantity(value: Any) -> Quantity | None:
 
 
 class _Resources:
-    """Requests and limits of a spec, with the paths that messages name."""
+    """Requests and limits of a spec (0 where there is none), with the paths that messages name."""
 
     def __init__(self, path: str, spec: JsonObject) -> None:
         resources = get_object(spec, "domain", "resources")
         base = f"{path}.domain.resources"
         requests, limits = get_object(resources, "requests"), get_object(resources, "limits")
-        self.memory_request = quantity(requests.get("memory"))
-        self.memory_limit = quantity(limits.get("memory"))
-        self.cpu_request = quantity(requests.get("cpu"))
-        self.cpu_limit = quantity(limits.get("cpu"))
+        self.memory_request = quantity(requests.get("memory")) or _ZERO
+        self.memory_limit = quantity(limits.get("memory")) or _ZERO
+        self.cpu_request = quantity(requests.get("cpu")) or _ZERO
+        self.cpu_limit = quantity(limits.get("cpu")) or _ZERO
         self.memory_request_path = f"{base}.requests.memory"
         self.memory_limit_path = f"{base}.limits.memory"
         self.cpu_request_path = f"{base}.requests.cpu"
         self.cpu_limit_path = f"{base}.limits.cpu"
 
 
-def _milli(value: Quantity | None) -> int:
-    return value.milli_value if value is not None else 0
-
-
 def memory(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
     """Requests, limits, huge pages and guest memory must fit each other."""
     found = _Resources(path, spec)
     request, limit = found.memory_request, found.memory_limit
-    if request is not None:
-        field = found.memory_request_path
-        if request.fraction < 0:
-            yield Cause(f"{field} '{request}': must be greater than or equal to 0.", field)
-        elif 0 < request.fraction < _ONE_MEGABYTE:
-            yield Cause(f"{field} '{request}': must be greater than or equal to 1M.", field)
-    if limit is not None:
-        if limit.fraction < 0:
-            yield Cause(
-                f"{found.memory_limit_path} '{limit}': must be greater than or equal to 0.",
-                found.memory_limit_path,
-            )
-        if request is not None and limit.fraction > 0 and request > limit:
-            yield Cause(
-                f"{found.memory_request_path} '{request}' is greater than"
-                f" {found.memory_limit_path} '{limit}'",
-                found.memory_request_path,
-            )
+    field, limit_field = found.memory_request_path, found.memory_limit_path
+    if request.value < 0:
+        yield Cause(f"{field} '{request}': must be greater than or equal to 0.", field)
+    elif request.value > 0 and request.fraction < _ONE_MEGABYTE:
+        yield Cause(f"{field} '{request}': must be greater than or equal to 1M.", field)
+    if limit.value < 0:
+        yield Cause(f"{limit_field} '{limit}': must be greater than or equal to 0.", limit_field)
+    if 0 < limit.value < request.value:
+        yield Cause(f"{field} '{request}' is greater than {limit_field} '{limit}'", field)
     yield from _hugepages(path, spec, found)
     guest = quantity(get_object(spec, "domain", "memory").get("guest"))
-    if (
-        guest is not None
-        and limit is not None
-        and limit.fraction
-        and not config.live_update
-        and guest > limit
-    ):
+    if guest is not None and limit.value and not config.live_update and guest.value > limit.value:
         field = f"{path}.domain.memory.guest"
         yield Cause(
-            f"{field} '{guest}' must be equal to or less than"
-            f" the memory limit {found.memory_limit_path} '{limit}'",
-            field,
+            f"{field} '{guest}' must be equal to or less than the memory limit {limit_field} '{limit}'", field
         )
 
 
@@ -91,27 +71,25 @@ def _hugepages(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause
     field = f"{path}.domain.memory.hugepages.pageSize"
     text = get_str(pages, "pageSize")
     try:
-        size = Quantity.parse(text)
-    except ValueError as error:
-        yield Cause(f"{field} '{text}': {error}", field)
+        size = Quantity.parse(text).value
+    except ValueError:
+        yield Cause(f"{field} '{text}': {FORMAT_MESSAGE}", field)
         return
-    guest = quantity(get_object(spec, "domain", "memory").get("guest"))
-    amount = found.memory_request or guest or found.memory_limit
-    if amount is None or not amount.value or not size.value:
-        return
-    where = found.memory_request_path
-    if amount.value < size.value:
-        yield Cause(f"{where} '{amount}' must be equal to or larger than page size {field} '{size}'", where)
-    elif amount.value % size.value:
-        yield Cause(f"{where} '{amount}' is not a multiple of the page size {field} '{size}'", where)
+    guest = quantity(get_object(spec, "domain", "memory").get("guest")) or _ZERO
+    amount = found.memory_request.value or guest.value or found.memory_limit.value
+    where, request = found.memory_request_path, found.memory_request
+    if amount and amount < size:
+        yield Cause(f"{where} '{request}' must be equal to or larger than page size {field} '{text}'", where)
+    elif not size or amount % size:
+        yield Cause(f"{where} '{request}' is not a multiple of the page size {field} '{text}'", where)
 
 
 def memory_is_given(path: str, spec: JsonObject) -> Iterator[Cause]:
     """Some memory must be asked for."""
     memory_fields = get_object(spec, "domain", "memory")
     has_pages = isinstance(memory_fields.get("hugepages"), dict)
-    requests = get_object(spec, "domain", "resources", "requests")
-    if memory_fields.get("guest") is None and not has_pages and requests.get("memory") is None:
+    request = _Resources(path, spec).memory_request
+    if memory_fields.get("guest") is None and not has_pages and not request.value:
         yield Cause(
             f"no memory requested, at least one of '{path}.domain.memory.guest',"
             f" '{path}.domain.memory.hugepages.pageSize' or '{path}.domain.resources.requests.memory'"
@@ -127,10 +105,10 @@ def cpu_resources(path: str, spec: JsonObject) -> Iterator[Cause]:
         (found.cpu_request, found.cpu_request_path),
         (found.cpu_limit, found.cpu_limit_path),
     ):
-        if amount is not None and amount.fraction < 0:
+        if amount.milli_value < 0:
             yield Cause(f"{field} '{amount}': must be greater than or equal to 0.", field)
     request, limit = found.cpu_request, found.cpu_limit
-    if request is not None and limit is not None and limit.fraction > 0 and request > limit:
+    if 0 < limit.milli_value < request.milli_value:
         yield Cause(
             f"{found.cpu_request_path} '{request}' is greater than {found.cpu_limit_path} '{limit}'",
             found.cpu_request_path,
@@ -155,11 +133,10 @@ def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
         return
     found = _Resources(path, spec)
     memory_fields = get_object(spec, "domain", "memory")
+    guest = quantity(memory_fields.get("guest")) or _ZERO
     has_memory = (
-        found.memory_request is not None
-        or found.memory_limit is not None
-        or isinstance(memory_fields.get("hugepages"), dict)
-        or memory_fields.get("guest") is not None
+        any(amount.nano for amount in (found.memory_request, found.memory_limit, guest))
+        or memory_fields.get("hugepages") is not None
     )
     base = f"{path}.domain"
     if not has_memory:
@@ -172,13 +149,10 @@ def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
         (found.cpu_request, found.cpu_request_path, "requests"),
         (found.cpu_limit, found.cpu_limit_path, "limits"),
     ):
-        if amount is not None and _milli(amount) % 1000:
+        if amount.value > 0 and amount.milli_value != amount.value * 1000:
             yield Cause(f"provided resources CPU {what} must be an interger", field)
-    if (
-        found.memory_request is not None
-        and found.memory_limit is not None
-        and found.memory_request != found.memory_limit
-    ):
+    request, limit = found.memory_request.value, found.memory_limit.value
+    if request > 0 and limit > 0 and request != limit:
         yield Cause(
             f"{found.memory_request_path} must be equal to {found.memory_limit_path}",
             found.memory_request_path,
@@ -190,7 +164,7 @@ def dedicated_cpus(path: str, spec: JsonObject) -> Iterator[Cause]:
 def _dedicated_amounts(path: str, spec: JsonObject, found: _Resources) -> Iterator[Cause]:
     cpu = get_object(spec, "domain", "cpu")
     field = f"{path}.domain.cpu.dedicatedCpuPlacement"
-    request, limit = _milli(found.cpu_request), _milli(found.cpu_limit)
+    request, limit = found.cpu_request.value, found.cpu_limit.value
     count = vcpus(cpu)
     both = f"{found.cpu_request_path} or {found.cpu_limit_path}"
     if not request and not limit and not count:
@@ -198,10 +172,9 @@ def _dedicated_amounts(path: str, spec: JsonObject, found: _Resources) -> Iterat
             f"either {both} or {path}.domain.cpu.cores must be provided when DedicatedCPUPlacement is true ",
             field,
         )
-    if request and limit and request != limit:
+    if request > 0 and limit > 0 and request != limit:
         yield Cause(f"{both} must be equal when DedicatedCPUPlacement is true ", field)
-    wanted = count * 1000
-    if count and ((request and request != wanted) or (limit and limit != wanted)):
+    if count and (request > 0 or limit > 0) and count not in (request, limit):
         yield Cause(
             f"{both} must not be provided at the same time with {path}.domain.cpu.cores"
             " when DedicatedCPUPlacement is true ",

@@ -8,6 +8,7 @@ from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.volumes import DISK_CLAIMS
 from virtplane.compute.apiserver.admission.response import REQUIRED, Cause
+from virtplane.compute.apiserver.admission.rules.volumes import inner_path
 
 
 def is_enabled(feature: object) -> bool:
@@ -24,6 +25,7 @@ def firmware_acpi(path: str, spec: JsonObject) -> Iterator[Cause]:
     references = {key: get_str(acpi, key) for key in ("slicNameRef", "msdmNameRef")}
     if not any(references.values()):
         yield Cause("ACPI was set but no SLIC nor MSDM volume reference was set", field)
+        return
     volumes = {get_str(volume, "name"): volume for volume in get_list(spec, "volumes")}
     for key, name in references.items():
         if not name:
@@ -76,6 +78,8 @@ def _kernel_boot(field: str, boot: object) -> Iterator[Cause]:
             where,
             REQUIRED,
         )
+    for key in ("kernelPath", "initrdPath"):
+        yield from inner_path(f"{where}.{key}", get_str(container, key))
 
 
 def inputs(path: str, spec: JsonObject) -> Iterator[Cause]:
@@ -137,15 +141,13 @@ def gated(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]
             "downwardMetrics virtio serial is not allowed: DownwardMetrics feature gate is not enabled",
             f"{base}.downwardMetrics",
         )
-    shared = {get_str(entry, "name") for entry in get_list(devices, "filesystems")}
-    claims = any(
-        get_str(volume, "name") in shared and not DISK_CLAIMS.isdisjoint(volume)
-        for volume in get_list(spec, "volumes")
-    )
-    if claims and not config.gate("EnableVirtioFsStorageVolumes"):
-        yield Cause(
-            "virtiofs is not allowed: virtiofs feature gate is not enabled for PVC", f"{base}.filesystems"
-        )
+    volumes = get_list(spec, "volumes")
+    claims = {get_str(volume, "name") for volume in volumes if not DISK_CLAIMS.isdisjoint(volume)}
+    for entry in () if config.gate("EnableVirtioFsStorageVolumes") else get_list(devices, "filesystems"):
+        if get_str(entry, "name") in claims:
+            yield Cause(
+                "virtiofs is not allowed: virtiofs feature gate is not enabled for PVC", f"{base}.filesystems"
+            )
 
 
 def video(path: str, spec: JsonObject) -> Iterator[Cause]:
@@ -178,11 +180,11 @@ def launch_security(path: str, spec: JsonObject, config: ClusterConfig) -> Itera
     if not isinstance(security, dict):
         return
     field = f"{path}.launchSecurity"
-    architecture = get_str(spec, "architecture") or config.default_architecture
+    architecture = get_str(spec, "architecture")
     if architecture == "s390x":
         return
     if architecture != "amd64":
-        yield Cause(f"No launchSecurity support for architecture: {architecture}", field)
+        yield Cause(f"No launchSecurity support for architecture: {architecture}", f"{path}.architecture")
         return
     chosen = [kind for kind in ("sev", "snp", "tdx") if security.get(kind) is not None]
     if len(chosen) != 1:

@@ -17,6 +17,7 @@ _SERIAL = re.compile(r"^[A-Za-z0-9_.+-]+$")
 _MAX_SERIAL = 256
 _BUSES = ("virtio", "scsi", "sata", "usb")
 _TARGETS = ("disk", "lun", "cdrom")
+_RESERVED = (paths.SHARE_DIR, paths.LIBVIRT_RUNTIME_DIR)
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 512, 2097152
 
 
@@ -60,16 +61,16 @@ def _disk(field: str, index: int, disk: JsonObject) -> Iterator[Cause]:
                 f"disk {where}.name - setting a PCI address is only possible with bus type virtio.",
                 f"{where}.pciAddress",
             )
-        elif not PCI_ADDRESS.match(address):
+        if not PCI_ADDRESS.match(address):
             yield Cause(f"disk {where}.name has malformed PCI address ({address}).", f"{where}.pciAddress")
     if isinstance(disk.get("bootOrder"), int) and get_int(disk, "bootOrder") < 1:
         yield Cause(f"{own} must have a boot order > 0, if supplied", f"{own}.bootOrder")
-    yield from _bus(own, disk, bus)
+    yield from _bus(own, f"{twice}[{index}]", disk, bus)
     yield from _texts(field, index, disk)
     yield from _block_size(own, disk)
 
 
-def _bus(own: str, disk: JsonObject, bus: str) -> Iterator[Cause]:
+def _bus(own: str, twice: str, disk: JsonObject, bus: str) -> Iterator[Cause]:
     target = target_of(disk)
     if bus:
         path = f"{own}.{target}.bus"
@@ -83,7 +84,7 @@ def _bus(own: str, disk: JsonObject, bus: str) -> Iterator[Cause]:
         elif target == "disk" and bus == "sata" and get_bool(disk, "disk", "readonly"):
             yield Cause("sata hard-disks do not support read-only.", path)
     if get_bool(disk, "dedicatedIOThread") and bus not in ("", "virtio"):
-        yield Cause(f"IOThreads are not supported for disks on a {bus} bus", own, NOT_SUPPORTED)
+        yield Cause(f"IOThreads are not supported for disks on a {bus} bus", twice, NOT_SUPPORTED)
 
 
 def _texts(field: str, index: int, disk: JsonObject) -> Iterator[Cause]:
@@ -136,26 +137,24 @@ def _block_size(own: str, disk: JsonObject) -> Iterator[Cause]:
         yield Cause(
             f"Logical size {logical} must be {_SMALLEST_BLOCK} for SATA devices", f"{path}.custom.logical"
         )
-    for key, value in (("logical", logical), ("physical", physical)):
-        where = f"{path}.custom.{key}"
-        if value < _SMALLEST_BLOCK:
-            yield Cause(
-                f"Provided size of {value} is less than the supported minimum size of {_SMALLEST_BLOCK}",
-                where,
-            )
-        elif value > _LARGEST_BLOCK:
-            yield Cause(
-                f"Provided size of {value} is greater than the supported maximum size of {_LARGEST_BLOCK}",
-                where,
-            )
-        elif value & (value - 1):
-            yield Cause(f"Provided size of {value} is not a power of 2", where)
+        return
     granularity = custom.get("discardGranularity")
     if isinstance(granularity, int) and logical and granularity % logical:
         yield Cause(
             f"Discard granularity {granularity} must be multiples of logical size {logical}",
             f"{path}.custom.discardGranularity",
         )
+        return
+    for key, value in (("logical", logical), ("physical", physical)):
+        problem = ""
+        if value < _SMALLEST_BLOCK:
+            problem = f"less than the supported minimum size of {_SMALLEST_BLOCK}"
+        elif value > _LARGEST_BLOCK:
+            problem = f"greater than the supported maximum size of {_LARGEST_BLOCK}"
+        elif value & (value - 1):
+            problem = "not a power of 2"
+        if problem:
+            yield Cause(f"Provided size of {value} is {problem}", f"{path}.custom.{key}")
 
 
 def boot_order_and_volumes(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
@@ -225,29 +224,25 @@ def every_volume_is_used(spec: JsonObject) -> Iterator[Cause]:
     disk_names = {get_str(disk, "name") for disk in get_list(devices, "disks")}
     filesystem_names = {get_str(entry, "name") for entry in get_list(devices, "filesystems")}
     for index, volume in enumerate(get_list(spec, "volumes")):
-        name = get_str(volume, "name")
-        where = f"spec.domain.volumes[{index}].name"
-        if "containerPath" in volume:
-            yield from _container_path(index, name, volume, disk_names, filesystem_names)
-        elif "memoryDump" not in volume and name not in disk_names | filesystem_names:
-            yield Cause(f"{where} '{name}' not found.", where)
-
-
-def _container_path(
-    index: int, name: str, volume: JsonObject, disk_names: set[str], filesystem_names: set[str]
-) -> Iterator[Cause]:
-    where = f"spec.volumes[{index}].containerPath"
-    if name in disk_names:
-        yield Cause(f"ContainerPath volume '{name}' must be mapped to a filesystem, not a disk", where)
-    elif name not in filesystem_names:
-        yield Cause(
-            f"ContainerPath volume '{name}' must have a matching filesystem defined"
-            " in spec.domain.devices.filesystems",
-            where,
-        )
-    path = get_str(volume, "containerPath", "path")
-    for prefix in (paths.SHARE_DIR, paths.LIBVIRT_RUNTIME_DIR):
-        if path == prefix or path.startswith(prefix + "/"):
+        name, where = get_str(volume, "name"), f"spec.domain.volumes[{index}]"
+        if "memoryDump" in volume:
+            continue
+        if name not in disk_names | filesystem_names:
+            yield Cause(f"{where}.name '{name}' not found.", f"{where}.name")
+        if "containerPath" not in volume:
+            continue
+        if name in disk_names:
+            yield Cause(f"ContainerPath volume '{name}' must be mapped to a filesystem, not a disk", where)
+        if name not in filesystem_names:
             yield Cause(
-                f"ContainerPath volume '{name}' uses reserved path prefix '{prefix}'", where + ".path"
+                f"ContainerPath volume '{name}' must have a matching filesystem defined"
+                " in spec.domain.devices.filesystems",
+                where,
+            )
+        path = get_str(volume, "containerPath", "path")
+        prefix = next((each for each in _RESERVED if path.startswith(each)), "")
+        if prefix:
+            yield Cause(
+                f"ContainerPath volume '{name}' uses reserved path prefix '{prefix}'",
+                f"{where}.containerPath.path",
             )

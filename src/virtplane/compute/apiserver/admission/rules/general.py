@@ -147,36 +147,34 @@ def dns(path: str, spec: JsonObject) -> Iterator[Cause]:
                 REQUIRED,
             )
             return
-    yield from _dns_config(config, field)
+    yield from _dns_config(config)
 
 
-def _dns_config(config: JsonObject, field: str) -> Iterator[Cause]:
+def _dns_config(config: JsonObject) -> Iterator[Cause]:
     servers = get_list(config, "nameservers")
     if len(servers) > MAX_NAMESERVERS:
         listed = " ".join(servers)
-        yield Cause(
-            f"must not have more than {MAX_NAMESERVERS} nameservers: [{listed}]", f"{field}.nameservers"
-        )
-    for index, server in enumerate(servers):
+        yield Cause(f"must not have more than {MAX_NAMESERVERS} nameservers: [{listed}]", "nameservers")
+    for server in servers:
         try:
             ipaddress.ip_address(server)
         except ValueError:
-            yield Cause(f"must be valid IP address: {server}", f"{field}.nameservers[{index}]")
+            yield Cause(f"must be valid IP address: {server}", "nameservers")
     searches = get_list(config, "searches")
     if len(searches) > MAX_SEARCH_PATHS:
-        yield Cause(f"must not have more than {MAX_SEARCH_PATHS} search paths", f"{field}.searchDomains")
+        yield Cause(f"must not have more than {MAX_SEARCH_PATHS} search paths", "searchDomains")
     if len(" ".join(searches)) > MAX_SEARCH_CHARACTERS:
         yield Cause(
             f"must not have more than {MAX_SEARCH_CHARACTERS} characters (including spaces)"
             " in the search list",
-            f"{field}.searchDomains",
+            "searchDomains",
         )
-    for index, search in enumerate(searches):
+    for search in searches:
         for problem in names.is_dns1123_subdomain(search):
-            yield Cause(problem, f"{field}.searchDomains[{index}]")
-    for index, option in enumerate(get_list(config, "options")):
+            yield Cause(problem, "searchDomains")
+    for option in get_list(config, "options"):
         if not get_str(option, "name"):
-            yield Cause("Option.Name must not be empty", f"{field}.options[{index}]")
+            yield Cause("Option.Name must not be empty", "options")
 
 
 def service_account(path: str, spec: JsonObject) -> Iterator[Cause]:

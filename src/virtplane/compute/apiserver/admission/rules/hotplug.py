@@ -8,6 +8,7 @@ from kubecore.json import JsonObject, get_int, get_list, get_object, get_str
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.apiserver.admission.response import DUPLICATE, REQUIRED, Cause
+from virtplane.compute.apiserver.admission.rules.compute import quantity
 from virtplane.compute.apiserver.admission.rules.disks import bus_of, target_of
 
 VMI_PREFIX = "Hotplug configuration"
@@ -18,12 +19,12 @@ def limits(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
     """The headroom for CPUs and memory is fixed once it is set."""
     cpu, old_cpu = get_object(spec, "domain", "cpu"), get_object(old, "domain", "cpu")
     most, old_most = get_int(cpu, "maxSockets"), get_int(old_cpu, "maxSockets")
-    if most and old_most and most != old_most:
-        yield Cause("CPU topology maxSockets changed", "spec.domain.cpu.maxSockets")
-    guest = get_object(spec, "domain", "memory").get("maxGuest")
-    old_guest = get_object(old, "domain", "memory").get("maxGuest")
+    if most != old_most:
+        yield Cause("CPU topology maxSockets changed")
+    guest = quantity(get_object(spec, "domain", "memory").get("maxGuest"))
+    old_guest = quantity(get_object(old, "domain", "memory").get("maxGuest"))
     if guest is not None and old_guest is not None and guest != old_guest:
-        yield Cause("Memory maxGuest changed", "spec.domain.memory.maxGuest")
+        yield Cause("Memory maxGuest changed")
 
 
 def _by_name(entries: list[JsonObject]) -> dict[str, JsonObject]:
@@ -67,115 +68,73 @@ def utility_volumes(
                 f"{field}.name",
                 DUPLICATE,
             )
-        if name not in before and name in _permanent(old_instance):
+        if name in _permanent(old_instance):
             yield Cause(
-                f"utility volume {name} cannot be a permanent volume, utility volumes must always be hotplug",
-                field,
+                f"utility volume {name} cannot be a permanent volume, utility volumes must always be hotplug"
             )
         if name in before and before[name] != entry:
-            yield Cause(f"utility volume {name} has changed", field)
+            yield Cause(f"utility volume {name} has changed")
         names.append(name)
 
 
 def storage(instance: JsonObject, old_instance: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
-    """Permanent volumes stay as they are; others come and go whole."""
+    """Permanent volumes stay as they are; others come and go whole. Callers take the first problem."""
     spec, old = get_object(instance, "spec"), get_object(old_instance, "spec")
-    volumes, old_volumes = get_list(spec, "volumes"), get_list(old, "volumes")
-    disks = get_list(spec, "domain", "devices", "disks")
-    if volumes == old_volumes and disks == get_list(old, "domain", "devices", "disks"):
-        return
-    declarative = config.gate("DeclarativeHotplugVolumes")
-    yield from _counts(spec, declarative)
-    permanent = _permanent(old_instance)
-    migrated = {get_str(entry, "volumeName") for entry in get_list(instance, "status", "migratedVolumes")}
-    new_by_name, old_by_name = _by_name(volumes), _by_name(old_volumes)
-    disk_by_name = _by_name(disks)
+    volumes, old_volumes = _by_name(get_list(spec, "volumes")), _by_name(get_list(old, "volumes"))
+    disks = _by_name(get_list(spec, "domain", "devices", "disks"))
     old_disks = _by_name(get_list(old, "domain", "devices", "disks"))
-    kept = {name for name in old_by_name if name in permanent}
-    if len(kept) != sum(1 for name in new_by_name if name in permanent):
-        yield Cause("Number of permanent volumes has changed", "spec.volumes")
-    for name in old_by_name:
-        if name in kept:
-            yield from _permanent_volume(name, new_by_name, old_by_name, disk_by_name, old_disks, migrated)
-    for name, volume in new_by_name.items():
-        if name in kept:
-            continue
-        if name in old_by_name:
-            yield from _known_volume(
-                name, volume, old_by_name[name], disk_by_name, old_disks, migrated, declarative
-            )
-        else:
-            yield from _new_volume(name, volume, spec, disk_by_name)
-
-
-def _counts(spec: JsonObject, declarative: bool) -> Iterator[Cause]:
-    devices = get_object(spec, "domain", "devices")
-    names = set(_by_name(get_list(spec, "volumes")))
-    declared = sum(1 for volume in get_list(spec, "volumes") if "memoryDump" not in volume)
-    disks = get_list(devices, "disks")
-    empty = [disk for disk in disks if target_of(disk) == "cdrom" and get_str(disk, "name") not in names]
-    needed = len(disks) + len(get_list(devices, "filesystems")) - (len(empty) if declarative else 0)
+    declared, needed = _counts(spec, declarative=config.gate("DeclarativeHotplugVolumes"))
     if declared != needed:
-        yield Cause(f"mismatch between volumes declared ({declared}) and required ({needed})", "spec.volumes")
+        yield Cause(f"mismatch between volumes declared ({declared}) and required ({needed})")
+    permanent = _permanent(old_instance)
+    if len(permanent & set(volumes)) != len(permanent & set(old_volumes)):
+        yield Cause("Number of permanent volumes has changed")
+    migrated = {get_str(entry, "volumeName") for entry in get_list(instance, "status", "migratedVolumes")}
+    for name, volume in sorted(volumes.items(), key=lambda entry: entry[0] not in permanent):
+        kind = "permanent" if name in permanent else "hotplug"
+        before = old_volumes.get(name)
+        if before is None and name in permanent:
+            yield Cause(f"permanent volume {name}, not found")
+        elif before is None:
+            yield from _new_volume(name, volume, disks, old_disks)
+        elif name in migrated and name in permanent:
+            continue
+        elif volume != before and name not in migrated:
+            yield Cause(f"{kind} volume {name}, changed")
+        elif name not in disks and name not in permanent and "memoryDump" not in volume:
+            yield Cause(f"volume {name} doesn't have a matching disk")
+        elif disks.get(name) != old_disks.get(name):
+            yield Cause(f"{kind} disk {name}, changed")
 
 
-def _permanent_volume(
-    name: str,
-    new: Mapping[str, JsonObject],
-    old: Mapping[str, JsonObject],
-    disks: Mapping[str, JsonObject],
-    old_disks: Mapping[str, JsonObject],
-    migrated: set[str],
-) -> Iterator[Cause]:
-    if name not in new:
-        yield Cause(f"permanent volume {name}, not found", "spec.volumes")
-        return
-    if new[name] != old[name] and name not in migrated:
-        yield Cause(f"permanent volume {name}, changed", "spec.volumes")
-    if disks.get(name) != old_disks.get(name):
-        yield Cause(f"permanent disk {name}, changed", "spec.domain.devices.disks")
-
-
-def _known_volume(
-    name: str,
-    volume: JsonObject,
-    old: JsonObject,
-    disks: Mapping[str, JsonObject],
-    old_disks: Mapping[str, JsonObject],
-    migrated: set[str],
-    declarative: bool,
-) -> Iterator[Cause]:
-    disk = disks.get(name)
-    swaps = declarative and disk is not None and target_of(disk) == "cdrom"
-    if volume != old and name not in migrated and not swaps:
-        yield Cause(f"hotplug volume {name}, changed", "spec.volumes")
-    if disk is None:
-        if "memoryDump" not in volume:
-            yield Cause(f"volume {name} doesn't have a matching disk", "spec.domain.devices.disks")
-    elif name in old_disks and disk != old_disks[name]:
-        yield Cause(f"hotplug disk {name}, changed", "spec.domain.devices.disks")
+def _counts(spec: JsonObject, *, declarative: bool) -> tuple[int, int]:
+    """How many volumes there are, and how many disks and file systems need one."""
+    devices = get_object(spec, "domain", "devices")
+    names = {get_str(volume, "name") for volume in get_list(spec, "volumes") if "memoryDump" not in volume}
+    needed = len(get_list(devices, "filesystems"))
+    for disk in get_list(devices, "disks"):
+        is_empty = target_of(disk) == "cdrom" and get_str(disk, "name") not in names
+        needed += not (declarative and is_empty)
+    return len(names), needed
 
 
 def _new_volume(
-    name: str, volume: JsonObject, spec: JsonObject, disks: Mapping[str, JsonObject]
+    name: str, volume: JsonObject, disks: Mapping[str, JsonObject], old_disks: Mapping[str, JsonObject]
 ) -> Iterator[Cause]:
     if not any(kind.is_hotpluggable and kind.name in volume for kind in VOLUME_KINDS):
-        yield Cause(f"volume {name} is not a PVC or DataVolume", "spec.volumes")
+        yield Cause(f"volume {name} is not a PVC or DataVolume")
+    elif "memoryDump" in volume:
         return
-    if "memoryDump" in volume:
-        return
-    disk = disks.get(name)
-    if disk is None:
-        yield Cause(f"disk {name} does not exist", "spec.domain.devices.disks")
-        return
-    yield from new_disk(disk, VMI_PREFIX)
+    elif name not in disks:
+        yield Cause(f"disk {name} does not exist")
+    elif name not in old_disks:
+        yield from new_disk(disks[name], name, VMI_PREFIX, "")
 
 
-def new_disk(disk: JsonObject, prefix: str) -> Iterator[Cause]:
-    """How a disk that is plugged in may look. `prefix` begins every message."""
-    name, target, bus = get_str(disk, "name"), target_of(disk), bus_of(disk)
-    field = "spec.domain.devices.disks"
-    if not target:
+def new_disk(disk: JsonObject, name: str, prefix: str, field: str) -> Iterator[Cause]:
+    """What is wrong first with a disk that is plugged in. `prefix` begins messages, `field` is where."""
+    target, bus, order = target_of(disk), bus_of(disk), disk.get("bootOrder")
+    if not target or target == "cdrom":
         yield Cause(f"{prefix} for [{name}] requires diskDevice of type 'disk' or 'lun' to be used.", field)
     elif target == "disk" and bus not in ("scsi", "virtio"):
         yield Cause(
@@ -184,8 +143,8 @@ def new_disk(disk: JsonObject, prefix: str) -> Iterator[Cause]:
         )
     elif target == "lun" and bus != "scsi":
         yield Cause(f"{prefix} for LUN [{name}] requires bus to be 'scsi'. [{bus}] is not permitted.", field)
-    if disk.get("dedicatedIOThread") and bus != "virtio":
+    elif disk.get("dedicatedIOThread") and bus != "virtio":
         yield Cause(f"{prefix} for [{name}] requires virtio bus for IOThreads.", field)
-    order = disk.get("bootOrder")
-    if isinstance(order, int) and order < 1:
-        yield Cause(f"{field}[1] must have a boot order > 0, if supplied", f"{field}[1].bootOrder")
+    elif isinstance(order, int) and order < 1:
+        where = "spec.domain.devices.disks[1]"
+        yield Cause(f"{where} must have a boot order > 0, if supplied", f"{where}.bootOrder")

@@ -83,14 +83,9 @@ def data_volume_templates(path: str, spec: JsonObject) -> Iterator[Cause]:
         used.add(get_str(volume, "persistentVolumeClaim", "claimName"))
     for index, template in enumerate(get_list(spec, "dataVolumeTemplates")):
         field, name = f"{path}.dataVolumeTemplate[{index}]", get_str(template, "metadata", "name")
-        if not name:
-            yield Cause(
-                f"'name' field must not be empty for DataVolumeTemplate entry {field}.",
-                f"{field}.name",
-                REQUIRED,
-            )
-        yield from _data_volume(field, get_object(template, "spec"))
-        if name not in used:
+        problems = list(_data_volume(field, template))
+        yield from problems
+        if not problems and name not in used:
             yield Cause(
                 f"DataVolumeTemplate entry {field} must be referenced in the VMI template's 'volumes' list",
                 field,
@@ -98,7 +93,15 @@ def data_volume_templates(path: str, spec: JsonObject) -> Iterator[Cause]:
             )
 
 
-def _data_volume(field: str, spec: JsonObject) -> Iterator[Cause]:
+def _data_volume(field: str, template: JsonObject) -> Iterator[Cause]:
+    if not get_str(template, "metadata", "name"):
+        yield Cause(
+            f"'name' field must not be empty for DataVolumeTemplate entry {field}.name.",
+            f"{field}.name",
+            REQUIRED,
+        )
+        return
+    spec = get_object(template, "spec")
     claim, storage = spec.get("pvc"), spec.get("storage")
     if claim is None and storage is None:
         yield Cause("Missing Data volume PVC or Storage", f"{field}.PVC.Storage", INVALID)
@@ -112,17 +115,16 @@ def _data_volume(field: str, spec: JsonObject) -> Iterator[Cause]:
     target = get_object(spec, "pvc") or get_object(spec, "storage")
     is_populated = target.get("dataSource") is not None or target.get("dataSourceRef") is not None
     source, reference = spec.get("source"), spec.get("sourceRef")
-    if is_populated:
-        if source is not None or reference is not None:
-            yield Cause("External population is incompatible with Source and SourceRef", f"{field}.source")
+    if is_populated and (source is not None or reference is not None):
+        yield Cause("External population is incompatible with Source and SourceRef", f"{field}.source")
         return
-    if source is None and reference is None:
+    if not is_populated and source is None and reference is None:
         yield Cause(
             "Data volume should have either Source, SourceRef, or be externally populated",
             f"{field}.source.sourceRef",
         )
         return
-    if isinstance(source, dict) and reference is None:
+    if isinstance(source, dict):
         given = sum(1 for value in source.values() if value is not None)
         if given == 0:
             yield Cause("Missing dataVolume valid source", f"{field}.source")
@@ -216,5 +218,4 @@ def _add_request(
     if not isinstance(disk, dict):
         yield Cause(f"{VM_PREFIX} for [{name}] requires the disk field to be set.", _STATUS_FIELD)
         return
-    for cause in new_disk({**disk, "name": get_str(disk, "name") or name}, VM_PREFIX):
-        yield Cause(cause.message, _STATUS_FIELD, cause.type)
+    yield from new_disk(disk, name, VM_PREFIX, _STATUS_FIELD)

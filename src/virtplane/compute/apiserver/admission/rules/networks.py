@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from kubecore.json import JsonObject, get_bool, get_int, get_list, get_object, get_str
 from kubecore.objects import names
@@ -48,12 +49,13 @@ def networks(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cau
     yield from _matching(path, spec)
     for index, interface in enumerate(_interfaces(spec)):
         yield from _card(f"{path}.domain.devices.interfaces[{index}]", interface)
-    yield from _port_ranges(path, spec, config)
     pod_networks = {get_str(network, "name") for network in _networks(spec) if "pod" in network}
     for index, interface in enumerate(_interfaces(spec)):
         field = f"{path}.domain.devices.interfaces[{index}]"
-        if get_str(interface, "name") in pod_networks:
+        on_pod_network = get_str(interface, "name") in pod_networks
+        if on_pod_network:
             yield from _ports(field, get_list(interface, "ports"))
+        yield from _port_ranges(field, interface, config, on_pod_network=on_pod_network)
     for index, interface in enumerate(_interfaces(spec)):
         yield from _dhcp(path, index, get_object(interface, "dhcpOptions"))
     yield from _claims(path, spec, config)
@@ -131,7 +133,7 @@ def _bindings(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Ca
                 f"logical {name} interface must have exactly one binding method or binding plugin", field
             )
         if interface.get("masquerade") is not None:
-            if network is not None and not on_pod_network:
+            if not on_pod_network:
                 yield Cause("Masquerade interface only implemented with pod network", f"{field}.name")
             if get_str(interface, "macAddress").lower().replace("-", ":") == RESERVED_MAC:
                 yield Cause(
@@ -149,7 +151,7 @@ def _bindings(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Ca
         if interface.get("passtBinding") is not None:
             if not config.gate("PasstBinding"):
                 yield Cause("PasstBinding feature gate is not enabled", f"{field}.name")
-            if network is not None and not on_pod_network:
+            if not on_pod_network:
                 yield Cause("PasstBinding interface only implemented with pod network", f"{field}.name")
 
 
@@ -242,45 +244,49 @@ def _ports(field: str, ports: Sequence[JsonObject]) -> Iterator[Cause]:
             yield Cause("Unknown protocol, only TCP or UDP allowed", f"{where}.protocol")
 
 
-def _port_ranges(path: str, spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
-    for index, interface in enumerate(_interfaces(spec)):
-        ranges = get_list(interface, "portRanges")
-        if not ranges:
-            continue
-        field = f"{path}.domain.devices.interfaces[{index}]"
-        if not config.gate("PortRangesSpec"):
-            yield Cause(
-                "portRanges is specified on interface but the PortRangesSpec feature gate is not enabled",
-                f"{field}.name",
-            )
-            continue
-        where = f"{field}.portRanges"
-        if get_list(interface, "ports"):
-            yield Cause("Cannot define both ports and portRanges on interface", where)
-        if interface.get("masquerade") is None:
-            yield Cause("portRanges are only supported on masquerade interfaces", where)
-        if len(ranges) > MAX_PORT_RANGES:
-            yield Cause(f"No more than {MAX_PORT_RANGES} portRanges are allowed", where)
-        yield from _ranges(where, ranges)
+def _port_ranges(
+    field: str, interface: JsonObject, config: ClusterConfig, *, on_pod_network: bool
+) -> Iterator[Cause]:
+    ranges = get_list(interface, "portRanges")
+    if not ranges:
+        return
+    if not config.gate("PortRangesSpec"):
+        yield Cause(
+            "portRanges is specified on interface but the PortRangesSpec feature gate is not enabled",
+            f"{field}.name",
+        )
+        return
+    if not on_pod_network:
+        return
+    if get_list(interface, "ports"):
+        yield Cause("Cannot define both ports and portRanges on interface", f"{field}.name")
+    if interface.get("masquerade") is None:
+        yield Cause("portRanges are only supported on masquerade interfaces", f"{field}.name")
+    if len(ranges) > MAX_PORT_RANGES:
+        yield Cause(f"No more than {MAX_PORT_RANGES} portRanges are allowed", f"{field}.portRanges")
+        return
+    yield from _ranges(f"{field}.portRanges", ranges)
 
 
 def _ranges(where: str, ranges: Sequence[JsonObject]) -> Iterator[Cause]:
+    valid: dict[str, list[tuple[int, int]]] = {}
     for index, entry in enumerate(ranges):
-        own = f"{where}[{index}]"
+        own, protocol = f"{where}[{index}]", get_str(entry, "protocol")
         start, end = get_int(entry, "start"), get_int(entry, "end")
-        if get_str(entry, "protocol") not in ("TCP", "UDP"):
+        if protocol not in ("TCP", "UDP"):
             yield Cause("Unknown protocol, only TCP or UDP allowed", f"{own}.protocol")
-        if not 0 < start < 65536:
+        elif not 0 < start < 65536:
             yield Cause("Start must be a valid port number, 0 < x < 65536", f"{own}.start")
-        if not 0 < end < 65536:
+        elif not 0 < end < 65536:
             yield Cause("End must be a valid port number, 0 < x < 65536", f"{own}.end")
-        if start > end:
-            yield Cause("Start must be less than or equal to end", own)
-        for other in ranges[:index]:
-            protocol = get_str(entry, "protocol")
-            first, last = get_int(other, "start"), get_int(other, "end")
-            if get_str(other, "protocol") == protocol and first <= end and start <= last:
-                yield Cause(f"{protocol} portRanges [{first}-{last}] and [{start}-{end}] overlap", own)
+        elif start > end:
+            yield Cause("Start must be less than or equal to end", f"{own}.start")
+        else:
+            valid.setdefault(protocol, []).append((start, end))
+    for protocol, intervals in valid.items():
+        for (first, last), (start, end) in pairwise(sorted(intervals)):
+            if start <= last:
+                yield Cause(f"{protocol} portRanges [{first}-{last}] and [{start}-{end}] overlap", where)
 
 
 def _dhcp(path: str, index: int, options: JsonObject) -> Iterator[Cause]:

@@ -68,9 +68,10 @@ def disk_causes(path: str, spec: JsonObject) -> Iterator[Cause]:
 
 
 def storage_causes(path: str, spec: JsonObject) -> Iterator[Cause]:
-    """Disks and paths within images, which are checked on their own before all the rest."""
+    """What storage checks on its own before all the rest: disks, paths within images, utility volumes."""
     yield from disk_causes(path, spec)
     yield from volumes.container_paths(path, spec)
+    yield from general.utility_volumes(path, spec)
 
 
 def discontinued_gates(spec: JsonObject, config: ClusterConfig) -> Iterator[Cause]:

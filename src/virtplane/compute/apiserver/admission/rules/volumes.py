@@ -8,6 +8,7 @@ import posixpath
 from collections.abc import Iterator
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.quantity import Quantity
 from virtplane.api.config import ClusterConfig
 from virtplane.api.kubevirt_v1.volumes import VOLUME_KINDS
 from virtplane.compute.apiserver.admission.response import NOT_FOUND, REQUIRED, Cause
@@ -33,7 +34,7 @@ def _source(own: str, volume: JsonObject, config: ClusterConfig) -> Iterator[Cau
     if sum(1 for kind in VOLUME_KINDS if isinstance(volume.get(kind.name), dict)) != 1:
         yield Cause(f"{own} must have exactly one source type set", own)
     if isinstance(volume.get("dataVolume"), dict) and not get_str(volume, "dataVolume", "name"):
-        yield Cause("DataVolume 'name' must be set", own, REQUIRED)
+        yield Cause("DataVolume 'name' must be set", f"{own}.name", REQUIRED)
     for kind in ("cloudInitNoCloud", "cloudInitConfigDrive"):
         if isinstance(volume.get(kind), dict):
             yield from _cloud_init(f"{own}.{kind}", kind, volume[kind])
@@ -42,7 +43,9 @@ def _source(own: str, volume: JsonObject, config: ClusterConfig) -> Iterator[Cau
             "downwardMetrics disks are not allowed: DownwardMetrics feature gate is not enabled.", own
         )
     if isinstance(volume.get("hostDisk"), dict):
-        yield from _host_disk(f"{own}.hostDisk", volume["hostDisk"], config)
+        if not config.gate("HostDisk"):
+            yield Cause("HostDisk feature gate is not enabled", own)
+        yield from _host_disk(f"{own}.hostDisk", volume["hostDisk"])
     for known in VOLUME_KINDS:
         name, key = known.name, known.required
         if key and isinstance(volume.get(name), dict) and not get_str(volume, name, key):
@@ -51,16 +54,21 @@ def _source(own: str, volume: JsonObject, config: ClusterConfig) -> Iterator[Cau
 
 
 def _cloud_init(own: str, kind: str, source: JsonObject) -> Iterator[Cause]:
-    user = [key for key in ("secretRef", "userDataBase64", "userData") if source.get(key)]
+    user = _sources(source, "secretRef", "userDataBase64", "userData")
     if len(user) > 1:
         yield Cause(f"{own} must have only one userdatasource set.", own)
     yield from _cloud_init_data(own, kind, source, "userData", "UserDataSecretRef")
-    network = [key for key in ("networkDataSecretRef", "networkDataBase64", "networkData") if source.get(key)]
+    network = _sources(source, "networkDataSecretRef", "networkDataBase64", "networkData")
     if len(network) > 1:
         yield Cause(f"{own} must have only one networkdata source set.", own)
     yield from _cloud_init_data(own, kind, source, "networkData", "NetworkDataSecretRef")
     if not user and not network:
         yield Cause(f"{own} must have at least one userdatasource or one networkdatasource set.", own)
+
+
+def _sources(source: JsonObject, secret: str, *texts: str) -> list[str]:
+    given = [secret] if get_str(source, secret, "name") else []
+    return given + [key for key in texts if source.get(key)]
 
 
 def _cloud_init_data(own: str, kind: str, source: JsonObject, key: str, secret: str) -> Iterator[Cause]:
@@ -82,9 +90,7 @@ def _cloud_init_data(own: str, kind: str, source: JsonObject, key: str, secret: 
         )
 
 
-def _host_disk(own: str, source: JsonObject, config: ClusterConfig) -> Iterator[Cause]:
-    if not config.gate("HostDisk"):
-        yield Cause("HostDisk feature gate is not enabled", own)
+def _host_disk(own: str, source: JsonObject) -> Iterator[Cause]:
     if not get_str(source, "path"):
         yield Cause(f"{own}.path is required for hostDisk volume", f"{own}.path", NOT_FOUND)
     kind = get_str(source, "type")
@@ -92,7 +98,7 @@ def _host_disk(own: str, source: JsonObject, config: ClusterConfig) -> Iterator[
         yield Cause(
             f"{own}.type has invalid value '{kind}', allowed are 'Disk' or 'DiskOrCreate'", f"{own}.type"
         )
-    if kind == "Disk" and source.get("capacity") not in (None, "", "0", 0):
+    if kind == "Disk" and not Quantity.parse(source.get("capacity") or 0).is_zero:
         yield Cause(
             f"{own}.capacity is allowed to pass only with {own}.type equal to 'DiskOrCreate'",
             f"{own}.capacity",
@@ -100,59 +106,58 @@ def _host_disk(own: str, source: JsonObject, config: ClusterConfig) -> Iterator[
 
 
 def container_paths(path: str, spec: JsonObject) -> Iterator[Cause]:
-    """Paths within images are absolute and clean: of container disks, kernels and initrds."""
+    """Paths of disks within images are absolute and clean."""
     for index, volume in enumerate(get_list(spec, "volumes")):
-        yield from _inner_path(
-            f"{path}.volumes[{index}].containerDisk", get_str(volume, "containerDisk", "path")
-        )
-    container = get_object(spec, "domain", "firmware", "kernelBoot", "container")
-    base = f"{path}.domain.firmware.kernelBoot.container"
-    for key in ("kernelPath", "initrdPath"):
-        yield from _inner_path(f"{base}.{key}", get_str(container, key))
+        field = f"{path}.volumes[{index}].containerDisk"
+        yield from inner_path(field, get_str(volume, "containerDisk", "path"))
 
 
-def _inner_path(field: str, path: str) -> Iterator[Cause]:
+def inner_path(field: str, path: str) -> Iterator[Cause]:
+    """The path of a file within an image; a slash at its end does no harm."""
     if not path:
         return
     if path == "/":
         yield Cause(f"{field} must not point to root", field)
-    elif not path.startswith("/") or posixpath.normpath(path) != path:
+    elif posixpath.normpath("/" + path.lstrip("/")) != path.removesuffix("/"):
         yield Cause(f"{field} must be an absolute path to a file without relative components", field)
 
 
-_KINDS = ("sshPublicKey", "userPassword")
-_SSH_METHODS = ("noCloud", "configDrive", "qemuGuestAgent")
+_SSH_METHODS = {"noCloud": "cloudInitNoCloud", "configDrive": "cloudInitConfigDrive", "qemuGuestAgent": ""}
+_METHODS = {"sshPublicKey": _SSH_METHODS, "userPassword": {"qemuGuestAgent": ""}}
+"""How each kind of credential gets into the guest, with the kind of volume that carries it."""
 
 
 def credentials(path: str, spec: JsonObject) -> Iterator[Cause]:
     """Access credentials have one type, one source and one way into the guest."""
-    sources = get_list(spec, "volumes")
+    volume_kinds = {kind for volume in get_list(spec, "volumes") for kind in volume}
     for index, credential in enumerate(get_list(spec, "accessCredentials")):
         own = f"{path}.accessCredentials[{index}]"
-        kinds = [kind for kind in _KINDS if isinstance(credential.get(kind), dict)]
+        kinds = [kind for kind in _METHODS if isinstance(credential.get(kind), dict)]
+        for kind in kinds:
+            yield from _credential(own, kind, credential[kind], volume_kinds)
         if len(kinds) != 1:
             yield Cause(f"{own} must have exactly one access credential type set", own)
-        for kind in kinds:
-            yield from _credential(f"{own}.{kind}", kind, credential[kind], sources)
 
 
-def _credential(own: str, kind: str, credential: JsonObject, sources: list[JsonObject]) -> Iterator[Cause]:
-    if sum(1 for value in get_object(credential, "source").values() if value is not None) != 1:
-        yield Cause(f"{own}.source must have exactly one source set", f"{own}.source")
-    method = get_object(credential, "propagationMethod")
-    field = f"{own}.propagationMethod"
-    methods = [name for name in _SSH_METHODS if method.get(name) is not None]
-    if len(methods) != 1:
-        yield Cause(f"{field} must have exactly one propagationMethod set", field)
-    if kind != "sshPublicKey":
-        return
-    for name, volume in (("noCloud", "cloudInitNoCloud"), ("configDrive", "cloudInitConfigDrive")):
-        if name in methods and not any(volume in source for source in sources):
-            where = f"{field}.{name}"
+def _credential(own: str, kind: str, credential: JsonObject, volume_kinds: set[str]) -> Iterator[Cause]:
+    field = f"{own}.{kind}.propagationMethod"
+    given = get_object(credential, "propagationMethod")
+    methods = [name for name in _METHODS[kind] if given.get(name) is not None]
+    for name in methods:
+        if _METHODS[kind][name] not in volume_kinds | {""}:
             yield Cause(
-                f"{where} requires a {name} volume to exist when the {name} propagationMethod is in use.",
-                where,
+                f"{own} requires a {name} volume to exist when the {name} propagationMethod is in use.", field
             )
-    if "qemuGuestAgent" in methods and not get_list(method, "qemuGuestAgent", "users"):
-        where = f"{field}.qemuGuestAgent.users"
-        yield Cause(f"{where} requires at least one user to be present in the users list", where)
+    if (
+        kind == "sshPublicKey"
+        and "qemuGuestAgent" in methods
+        and not get_list(given, "qemuGuestAgent", "users")
+    ):
+        yield Cause(
+            f"{own} requires at least one user to be present in the users list",
+            f"{field}.qemuGuestAgent.users",
+        )
+    if get_object(credential, "source").get("secret") is None:
+        yield Cause(f"{own} must have exactly one source set", f"{own}.{kind}.source")
+    if len(methods) != 1:
+        yield Cause(f"{own} must have exactly one propagationMethod set", field)

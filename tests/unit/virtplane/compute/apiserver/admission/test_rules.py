@@ -263,8 +263,8 @@ async def test_ssh_keys_need_a_way_into_the_guest() -> None:
     field = "spec.accessCredentials[0].sshPublicKey.propagationMethod"
     assert await causes(credential(noCloud={})) == [
         (
-            f"{field}.noCloud",
-            f"{field}.noCloud requires a noCloud volume to exist"
+            field,
+            "spec.accessCredentials[0] requires a noCloud volume to exist"
             " when the noCloud propagationMethod is in use.",
         )
     ]
@@ -275,7 +275,7 @@ async def test_ssh_keys_need_a_way_into_the_guest() -> None:
     assert await causes(credential(qemuGuestAgent={"users": ["cloud-user"]})) == []
     users = f"{field}.qemuGuestAgent.users"
     assert await causes(credential(qemuGuestAgent={"users": []})) == [
-        (users, f"{users} requires at least one user to be present in the users list")
+        (users, "spec.accessCredentials[0] requires at least one user to be present in the users list")
     ]
 
 
