@@ -112,7 +112,7 @@ class FieldError:
     def body(self) -> str:
         """The message without the field: ``Invalid value: "x": must be ...``."""
         words = _WORDS.get(self.type, self.type)
-        silent = self.type in _WITHOUT_VALUE or self.bad_value is OMITTED
+        silent = self.type in _WITHOUT_VALUE or self.bad_value == OMITTED
         text = words if silent else f"{words}: {format_value(self.bad_value)}"
         return f"{text}: {self.detail}" if self.detail else text
 

@@ -15,6 +15,7 @@ ANNOTATIONS_MAX_BYTES: Final = 256 * 1024
 FIELD_MANAGER_MAX_BYTES: Final = 128
 SUBRESOURCE_MAX_BYTES: Final = 256
 
+_OWN_FINALIZERS: Final = frozenset({"kubernetes", meta.ORPHAN_DEPENDENTS, meta.FOREGROUND_DELETION})
 IMMUTABLE: Final = "field is immutable"
 
 METADATA: Final = FieldPath("metadata")
@@ -118,8 +119,8 @@ def validate_owner_references(owners: Sequence[JsonObject], path: FieldPath) -> 
     """Complete references, none to an Event, at most one of them the controller."""
     errors: list[FieldError] = []
     controller = ""
-    for index, owner in enumerate(owners):
-        errors += _validate_owner(owner, path.index(index))
+    for owner in owners:
+        errors += _validate_owner(owner, path)
         if owner.get("controller") is not True:
             continue
         current = f"{get_str(owner, 'kind')}/{get_str(owner, 'name')}"
@@ -137,17 +138,25 @@ def validate_owner_references(owners: Sequence[JsonObject], path: FieldPath) -> 
 def _validate_owner(owner: JsonObject, path: FieldPath) -> list[FieldError]:
     errors: list[FieldError] = []
     version = get_str(owner, "apiVersion")
-    if not version:
-        errors.append(fields.required(path.child("apiVersion"), "must not be empty"))
-    elif version.count("/") > 1 or version.endswith("/"):
-        detail = "must be <group>/<version> or <version>"
-        errors.append(fields.invalid(path.child("apiVersion"), version, detail))
-    for field in ("kind", "name", "uid"):
-        if not owner.get(field):
-            errors.append(fields.required(path.child(field), "must not be empty"))
+    if version.count("/") > 1 or not version.rpartition("/")[2]:
+        errors.append(fields.invalid(path.child("apiVersion"), version, "version must not be empty"))
+    errors += [
+        fields.invalid(path.child(field), "", "must not be empty")
+        for field in ("kind", "name", "uid")
+        if not owner.get(field)
+    ]
     if version == "v1" and owner.get("kind") == "Event":
         detail = "/v1, Kind=Event is disallowed from being an owner"
         errors.append(fields.invalid(path, owner, detail))
+    return errors
+
+
+def kubernetes_finalizer(finalizer: str, path: FieldPath) -> list[FieldError]:
+    """What Kubernetes' own kinds ask of a finalizer besides: a name without a domain is one of its own."""
+    errors = [fields.invalid(path, finalizer, message) for message in names.is_qualified_name(finalizer)]
+    if "/" not in finalizer and finalizer not in _OWN_FINALIZERS:
+        detail = "name is neither a standard finalizer name nor is it fully qualified"
+        errors.append(fields.invalid(path, finalizer, detail))
     return errors
 
 

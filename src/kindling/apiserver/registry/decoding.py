@@ -94,8 +94,10 @@ def report_other_version(
         report(definition, [f"unknown field {fields.go_quote(path)}" for path in unknown], strictness, ctx)
 
 
-def wrong_type(definition: ResourceDefinition, document: JsonObject, raw: bytes = b"") -> str:
-    """The complaint about a value of a wrong type; empty when there is none.
+def wrong_type(
+    definition: ResourceDefinition, document: JsonObject, raw: bytes = b"", *, restored: bool = False
+) -> str:
+    """The complaint about a value of a wrong type; empty when there is none. `restored`: see ``type_error``.
 
     Of custom resources only the metadata has Go types; validation speaks about the rest.
     """
@@ -104,7 +106,7 @@ def wrong_type(definition: ResourceDefinition, document: JsonObject, raw: bytes 
     if definition.custom:
         metadata = document.get("metadata")
         return go_types.type_error(metadata, _OBJECT_META) if isinstance(metadata, dict) else ""
-    return go_types.type_error(document, definition.schema, raw)
+    return go_types.type_error(document, definition.schema, raw, restored=restored)
 
 
 def default(definition: ResourceDefinition, document: JsonObject) -> None:

@@ -21,7 +21,6 @@ from kubecore.schema.model import Schema
 
 from .go_json import json_type
 
-_TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _MICRO_LAYOUT = "2006-01-02T15:04:05.000000Z07:00"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
@@ -37,9 +36,11 @@ _Check = Callable[[Any, "_Place"], None]
 class _Mismatch(Exception):
     """Carries what is wrong out of the walk; a number's text is filled in where it is known."""
 
-    def __init__(self, found: str, place: _Place, go_type: str, value: Any) -> None:
+    def __init__(self, found: str, place: _Place, go_type: str, value: Any, kind: str = "") -> None:
         super().__init__(found)
         self.found = found
+        self.kind = kind or go_type
+        """What kind of Go type it is: ``struct``, ``map``, ``slice``, or the basic type."""
         self.place = place
         self.go_type = go_type
         self.value = value
@@ -67,14 +68,17 @@ class _Place:
         return _Place(self.struct, self.path, (*self.keys, key))
 
 
-def type_error(document: JsonObject, schema: Schema, raw: bytes = b"") -> str:
+def type_error(document: JsonObject, schema: Schema, raw: bytes = b"", *, restored: bool = False) -> str:
     """The decoder's complaint about the first value of a wrong type; empty when all fit.
 
-    `raw` is the text that was decoded, for numbers as they were written.
+    `raw` is the text that was decoded, for numbers as they were written. `restored` says that the document is
+    the outcome of a strategic merge patch, which another part of Kubernetes turns into Go structs.
     """
     try:
         schema.derive(_compile)(document, _Place("", "", ()))
     except _Mismatch as mismatch:
+        if restored:
+            return _not_restorable(mismatch)
         found = mismatch.found
         if found == "number" and mismatch.go_type in _INT_BITS:
             found = f"number {_literal(raw, mismatch.place.keys, mismatch.value)}"
@@ -84,6 +88,21 @@ def type_error(document: JsonObject, schema: Schema, raw: bytes = b"") -> str:
     except _Other as other:
         return str(other)
     return ""
+
+
+def _not_restorable(mismatch: _Mismatch) -> str:
+    """What is said of a value that was not decoded from text: Go's conversions of numbers are tried first."""
+    go_type, kind = mismatch.go_type, mismatch.kind
+    found = {"array": "slice", "object": "map"}.get(mismatch.found, mismatch.found)
+    if found == "number":
+        found = "float64" if isinstance(mismatch.value, float) else "int64"
+    if kind in ("map", "slice"):
+        return f"cannot restore {kind} from {found}"
+    if kind == "struct":
+        return f"cannot restore struct from: {found}"
+    if found in ("float64", "int64") and kind != "bool" and (kind, found) != ("string", "float64"):
+        return f"cannot convert {found} to {go_type}"
+    return f"unrecognized type: {kind}"
 
 
 def _literal(raw: bytes, keys: tuple[str | int, ...], value: Any) -> str:
@@ -137,7 +156,7 @@ def _struct(schema: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not dict:
-            raise _Mismatch(json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value, "struct")
         for key, child in value.items():
             found = checks.get(key)
             if found is None:
@@ -182,7 +201,7 @@ def _map(schema: Schema, values: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not dict:
-            raise _Mismatch(json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value, "map")
         for key, child in value.items():
             inner(child, place.element(key))
 
@@ -197,7 +216,7 @@ def _array(schema: Schema, items: Schema) -> _Check:
         if value is None:
             return
         if type(value) is not list:
-            raise _Mismatch(json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value, "slice")
         for index, child in enumerate(value):
             inner(child, place.element(index))
 
@@ -225,7 +244,7 @@ def _scalar(schema: Schema) -> _Check:
 def _typed(wanted: type, go_type: str) -> _Check:
     def check(value: Any, place: _Place) -> None:
         if type(value) is not wanted and value is not None:
-            raise _Mismatch(json_type(value), place, go_type, value)
+            raise _Mismatch(json_type(value), place, go_type, value, "string" if wanted is str else "bool")
 
     return check
 
@@ -245,7 +264,7 @@ def _bytes(value: Any, place: _Place) -> None:
     if value is None:
         return
     if type(value) is not str:
-        raise _Mismatch(json_type(value), place, "[]uint8", value)
+        raise _Mismatch(json_type(value), place, "[]uint8", value, "slice")
     try:
         base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError) as error:
@@ -284,33 +303,53 @@ def _check_time(value: Any, place: _Place, layout: str = _LAYOUT) -> None:
         return
     if type(value) is not str:
         raise _Mismatch(json_type(value), place, "string", value)
-    match = _TIME.fullmatch(value)
-    if match is not None:
-        beyond = _out_of_range(*map(int, match.groups()))
-        if beyond:
-            raise _Other(f"parsing time {go_quote(value)}: {beyond} out of range")
-    elif value:
-        rest = value
-        expected = "2006"
-        if re.match(r"\d{4}-", value):
-            rest, expected = value[5:], "01"
-        elif re.match(r"\d{4}", value):
-            rest, expected = value[4:], "-"
-        raise _Other(
-            f"parsing time {go_quote(value)} as {go_quote(layout)}: cannot parse {go_quote(rest)} "
-            f"as {go_quote(expected)}"
-        )
+    problem = time_problem(value, layout)
+    if problem:
+        raise _Other(f"parsing time {go_quote(value)}{problem}")
 
 
-def _out_of_range(year: int, month: int, day: int, hour: int, minute: int, second: int) -> str:
-    """Which part of a time is too large or too small, in the order in which they are looked at."""
-    if not 1 <= month <= 12:
-        return "month"
-    for name, value, limit in (("hour", hour, 24), ("minute", minute, 60), ("second", second, 60)):
-        if value >= limit:
-            return name
+_TIME_PARTS = (
+    ("", "2006", re.compile(r"\d{4}", re.ASCII), "", 1 << 16),
+    ("-", "01", re.compile(r"\d\d", re.ASCII), "month", 13),
+    ("-", "02", re.compile(r"\d\d", re.ASCII), "", 1 << 16),
+    ("T", "15", re.compile(r"\d\d?", re.ASCII), "hour", 24),
+    (":", "04", re.compile(r"\d\d", re.ASCII), "minute", 60),
+    (":", "05", re.compile(r"\d\d", re.ASCII), "second", 60),
+)
+"""Of each part of a time: what precedes it, its name in the layout, its form, its name, and its limit."""
+_ZONE = re.compile(r"Z|[+-]\d\d:\d\d", re.ASCII)
+
+
+def time_problem(text: str, layout: str = _LAYOUT) -> str:
+    """What Go's parser of times says after the time itself; empty for a good one."""
+    rest, numbers = text, []
+
+    def unlike(part: str) -> str:
+        return f" as {go_quote(layout)}: cannot parse {go_quote(rest)} as {go_quote(part)}"
+
+    for literal, part, form, name, limit in _TIME_PARTS:
+        if not rest.startswith(literal):
+            return unlike(literal)
+        rest = rest[len(literal) :]
+        found = form.match(rest)
+        if found is None:
+            return unlike(part)
+        rest = rest[found.end() :]
+        numbers.append(int(found[0]))
+        if numbers[-1] >= limit or (name == "month" and not numbers[-1]):
+            return f": {name} out of range"
+    fraction = re.match(r"\.\d{6}(?!\d)" if layout == _MICRO_LAYOUT else r"(?:\.\d+)?", rest, re.ASCII)
+    if fraction is None:
+        return unlike(".000000")
+    rest = rest[fraction.end() :]
+    zone = _ZONE.match(rest)
+    if zone is None:
+        return unlike("Z07:00")
+    if zone.end() < len(rest):
+        return f": extra text: {go_quote(rest[zone.end() :])}"
+    year, month, day = numbers[:3]
     # The year 0 is a leap year, like the year 4, which Python's calendar knows.
-    return "" if 1 <= day <= calendar.monthrange(year or 4, month)[1] else "day"
+    return "" if 1 <= day <= calendar.monthrange(year or 4, month)[1] else ": day out of range"
 
 
 def _go_type(schema: Schema) -> str:

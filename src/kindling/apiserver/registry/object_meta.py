@@ -13,6 +13,8 @@ from .definition import ResourceDefinition, Strategy
 from .identifiers import new_uuid
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_EXTENDING_GROUPS = ("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io")
+"""Kinds of these groups are free to have finalizers of any name, as custom resources are."""
 _SUFFIX_LENGTH = 5
 _MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
 
@@ -48,24 +50,33 @@ def tidy(metadata: JsonObject) -> None:
             del metadata[key]
 
 
-def deduplicate_owners(metadata: JsonObject) -> bool:
-    """Drop repeated owner references; whether there were any."""
+def deduplicate_owners(metadata: JsonObject) -> str:
+    """Drop repeated owner references; their uids, as the warning lists them."""
     owners = metadata.get("ownerReferences")
     if not isinstance(owners, list) or len(owners) < 2:
-        return False
+        return ""
     unique: list[Any] = []
+    repeated: dict[str, None] = {}
     for owner in owners:
-        if owner not in unique:
+        if owner in unique:
+            repeated[str(owner.get("uid") or "")] = None
+        else:
             unique.append(owner)
     metadata["ownerReferences"] = unique
-    return len(unique) != len(owners)
+    return ", ".join(repeated)
 
 
 def validate(definition: ResourceDefinition, strategy: Strategy, obj: JsonObject) -> list[FieldError]:
     """All errors in the metadata of a new object."""
-    return meta_validation.validate_object_meta(
+    found = meta_validation.validate_object_meta(
         obj, definition.resource.namespaced, lambda name: strategy.validate_name(name, prefix=False)
     )
+    if definition.custom or definition.resource.group in _EXTENDING_GROUPS:
+        return found
+    path = meta_validation.METADATA.child("finalizers")
+    for position, finalizer in enumerate(obj["metadata"].get("finalizers") or ()):
+        found += meta_validation.kubernetes_finalizer(finalizer, path.index(position))
+    return found
 
 
 def carry_over(new: JsonObject, old: JsonObject) -> None:

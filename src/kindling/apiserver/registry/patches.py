@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import orjson
 import yaml
 
@@ -29,9 +27,6 @@ from .go_json import json_type, syntax_error
 from .go_types import type_error
 from .repeated_fields import duplicate_fields, has_odd_members, in_operations, may_repeat_fields
 from .writes import Change, Target
-
-_UNMARSHAL = re.compile(r"cannot unmarshal (\w+)(?: \S+)? into .* of type (\S+)$")
-_GO_KINDS = {"number": "int64", "array": "slice", "object": "map"}
 
 
 def patched_document(
@@ -67,10 +62,11 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
         new = patched_document(patch_type, raw, current, definition)
         new.setdefault("kind", definition.resource.kind)
         new.setdefault("apiVersion", definition.resource.api_version)
-        problem = decoding.wrong_type(definition, new) or _foreign_kind(definition, new)
+        restored = patch_type == "strategic"
+        problem = decoding.wrong_type(definition, new, restored=restored) or _foreign_kind(definition, new)
         if problem:
             raise not_restorable(patch_type, raw, new, problem)
-        check_identity(ctx, new)
+        check_identity(definition, ctx, new)
         complaints = _complaints(patch_type, raw) if strictness != "Ignore" else []
         if strictness == "Warn":
             for complaint in complaints:
@@ -129,22 +125,9 @@ def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
 
 def not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:
     """The refusal of a patch whose outcome is no object of the kind."""
-    if patch_type != "strategic":
-        return invalid_patch(orjson.dumps(new).decode(), problem)
-    found = _UNMARSHAL.search(problem)
-    if found is None:
-        return invalid_patch(orjson.loads(raw), problem)
-    # Strategic patches are not decoded from text, so that another part of Kubernetes complains.
-    value, go_type = _GO_KINDS.get(found[1], found[1]), found[2]
-    if go_type.startswith("map["):
-        detail = f"cannot restore map from {value}"
-    elif go_type.startswith("[]"):
-        detail = f"cannot restore slice from {value}"
-    elif "." in go_type:
-        detail = f"cannot restore struct from: {value}"
-    else:
-        detail = f"cannot convert {value} to {go_type}"
-    return invalid_patch(orjson.loads(raw), detail)
+    return invalid_patch(
+        orjson.loads(raw) if patch_type == "strategic" else orjson.dumps(new).decode(), problem
+    )
 
 
 def applying(
@@ -163,7 +146,7 @@ def applying(
         new["metadata"].setdefault("name", ctx.name)
         if definition.resource.namespaced:
             new["metadata"]["namespace"] = ctx.namespace
-        check_identity(ctx, new)
+        check_identity(definition, ctx, new)
         if repeated and strictness == "Strict":
             problem = decoding.in_yaml(repeated, strictness)[0]
             message = f"error strict decoding YAML: error converting YAML to JSON: {problem}"
@@ -216,7 +199,7 @@ def check_applied(definition: ResourceDefinition, ctx: RequestContext, configura
         raise errors.bad_request(f"invalid object type: {group}/{version}, Kind={kind}")
 
 
-def check_identity(ctx: RequestContext, new: JsonObject) -> None:
+def check_identity(definition: ResourceDefinition, ctx: RequestContext, new: JsonObject) -> None:
     """A patch must not rename or move the object (400)."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
@@ -232,8 +215,9 @@ def check_identity(ctx: RequestContext, new: JsonObject) -> None:
         )
     if ctx.namespace and not metadata.get("namespace"):
         metadata["namespace"] = ctx.namespace
-    if (metadata.get("namespace") or "") != ctx.namespace:
+    if not definition.resource.namespaced:
+        metadata.pop("namespace", None)
+    elif (metadata.get("namespace") or "") != ctx.namespace:
         raise errors.bad_request(
-            f"the namespace of the object ({metadata.get('namespace') or ''}) does not match the namespace "
-            f"on the URL ({ctx.namespace})"
+            "the namespace of the provided object does not match the namespace sent on the request"
         )

@@ -96,8 +96,8 @@ def check_body(scale: JsonObject, raw: bytes = b"") -> None:
         )
 
 
-def _wrong_type(scale: JsonObject, raw: bytes = b"") -> str:
-    return type_error(scale, builtin_schemas().kind("autoscaling", "v1", "Scale"), raw)
+def _wrong_type(scale: JsonObject, raw: bytes = b"", *, restored: bool = False) -> str:
+    return type_error(scale, builtin_schemas().kind("autoscaling", "v1", "Scale"), raw, restored=restored)
 
 
 def target(definition: ResourceDefinition, subresource: Subresource) -> Target:
@@ -158,7 +158,7 @@ def patched(
             raise errors.not_found(definition.resource, ctx.name)
         before = view(definition, subresource, current)
         after = await ctx.run(patches.patched_document, patch_type, raw, before, definition)
-        problem = _wrong_type(after)
+        problem = _wrong_type(after, restored=patch_type == "strategic")
         if problem:
             raise patches.not_restorable(patch_type, raw, after, problem)
         if after["metadata"].get("resourceVersion") == before["metadata"]["resourceVersion"]:

@@ -22,14 +22,17 @@ from .registry import Registry, Written, object_path, to_storage
 
 _Outcome = TypeVar("_Outcome")
 _GENERATE_ATTEMPTS = 8
-_DEDUPLICATED = (
-    "API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix "
-    "your requests"
-)
-_DUPLICATE_OWNERS = f".metadata.ownerReferences contains duplicate entries; {_DEDUPLICATED}"
-_DUPLICATE_OWNERS_ADMITTED = (
-    f".metadata.ownerReferences contains duplicate entries after mutating admission happens; {_DEDUPLICATED}"
-)
+
+
+def _warn_of_repeated_owners(ctx: RequestContext, metadata: JsonObject, when: str) -> None:
+    """Drop owner references that occur twice, and say so."""
+    repeated = object_meta.deduplicate_owners(metadata)
+    if repeated:
+        ctx.warn(
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references "
+            "in 1.20+, and may reject such requests as early as 1.24; please fix your requests; "
+            f"duplicate UID(s) observed: {repeated}"
+        )
 
 
 @dataclass(slots=True)
@@ -92,17 +95,16 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
     definition = target.definition
     metadata: JsonObject = obj.setdefault("metadata", {})
     object_meta.wipe_system_fields(metadata)
-    if metadata.get("resourceVersion") not in (None, "", "0"):
-        raise errors.plain_internal("resourceVersion should not be set on objects to be created")
-    metadata.pop("resourceVersion", None)
-    if object_meta.deduplicate_owners(metadata):
-        ctx.warn(_DUPLICATE_OWNERS)
+    if not ctx.dry_run:  # nothing is stored of those, and nothing asks about it
+        if metadata.get("resourceVersion") not in (None, "", "0"):
+            raise errors.plain_internal("resourceVersion should not be set on objects to be created")
+        metadata.pop("resourceVersion", None)
+    _warn_of_repeated_owners(ctx, metadata, "")
     attributes = _attributes(ctx, target, "CREATE", obj, None, options_document(ctx, "CreateOptions"))
     await registry.admission(ctx).mutate(attributes)
     obj = attributes.object or obj
     metadata = obj["metadata"]
-    if object_meta.deduplicate_owners(metadata):
-        ctx.warn(_DUPLICATE_OWNERS_ADMITTED)
+    _warn_of_repeated_owners(ctx, metadata, " after mutating admission happens")
     object_meta.fill_system_fields(metadata, times.now_rfc3339())
     generate = str(metadata.get("generateName") or "") if not metadata.get("name") else ""
     if not generate:
@@ -252,14 +254,12 @@ async def _update_once(
     # Refused here before admission is asked, as a precondition.
     if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
         raise preconditions.wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
-    if object_meta.deduplicate_owners(metadata):
-        ctx.warn(_DUPLICATE_OWNERS)
+    _warn_of_repeated_owners(ctx, metadata, "")
     attributes = _attributes(ctx, target, "UPDATE", new, old, options_document(ctx, options_kind))
     await registry.admission(ctx).mutate(attributes)
     new = attributes.object or new
     metadata = new["metadata"]
-    if object_meta.deduplicate_owners(metadata):
-        ctx.warn(_DUPLICATE_OWNERS_ADMITTED)
+    _warn_of_repeated_owners(ctx, metadata, " after mutating admission happens")
     preconditions.check_resource_version(ctx, definition, strategy, metadata, current)
     metadata["resourceVersion"] = str(current.revision)
     object_meta.carry_over(metadata, old["metadata"])

@@ -69,11 +69,11 @@ def test_owners_are_complete_and_one_controls() -> None:
         'Only one reference can have Controller set to true. Found "true" in references for Pod/p and Pod/q'
     )
     assert _create(ownerReferences=[{"apiVersion": "a/b/c"}]) == [
-        'metadata.ownerReferences[0].apiVersion: Invalid value: "a/b/c": '
-        "must be <group>/<version> or <version>",
-        "metadata.ownerReferences[0].kind: Required value: must not be empty",
-        "metadata.ownerReferences[0].name: Required value: must not be empty",
-        "metadata.ownerReferences[0].uid: Required value: must not be empty",
+        'metadata.ownerReferences.apiVersion: Invalid value: "a/b/c": version must not be empty',
+        *(
+            f'metadata.ownerReferences.{field}: Invalid value: "": must not be empty'
+            for field in ("kind", "name", "uid")
+        ),
     ]
     (event,) = _create(ownerReferences=[{**owner, "kind": "Event"}])
     assert event.endswith("/v1, Kind=Event is disallowed from being an owner")

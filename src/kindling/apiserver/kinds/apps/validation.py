@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
+from kindling.apiserver.kinds.core.volumes.claim_validation import validate_claim_spec
 from kindling.apiserver.kinds.machinery.checks import (
     NOT_NEGATIVE,
     at_most_100_percent,
@@ -15,11 +17,11 @@ from kindling.apiserver.kinds.machinery.checks import (
     scaled,
 )
 from kindling.apiserver.kinds.machinery.fields import check_fields, needed
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.registry.context import RequestContext
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.objects.selectors import (
-    SelectorError,
     from_label_selector_object,
     validate_label_selector_object,
 )
@@ -53,31 +55,39 @@ def _validate_selector(spec: JsonObject, what: str) -> list[FieldError]:
     if selector is None:
         return [required(at)]
     found = validate_label_selector_object(selector, at)
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        found.append(invalid(at, selector, f"empty selector is invalid for {what}"))
-    return found
+    return found + _validate_not_empty(selector, what)
 
 
-def _validate_match(spec: JsonObject) -> list[FieldError]:
-    """The template carries labels that the selector picks, and its pods are always restarted."""
-    template = spec.get("template") or {}
-    labels = get_object(template, "metadata", "labels")
-    found: list[FieldError] = []
-    try:
-        selector = from_label_selector_object(spec.get("selector"))
-    except SelectorError:
-        return [invalid(_SPEC.child("selector"), spec.get("selector"), "invalid label selector")]
-    if not selector.matches(labels) or spec.get("selector") is None:
-        found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
-    return found + _validate_kept_template(template)
+def _validate_not_empty(selector: JsonObject | None, what: str) -> list[FieldError]:
+    if selector is None or selector.get("matchLabels") or selector.get("matchExpressions"):
+        return []
+    return [invalid(_SPEC.child("selector"), selector, f"empty selector is invalid for {what}")]
 
 
-def _validate_kept_template(template: JsonObject) -> list[FieldError]:
+def _validate_match(spec: JsonObject, detail: str | None = "invalid label selector") -> list[FieldError]:
+    """The template carries labels that the selector picks. `detail` is said of a selector that is none."""
+    selector, labels = spec.get("selector"), get_object(spec, "template", "metadata", "labels")
+    if selector is not None and validate_label_selector_object(selector, _SPEC):
+        return [] if detail is None else [invalid(_SPEC.child("selector"), selector, detail)]
+    if selector is not None and from_label_selector_object(selector).matches(labels):
+        return []
+    return [_no_match(labels)]
+
+
+def _no_match(labels: JsonObject) -> FieldError:
+    return invalid(_TEMPLATE.child("metadata", "labels"), labels or None, NO_MATCH)
+
+
+def _validate_kept_template(template: JsonObject, what: str = "ReplicaSet") -> list[FieldError]:
     """The template of pods that are kept running."""
     found = validate_template(template, _TEMPLATE)
-    policy = get_object(template, "spec").get("restartPolicy", "")
+    spec = get_object(template, "spec")
+    policy, at = spec.get("restartPolicy", ""), _TEMPLATE.child("spec")
     if policy != "Always":
-        found.append(not_supported(_TEMPLATE.child("spec", "restartPolicy"), policy, ["Always"]))
+        found.append(not_supported(at.child("restartPolicy"), policy, ["Always"]))
+    if spec.get("activeDeadlineSeconds") is not None:
+        text = f"activeDeadlineSeconds in {what} is not Supported"
+        found.append(forbidden(at.child("activeDeadlineSeconds"), text))
     return found
 
 
@@ -94,8 +104,8 @@ def validate_replication_controller(obj: JsonObject) -> list[FieldError]:
         return found
     labels = get_object(template, "metadata", "labels")
     if selector and any(labels.get(key) != value for key, value in selector.items()):
-        found.append(invalid(_TEMPLATE.child("metadata", "labels"), labels, NO_MATCH))
-    return found + _validate_kept_template(template)
+        found.append(_no_match(labels))
+    return found + _validate_kept_template(template, "ReplicationController")
 
 
 def validate_replica_set(obj: JsonObject) -> list[FieldError]:
@@ -104,7 +114,7 @@ def validate_replica_set(obj: JsonObject) -> list[FieldError]:
     found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     found += _validate_selector(spec, "deployment")
-    return found + _validate_match(spec)
+    return found + _validate_match(spec) + _validate_kept_template(spec.get("template") or {})
 
 
 def validate_deployment(obj: JsonObject) -> list[FieldError]:
@@ -112,7 +122,7 @@ def validate_deployment(obj: JsonObject) -> list[FieldError]:
     spec = get_object(obj, "spec")
     found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += _validate_selector(spec, "deployment")
-    found += _validate_match(spec)
+    found += _validate_match(spec) + _validate_kept_template(spec.get("template") or {})
     found += _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
     ready = spec.get("minReadySeconds", 0)
     found += not_negative(_SPEC.child("minReadySeconds"), ready)
@@ -134,7 +144,9 @@ def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> list
             return [forbidden(path.child("rollingUpdate"), text)]
         return []
     if kind != "RollingUpdate":
-        return [not_supported(path, {"Type": kind, "RollingUpdate": rolling}, ["Recreate", "RollingUpdate"])]
+        return [
+            not_supported(path, internal_form(strategy, _INTERNAL_STRATEGY), ["Recreate", "RollingUpdate"])
+        ]
     if rolling is None:
         return [required(path.child("rollingUpdate"), "this should be defaulted and never be nil")]
     return _validate_rolling(rolling, path.child("rollingUpdate"))
@@ -154,9 +166,10 @@ def _validate_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
 def validate_daemon_set(obj: JsonObject) -> list[FieldError]:
     """A DaemonSet."""
     spec = get_object(obj, "spec")
-    found = _validate_selector(spec, "daemonset")
-    if spec.get("selector") is not None:
-        found += _validate_match(spec)
+    selector = spec.get("selector")
+    found = [] if selector is None else validate_label_selector_object(selector, _SPEC.child("selector"))
+    found += _validate_match(spec, None) + _validate_not_empty(selector, "daemonset")
+    found += _validate_kept_template(spec.get("template") or {}, "DaemonSet")
     found += counts(spec, _SPEC, "minReadySeconds", "revisionHistoryLimit")
     strategy, at = get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy")
     kind = strategy.get("type", "")
@@ -167,13 +180,12 @@ def validate_daemon_set(obj: JsonObject) -> list[FieldError]:
         else:
             found += _validate_daemon_rolling(rolling, at.child("rollingUpdate"))
     elif kind != "OnDelete":
-        found.append(not_supported(at, strategy_dump(strategy), ["RollingUpdate", "OnDelete"]))
+        shown = internal_form(strategy, _INTERNAL_STRATEGY)
+        found.append(not_supported(at, shown, ["RollingUpdate", "OnDelete"]))
     return found
 
 
-def strategy_dump(strategy: JsonObject) -> JsonObject:
-    """An update strategy in the server's internal spelling."""
-    return {"Type": strategy.get("type", ""), "RollingUpdate": strategy.get("rollingUpdate")}
+_INTERNAL_STRATEGY = {"Type": "", "RollingUpdate": {"MaxUnavailable": 0, "MaxSurge": 0}}
 
 
 def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -203,16 +215,29 @@ def validate_stateful_set(obj: JsonObject) -> list[FieldError]:
     retention = get_object(spec, "persistentVolumeClaimRetentionPolicy")
     for field in ("whenDeleted", "whenScaled"):
         value = retention.get(field, "")
-        if value not in ("Delete", "Retain"):
+        if value not in ("Retain", "Delete"):
             at = _SPEC.child("persistentVolumeClaimRetentionPolicy", field)
-            found.append(not_supported(at, value, ["Delete", "Retain"]))
+            found.append(not_supported(at, value, ["Retain", "Delete"]))
     found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     found += not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
     found += _validate_selector(spec, "statefulset")
-    if spec.get("selector") is not None:
-        found += _validate_match(spec)
+    claims = get_list(spec, "volumeClaimTemplates")
+    for position, claim in enumerate(claims):
+        at = _SPEC.child("volumeClaimTemplates").index(position).child("spec")
+        found += validate_claim_spec(get_object(claim, "spec"), at)
+    found += _validate_match(spec, "")
+    found += _validate_kept_template(_with_claims(spec.get("template") or {}, claims), "StatefulSet")
     return found + counts(spec, _SPEC, "revisionHistoryLimit")
+
+
+def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObject:
+    """The template as its pods will be: every claim is a volume, in place of one of the same name."""
+    pod = get_object(template, "spec")
+    names = [get_str(claim, "metadata", "name") for claim in claims]
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+    volumes += [volume for volume in get_list(pod, "volumes") if volume.get("name") not in names]
+    return {**template, "spec": {**pod, "volumes": volumes}}
 
 
 def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -226,7 +251,8 @@ def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> list[F
         return []
     if kind != "RollingUpdate":
         text = "must be 'RollingUpdate' or 'OnDelete'"
-        return [invalid(path, strategy_dump(strategy), text)]
+        shown = {"Type": kind, "RollingUpdate": internal_form(rolling, _INTERNAL_PARTITION)}
+        return [invalid(path, shown, text)]
     found: list[FieldError] = []
     partition = (rolling or {}).get("partition")
     found += not_negative(path.child("rollingUpdate", "partition"), partition)
@@ -238,6 +264,9 @@ def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> list[F
             found.append(invalid(at, unavailable, "cannot be 0"))
         found += at_most_100_percent(at, unavailable)
     return found
+
+
+_INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
 
 
 def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> list[FieldError]:

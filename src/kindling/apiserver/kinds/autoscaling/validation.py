@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
 from kindling.apiserver.kinds.machinery.checks import amount
 from kindling.apiserver.kinds.machinery.fields import check_fields, must, named
 from kubecore.json import JsonObject, get_list, get_object
@@ -55,60 +56,65 @@ def _validate_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
 
 def _validate_metric(metric: JsonObject, path: FieldPath) -> list[FieldError]:
     kind = metric.get("type", "")
-    if not kind:
-        return [required(path.child("type"), "must specify a metric source type")]
-    if kind not in METRIC_TYPES:
-        # The server finds the type unknown twice: among the types, and among the sources given.
-        problem = not_supported(path.child("type"), kind, METRIC_TYPES)
-        return [problem, problem]
-    found: list[FieldError] = []
-    given = [field for field in _FIELDS.values() if isinstance(metric.get(field), dict)]
-    wanted = _FIELDS[kind]
-    for field in given:
-        if field != wanted:
-            found.append(forbidden(path.child(field), "must populate the given metric source only"))
-    if wanted not in given:
+    found = [] if kind else [required(path.child("type"), "must specify a metric source type")]
+    unknown = [] if kind in METRIC_TYPES else [not_supported(path.child("type"), kind, METRIC_TYPES)]
+    sources = ("Object", "External", "Pods", "Resource", "ContainerResource")
+    given = [source for source in sources if isinstance(metric.get(_FIELDS[source]), dict)]
+    found += unknown
+    for source in given[:1]:
+        found += _validate_source(source, metric[_FIELDS[source]], path.child(_FIELDS[source]))
+    if unknown:
+        return found + unknown
+    if kind not in given:
         text = "must populate information for the given metric source"
-        return [*found, required(path.child(wanted), text)]
-    return found + _validate_source(kind, metric[wanted], path.child(wanted))
+        found.append(required(path.child(_FIELDS[kind]), text))
+    surplus = [source for source in given if source != kind] if len(given) > 1 else []
+    text = "must populate the given metric source only"
+    return found + [forbidden(path.child(_FIELDS[source]), text) for source in surplus]
 
 
 def _validate_source(kind: str, source: JsonObject, path: FieldPath) -> list[FieldError]:
     found: list[FieldError] = []
-    if kind in ("Resource", "ContainerResource"):
-        if not source.get("name"):
-            found.append(required(path.child("name"), "must specify a resource name"))
-        if kind == "ContainerResource" and not source.get("container"):
-            found.append(required(path.child("container"), "must specify a container"))
-    else:
-        name = get_object(source, "metric").get("name", "")
-        if not name:
-            found.append(required(path.child("metric", "name"), "must specify a metric name"))
     if kind == "Object":
         found += _validate_target(get_object(source, "describedObject"), path.child("describedObject"))
-    target = get_object(source, "target")
-    found += _validate_metric_target(target, path.child("target"))
-    return found + _validate_choice(kind, target, path.child("target"))
+    if kind == "Resource":
+        found += check_fields(source, path, must("name", None, "must specify a resource name"))
+    elif kind == "ContainerResource":
+        name = must("name", named(resource_name_problems), "must specify a resource name")
+        container = must("container", named(names.is_dns1123_label), "must specify a container")
+        found += check_fields(source, path, name, container)
+    else:
+        name = must("name", named(names.is_path_segment_name), "must specify a metric name")
+        found += check_fields(get_object(source, "metric"), path.child("metric"), name)
+    target, at = get_object(source, "target"), path.child("target")
+    return found + _validate_metric_target(target, at) + _validate_choice(kind, target, at)
 
 
 def _validate_choice(kind: str, target: JsonObject, path: FieldPath) -> list[FieldError]:
-    utilization, average, value = (
-        target.get(field) for field in ("averageUtilization", "averageValue", "value")
-    )
-    if kind in ("Resource", "ContainerResource"):
-        if utilization is None and average is None:
-            text = "must set either a target raw value or a target utilization"
-            return [required(path.child("averageUtilization"), text)]
-        if utilization is not None and average is not None:
-            text = "may not set both a target raw value and a target utilization"
-            return [forbidden(path.child("averageValue"), text)]
-    elif kind == "Pods":
-        if average is None:
-            return [required(path.child("averageValue"), "must specify a positive target averageValue")]
-    elif value is None and average is None:
-        text = "must set either a target value for metric or a per-pod target"
-        return [required(path.child("averageValue"), text)]
+    """Which of the target's amounts are needed, and which exclude each other."""
+    wanted, field, missing, both = {
+        "Resource": ("averageUtilization", "averageUtilization", *_RAW_OR_UTILIZATION),
+        "ContainerResource": ("averageUtilization", "averageUtilization", *_RAW_OR_UTILIZATION),
+        "Pods": ("averageValue", "averageValue", "must specify a positive target averageValue", ""),
+        "Object": ("value", "averageValue", "must set either a target value or averageValue", ""),
+        "External": ("value", "averageValue", *_VALUE_OR_AVERAGE),
+    }[kind]
+    average, other = target.get("averageValue"), target.get(wanted)
+    if average is None and other is None:
+        return [required(path.child(field), missing)]
+    if both and average is not None and other is not None:
+        return [forbidden(path.child("value" if wanted == "value" else "averageValue"), both)]
     return []
+
+
+_RAW_OR_UTILIZATION = (
+    "must set either a target raw value or a target utilization",
+    "may not set both a target raw value and a target utilization",
+)
+_VALUE_OR_AVERAGE = (
+    "must set either a target value for metric or a per-pod target",
+    "may not set both a target value for metric and a per-pod target",
+)
 
 
 def _validate_metric_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -116,7 +122,7 @@ def _validate_metric_target(target: JsonObject, path: FieldPath) -> list[FieldEr
     found: list[FieldError] = []
     if not kind:
         found.append(required(path.child("type"), "must specify a metric target type"))
-    elif kind not in ("Utilization", "Value", "AverageValue"):
+    if kind not in ("Utilization", "Value", "AverageValue"):
         text = "must be either Utilization, Value, or AverageValue"
         found.append(invalid(path.child("type"), kind, text))
     utilization: Any = target.get("averageUtilization")

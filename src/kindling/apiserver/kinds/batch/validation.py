@@ -9,7 +9,15 @@ from kindling.apiserver.kinds.core.pods.warnings import name_warning
 from kindling.apiserver.kinds.machinery.checks import counts, one_of
 from kindling.apiserver.kinds.machinery.fields import check_fields, choice, must
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required, too_many
+from kubecore.objects.fields import (
+    OMITTED,
+    FieldError,
+    FieldPath,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
@@ -48,7 +56,7 @@ def _validate_match(spec: JsonObject) -> list[FieldError]:
     if spec.get("selector") is None or picks.matches(labels):
         return []
     at = _SPEC.child("template", "metadata", "labels")
-    return [invalid(at, labels, "`selector` does not match template `labels`")]
+    return [invalid(at, labels or None, "`selector` does not match template `labels`")]
 
 
 def _validate_generated(job: JsonObject) -> list[FieldError]:
@@ -66,14 +74,12 @@ def _validate_generated(job: JsonObject) -> list[FieldError]:
             found.append(required(at.key(label), "must be '" + wanted + "'"))
         elif labels[label] != wanted:
             found.append(invalid(at, labels, f"must be '{wanted}'"))
-    uid = get_str(job, "metadata", "uid")
-    generated = (
-        {"matchLabels": {GENERATED_LABELS[2][0]: uid}},
-        {"matchLabels": {GENERATED_LABELS[0][0]: uid}},
-    )
-    selector = {key: value for key, value in spec["selector"].items() if value}
-    if selector not in generated:
-        found.append(invalid(_SPEC.child("selector"), spec["selector"], "`selector` not auto-generated"))
+    generated = {label: get_str(job, "metadata", field) for label, field in GENERATED_LABELS}
+    selector = spec["selector"]
+    if not validate_label_selector_object(selector, at) and not from_label_selector_object(selector).matches(
+        generated
+    ):
+        found.append(invalid(_SPEC.child("selector"), selector, "`selector` not auto-generated"))
     return found
 
 
@@ -127,7 +133,7 @@ def _validate_indexes(spec: JsonObject, path: FieldPath) -> list[FieldError]:
             if spec.get(field) is not None:
                 found.append(invalid(path.child(field), spec[field], "requires indexed completion mode"))
     elif spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        text = "must be specified when maxFailedIndexes is specified"
+        text = "when maxFailedIndexes is specified"
         found.append(required(path.child("backoffLimitPerIndex"), text))
     return found
 
@@ -167,10 +173,12 @@ def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> list[FieldErr
         conditions = get_list(rule, "onPodConditions")
         if codes is not None and conditions:
             found.append(
-                invalid(here, None, "specifying both OnExitCodes and OnPodConditions is not supported")
+                invalid(here, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
             )
         if codes is None and not conditions:
-            found.append(invalid(here, None, "specifying one of OnExitCodes and OnPodConditions is required"))
+            found.append(
+                invalid(here, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
+            )
     return found
 
 

@@ -10,7 +10,8 @@ from kindling.apiserver.registry.definition import ResourceDefinition, Subresour
 from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid
-from kubecore.objects.names import is_dns1123_label, is_qualified_name
+from kubecore.objects.meta_validation import kubernetes_finalizer
+from kubecore.objects.names import is_dns1123_label
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import NAMESPACES
 
@@ -24,13 +25,7 @@ def validate_finalizers(obj: JsonObject) -> list[FieldError]:
     found: list[FieldError] = []
     for position, finalizer in enumerate(get_list(obj, "spec", "finalizers")):
         path = FieldPath("spec", "finalizers").index(position)
-        found += [invalid(path, finalizer, message) for message in is_qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer != KUBERNETES:
-            found.append(
-                invalid(
-                    path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"
-                )
-            )
+        found += kubernetes_finalizer(finalizer, path)
     return found
 
 

@@ -19,6 +19,16 @@ class ServiceAccountStrategy(BuiltinStrategy):
     returns_deleted_object = True
     tracks_generation = False
 
+    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
+        """Of the secrets only the names stay."""
+        super().prepare_for_create(ctx, obj)
+        _keep_names(obj)
+
+    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
+        """Of the secrets only the names stay."""
+        super().prepare_for_update(ctx, new, old)
+        _keep_names(new)
+
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The deprecated annotation."""
         now = get_object(obj, "metadata", "annotations")
@@ -29,6 +39,11 @@ class ServiceAccountStrategy(BuiltinStrategy):
                 "prefer separate namespaces to isolate access to mounted secrets"
             ]
         return []
+
+
+def _keep_names(obj: JsonObject) -> None:
+    if obj.get("secrets"):
+        obj["secrets"] = [{"name": item["name"]} if item.get("name") else {} for item in obj["secrets"]]
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -12,7 +12,7 @@ from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.resources import EVENTS, ResourceType
 
-from .validation import FROZEN, validate_core_event, validate_event
+from .validation import validate_core_event, validate_event, validate_event_update
 
 EVENTS_V1 = ResourceType("events.k8s.io", "v1", "events", "Event")
 PREFIX = "core/events"
@@ -95,7 +95,7 @@ class CoreEventStrategy(_EventStrategy):
 class EventStrategy(_EventStrategy):
     """Events of events.k8s.io: stricter."""
 
-    rules = Rules(validate_event, immutable=FROZEN)
+    rules = Rules(validate_event, update=validate_event_update)
 
 
 def event_fields(obj: JsonObject) -> dict[str, str]:

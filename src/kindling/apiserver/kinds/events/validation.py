@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required
 
 NAME_LIMIT = 128
 NOTE_LIMIT = 1024
-FROZEN = (
-    "eventTime",
-    "reportingController",
-    "reportingInstance",
-    "action",
-    "reason",
-    "regarding",
-    "related",
-    "note",
-    "type",
+_FROZEN = {
+    "regarding": "involvedObject",
+    "reason": "reason",
+    "note": "message",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+    "type": "type",
+    "eventTime": "eventTime",
+    "action": "action",
+    "related": "related",
+    "reportingController": "reportingController",
+    "reportingInstance": "reportingInstance",
+}
+"""What happened stays; only a series may start and go on. Errors use the names of the core group."""
+_INTERNAL_REFERENCE = dict.fromkeys(
+    ("Kind", "Namespace", "Name", "UID", "APIVersion", "ResourceVersion", "FieldPath"), ""
 )
-"""What happened stays; only a series may start and go on."""
+
+
+def validate_event_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+    """A change of an event of events.k8s.io."""
+    found = validate_event(new)
+    for field, name in _FROZEN.items():
+        value = new.get(field)
+        if value != old.get(field):
+            about = field in ("regarding", "related")
+            shown = internal_form(value, _INTERNAL_REFERENCE) if about else value
+            found.append(invalid(name, shown, IMMUTABLE))
+    return found
 
 
 def validate_core_event(event: JsonObject) -> list[FieldError]:
@@ -40,7 +61,7 @@ def validate_event(event: JsonObject) -> list[FieldError]:
     """The stricter form of events.k8s.io."""
     about = get_str(event, "regarding", "namespace")
     namespace = get_str(event, "metadata", "namespace")
-    found = _validate_namespace(namespace, about, FieldPath("regarding", "namespace"))
+    found = _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
     if not event.get("eventTime"):
         found.append(required("eventTime"))
     kind = event.get("type", "")

@@ -19,13 +19,14 @@ FLOW_SCHEMAS = ResourceType(_GROUP, "v1", "flowschemas", "FlowSchema", False)
 PRIORITY_LEVELS = ResourceType(
     _GROUP, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False
 )
-NOT_ENFORCED = "this server does not limit requests by flow schemas and priority levels"
+NOT_ENFORCED = (
+    "this object has no effect: the server does not limit requests by flow schemas and priority levels"
+)
 
 
 class FlowSchemaStrategy(BuiltinStrategy):
     """Which requests share a priority level."""
 
-    allow_unconditional_update = False
     rules = Rules(validate_flow_schema)
 
     def complete(self, obj: JsonObject) -> None:
@@ -41,7 +42,6 @@ class FlowSchemaStrategy(BuiltinStrategy):
 class PriorityLevelStrategy(BuiltinStrategy):
     """How many requests run at once."""
 
-    allow_unconditional_update = False
     rules = Rules(validate_priority_level)
 
     def complete(self, obj: JsonObject) -> None:

@@ -2,43 +2,230 @@
 
 from __future__ import annotations
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from typing import Any
+
+from kindling.apiserver.kinds.machinery.checks import in_range, messages
+from kindling.apiserver.kinds.machinery.fields import (
+    Check,
+    check_fields,
+    choice,
+    given,
+    items,
+    must,
+    named,
+    within,
+)
+from kindling.apiserver.kinds.machinery.internal import internal_form
+from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+
+_SPEC = FieldPath("spec")
+_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
+_SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
+_SUBDOMAIN, _LABEL = named(names.is_dns1123_subdomain), named(names.is_dns1123_label)
+_IN_NAMESPACES = "each member of this list must be '*' or a DNS-1123 label; "
+
+
+def _alone(what: str, rest: Check | None = None) -> Check:
+    """A list in which ``*`` stands alone; `rest` judges lists without it."""
+
+    def check(path: FieldPath, value: list[str]) -> list[FieldError]:
+        if "*" in value:
+            text = f"if '*' is present, must not specify other {what}"
+            return [invalid(path, value, text)] if len(value) > 1 else []
+        return rest(path, value) if rest is not None else []
+
+    return check
+
+
+def _known_verbs(path: FieldPath, verbs: list[str]) -> list[FieldError]:
+    return [] if set(verbs) <= set(_VERBS) else [not_supported(path, verbs, _VERBS)]
+
+
+def _namespace(path: FieldPath, name: str) -> list[FieldError]:
+    return [invalid(path, name, _IN_NAMESPACES + text) for text in names.is_dns1123_label(name)]
+
+
+def _url(path: FieldPath, url: str) -> list[FieldError]:
+    if not url:
+        return [required(path, "must not be empty")]
+    text = ""
+    if url != "/" and not url.startswith("/"):
+        text = "must start with slash"
+    elif " " in url:
+        text = "must not contain white-space"
+    elif "//" in url:
+        text = "must not contain double slash"
+    elif "*" in url.removesuffix("/*"):
+        text = "wildcard can only do suffix matching"
+    return [invalid(path, url, text)] if text else []
+
+
+_VERB_RULE = must("verbs", _alone("verbs", _known_verbs), "verbs must contain at least one value")
+_URL_RULE = must(
+    "nonResourceURLs",
+    _alone("non-resource URLs", items(_url)),
+    "nonResourceURLs must contain at least one value",
+)
+_RESOURCE_RULES = (
+    _VERB_RULE,
+    must("apiGroups", _alone("api groups"), "resource rules must supply at least one api group"),
+    must("resources", _alone("resources"), "resource rules must supply at least one resource"),
+)
+
+
+def _resource_rule(path: FieldPath, rule: JsonObject) -> list[FieldError]:
+    text = "resource rules that are not cluster scoped must supply at least one namespace"
+    namespaces = _alone("namespaces", items(_namespace))
+    needed = must if not rule.get("clusterScope") else lambda name, check, _: given(name, check)
+    return check_fields(rule, path, *_RESOURCE_RULES, needed("namespaces", namespaces, text))
+
+
+def _service_account(path: FieldPath, name: str) -> list[FieldError]:
+    return [] if name == "*" else messages(path, name, names.is_dns1123_subdomain)
+
+
+_SUBJECT_RULES: dict[str, Check] = {
+    "Group": within(must("name")),
+    "User": within(must("name")),
+    "ServiceAccount": within(
+        must("name", _service_account),
+        must("namespace", _LABEL, "must specify namespace for service account"),
+    ),
+}
+
+
+def _subject(path: FieldPath, subject: JsonObject) -> list[FieldError]:
+    kind = subject.get("kind", "")
+    if kind not in _SUBJECTS:
+        return [not_supported(path.child("kind"), kind, sorted(_SUBJECTS))]
+    field = _SUBJECTS[kind]
+    text = f"{field} is required when subject kind is '{kind}'"
+    found = check_fields(subject, path, must(field, _SUBJECT_RULES[kind], text, given=True))
+    for other in ("ServiceAccount", "User", "Group"):
+        name = _SUBJECTS[other]
+        if other != kind and subject.get(name) is not None:
+            found.append(
+                forbidden(path.child(name), f"{name} is forbidden when subject kind is not '{other}'")
+            )
+    return found
+
+
+def _rule(path: FieldPath, rule: JsonObject) -> list[FieldError]:
+    found = check_fields(
+        rule, path, must("subjects", items(_subject), "subjects must contain at least one value")
+    )
+    if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
+        found.append(required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
+    return found + check_fields(
+        rule,
+        path,
+        given("resourceRules", items(_resource_rule)),
+        given("nonResourceRules", items(within(_VERB_RULE, _URL_RULE))),
+    )
 
 
 def validate_flow_schema(obj: JsonObject) -> list[FieldError]:
     """Precedence, level, and rules that match something."""
-    spec = get_object(obj, "spec")
-    path = FieldPath("spec")
+    spec, at = get_object(obj, "spec"), _SPEC.child("matchingPrecedence")
     found: list[FieldError] = []
     precedence = spec.get("matchingPrecedence", 0)
     if precedence <= 0:
-        found.append(invalid(path.child("matchingPrecedence"), precedence, "must be a positive value"))
+        found.append(invalid(at, precedence, "must be a positive value"))
     if precedence > 10000:
-        text = "must not be greater than 10000"
-        found.append(invalid(path.child("matchingPrecedence"), precedence, text))
-    if not get_str(spec, "priorityLevelConfiguration", "name"):
-        text = "must reference a priority level"
-        found.append(required(path.child("priorityLevelConfiguration", "name"), text))
-    for position, rule in enumerate(get_list(spec, "rules")):
-        at = path.child("rules").index(position)
-        if not rule.get("subjects"):
-            found.append(required(at.child("subjects"), "subjects must contain at least one value"))
-        if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-            text = "at least one of resourceRules and nonResourceRules has to be non-empty"
-            found.append(required(at, text))
+        found.append(invalid(at, precedence, "must not be greater than 10000"))
+    if precedence == 1 and get_str(obj, "metadata", "name") != "exempt":
+        text = "only the schema named 'exempt' may have matchingPrecedence 1"
+        found.append(invalid(at, precedence, text))
+    method = spec.get("distinguisherMethod")
+    if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
+        shown = internal_form(method, {"Type": ""})
+        found.append(
+            not_supported(_SPEC.child("distinguisherMethod", "type"), shown, ["ByNamespace", "ByUser"])
+        )
+    level = must("name", _SUBDOMAIN, "must reference a priority level")
+    found += check_fields(
+        {"priorityLevelConfiguration": {}, **spec},
+        _SPEC,
+        given("priorityLevelConfiguration", within(level)),
+        given("rules", items(_rule)),
+    )
+    types: set[str] = set()
+    for position, condition in enumerate(get_object(obj, "status").get("conditions") or ()):
+        here, kind = (
+            FieldPath("status", "conditions").index(position).child("type"),
+            condition.get("type", ""),
+        )
+        if kind in types:
+            found.append(FieldError("FieldValueDuplicate", str(here), kind, ""))
+        types.add(kind)
+        if not kind:
+            found.append(required(here, "must not be empty"))
     return found
+
+
+def _positive(path: FieldPath, value: int) -> list[FieldError]:
+    return [] if value > 0 else [invalid(path, value, "must be positive")]
+
+
+def _not_negative(text: str) -> Check:
+    return lambda path, value: [] if value >= 0 else [invalid(path, value, text)]
+
+
+def _percent(path: FieldPath, value: int) -> list[FieldError]:
+    return in_range(path, value, 0, 100)
+
+
+def _queuing(path: FieldPath, queuing: JsonObject) -> list[FieldError]:
+    found = check_fields(queuing, path, given("queueLengthLimit", _positive), given("queues", _positive))
+    queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
+    if queues > 10_000_000:
+        found.append(invalid(path.child("queues"), queues, "must not be greater than 10000000"))
+    if hand <= 0:
+        found.append(invalid(path.child("handSize"), hand, "must be positive"))
+    elif hand > queues:
+        text = f"should not be greater than queues ({queues})"
+        found.append(invalid(path.child("handSize"), hand, text))
+    return found
+
+
+def _response(path: FieldPath, response: JsonObject) -> list[FieldError]:
+    kind, queuing, at = response.get("type", ""), response.get("queuing"), path.child("queuing")
+    if kind == "Reject" and queuing is not None:
+        return [forbidden(at, "must be nil if limited.limitResponse.type is not Limited")]
+    if kind == "Queue" and queuing is None:
+        return [required(at, "must not be empty if limited.limitResponse.type is Limited")]
+    if kind == "Queue":
+        return _queuing(at, queuing or {})
+    return [] if kind == "Reject" else [not_supported(path.child("type"), kind, ["Queue", "Reject"])]
+
+
+_SHARES = given("nominalConcurrencyShares", _not_negative("must be a non-negative integer"))
+_LENDABLE = given("lendablePercent", _percent)
+_BORROWED = given("borrowingLimitPercent", _not_negative("if specified, must be a non-negative integer"))
 
 
 def validate_priority_level(obj: JsonObject) -> list[FieldError]:
     """The type is known, and only the field of this type is set."""
     spec = get_object(obj, "spec")
-    path = FieldPath("spec")
-    kind = spec.get("type", "")
-    if kind not in ("Exempt", "Limited"):
-        return [not_supported(path.child("type"), kind, ["Exempt", "Limited"])]
-    if kind == "Limited" and "limited" not in spec:
-        return [required(path.child("limited"), "must not be empty when type is Limited")]
-    if kind == "Exempt" and "limited" in spec:
-        return [forbidden(path.child("limited"), "must be nil if the type is not Limited")]
-    return []
+    kind, limited = spec.get("type", ""), spec.get("limited")
+    is_exempt = get_str(obj, "metadata", "name") == "exempt"
+    found: list[FieldError] = []
+    if is_exempt != (kind == "Exempt"):
+        text = "type must be 'Exempt' if and only if `name` is 'exempt'"
+        found.append(invalid(_SPEC.child("type"), kind, text))
+    if kind == "Exempt":
+        if limited is not None:
+            found.append(forbidden(_SPEC.child("limited"), "must be nil if the type is not Limited"))
+        return found + check_fields(spec, _SPEC, given("exempt", within(_SHARES, _LENDABLE)))
+    if kind != "Limited":
+        return [*found, *choice("Exempt", "Limited")(_SPEC.child("type"), kind)]
+    if spec.get("exempt") is not None:
+        found.append(forbidden(_SPEC.child("exempt"), "must be nil if the type is Limited"))
+    if limited is None:
+        return [*found, required(_SPEC.child("limited"), "must not be empty when type is Limited")]
+    parts: dict[str, Any] = {"limitResponse": {}, **limited}
+    return found + check_fields(
+        parts, _SPEC.child("limited"), _SHARES, given("limitResponse", _response), _LENDABLE, _BORROWED
+    )

@@ -63,8 +63,9 @@ class CsiDriverStrategy(_StorageStrategy):
         spec.setdefault("requiresRepublish", False)
         spec.setdefault("seLinuxMount", False)
 
-    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Keep the object as it is: CSIDrivers have neither status nor generation."""
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Tokens that a driver may log."""
+        return validation.driver_warnings(obj)
 
 
 class CsiNodeStrategy(_StorageStrategy):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kindling.apiserver.kinds.core.pods.warnings import old_label
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
 from kindling.apiserver.kinds.machinery.checks import amount, immutable, messages, one_of, required_text
 from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, needed
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import (
@@ -57,13 +60,43 @@ def validate_class(obj: JsonObject) -> list[FieldError]:
         found.append(required("volumeBindingMode"))
     else:
         found += one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+    terms: list[dict[str, Any]] = []
     for position, term in enumerate(get_list(obj, "allowedTopologies")):
         path = FieldPath("allowedTopologies").index(position).child("matchLabelExpressions")
+        shown = {item.get("key", ""): sorted(item.get("values") or ()) for item in _expressions(term)}
+        if shown in terms:
+            found.append(duplicate(path, ""))
+        terms.append(shown)
+        keys: set[str] = set()
         for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
             here = path.index(number)
             found += messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
             found += check_fields(expression, here, *needed("values"))
+            values = expression.get("values") or []
+            found += [
+                duplicate(here.child("values").index(at), value)
+                for at, value in enumerate(values)
+                if value in values[:at]
+            ]
+            if expression.get("key", "") in keys:
+                found.append(duplicate(here.child("key"), expression.get("key", "")))
+            keys.add(expression.get("key", ""))
     return found
+
+
+def _expressions(term: JsonObject) -> list[JsonObject]:
+    return get_list(term, "matchLabelExpressions")
+
+
+def driver_warnings(obj: JsonObject) -> list[str]:
+    """Tokens that a driver may log."""
+    spec = get_object(obj, "spec")
+    if not spec.get("tokenRequests") or spec.get("serviceAccountTokenInSecrets") is not None:
+        return []
+    return [
+        "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent "
+        "possible logging of tokens in volume attributes"
+    ]
 
 
 def class_warnings(obj: JsonObject) -> list[str]:
@@ -137,13 +170,16 @@ def validate_csi_node_update(new: JsonObject, old: JsonObject) -> list[FieldErro
     """A driver's entry may come and go, but not change (its limits excepted)."""
     found = validate_csi_node(new)
     known = {driver.get("name"): driver for driver in get_object(old, "spec").get("drivers") or ()}
-    for position, driver in enumerate(get_object(new, "spec").get("drivers") or ()):
+    for driver in get_object(new, "spec").get("drivers") or ():
         before = known.get(driver.get("name"))
-        at = _SPEC.child("drivers").index(position)
         if before is not None:
-            for field in ("nodeID", "topologyKeys"):
-                found += immutable(at.child(field), driver.get(field), before.get(field))
+            changed = any(driver.get(field) != before.get(field) for field in ("nodeID", "topologyKeys"))
+            shown = internal_form(driver, _INTERNAL_DRIVER)
+            found += immutable(_SPEC.child("drivers"), shown, None) if changed else []
     return found
+
+
+_INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": {"Count": None}}
 
 
 def validate_capacity(obj: JsonObject) -> list[FieldError]:

@@ -263,7 +263,8 @@ def test_drivers_of_a_node_come_and_go_but_do_not_change(kinds: Kinds) -> None:
     assert kinds.update("csinodes", made, {"spec": {"drivers": []}})[1] == []
     other = {**driver, "nodeID": "m"}
     assert kinds.update("csinodes", made, {"spec": {"drivers": [other]}})[1] == [
-        'spec.drivers[0].nodeID: Invalid value: "m": field is immutable'
+        'spec.drivers: Invalid value: {"Name":"a.b","NodeID":"m","TopologyKeys":["t"],"Allocatable":null}: '
+        "field is immutable"
     ]
 
 

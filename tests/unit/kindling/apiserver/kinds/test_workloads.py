@@ -39,7 +39,8 @@ def test_deployments_roll_by_quarters(kinds: Kinds) -> None:
 
 
 def test_stateful_sets_keep_claims_and_complete_their_templates(kinds: Kinds) -> None:
-    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    size = {"requests": {"storage": "1Gi"}}
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": size}}
     made = make(kinds, "statefulsets", workload(volumeClaimTemplates=[claim]))
     spec = made["spec"]
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}

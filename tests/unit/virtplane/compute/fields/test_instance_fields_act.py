@@ -68,7 +68,6 @@ def _network(spec: JsonObject) -> tuple[object, object]:
 
 
 def _decisions(spec: JsonObject) -> tuple[object, ...]:
-    vmi = _instance(spec)
     evicted = eviction.evaluate(_typed(spec), {"spec": {"nodeName": ""}}, "None")
     movable = decisions.migratability(_typed(spec), emulation=False)
     return evicted, movable, decisions.grace_seconds(_typed(spec)), needs_state_claim(_typed(spec))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
+from kindling.apiserver.kinds.core.pods.resources import (
+    COUNTED_RESOURCES,
+    QUOTA_RESOURCES,
+    plain_name_problems,
+    resource_name_problems,
+)
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
+from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
@@ -20,36 +27,21 @@ SCOPES = (
     "Terminating",
     "VolumeAttributesClass",
 )
-_COUNTED = frozenset(
-    {
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "persistentvolumeclaims",
-        "configmaps",
-        "services.nodeports",
-        "services.loadbalancers",
-    }
-)
-_QUOTA_NAMES = _COUNTED | {
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "requests.cpu",
-    "requests.memory",
-    "requests.storage",
-    "requests.ephemeral-storage",
-    "limits.cpu",
-    "limits.memory",
-    "limits.ephemeral-storage",
-}
+_POD_RESOURCES = {"cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory", "pods"}
+
+
+def _unfit(scope: str, hard: Iterable[str]) -> list[str]:
+    """Limited resources that a scope does not apply to."""
+    fit = {"BestEffort": {"pods"}, "VolumeAttributesClass": {"persistentvolumeclaims", "requests.storage"}}
+    allowed = fit.get(scope, _POD_RESOURCES)
+    if scope not in SCOPES:
+        return []
+    return [name for name in sorted(hard) if name in QUOTA_RESOURCES and name not in allowed]
 
 
 def _quota_name(name: str, path: FieldPath) -> list[FieldError]:
     found = messages(path, name, names.is_qualified_name)
-    if "/" not in name and name not in _QUOTA_NAMES and "hugepages-" not in name:
+    if "/" not in name and name not in QUOTA_RESOURCES - {"storage"} and "hugepages-" not in name:
         found.append(invalid(path, name, "must be a standard resource for quota"))
     return found
 
@@ -63,14 +55,20 @@ def validate_quota(quota: JsonObject) -> list[FieldError]:
         at = _SPEC.child("hard").key(name)
         found += _quota_name(name, at)
         found += quantity(at, value)
-        if (name in _COUNTED or name.startswith("count/")) and amount(value).milli_value % 1000:
+        if (name in COUNTED_RESOURCES or name.startswith("count/")) and amount(value).milli_value % 1000:
             found.append(invalid(at, str(value), "must be an integer"))
     scopes = get_list(spec, "scopes")
     found += _validate_scopes(scopes, set(hard))
-    for position, requirement in enumerate(get_list(spec, "scopeSelector", "matchExpressions")):
-        at = _SPEC.child("scopeSelector", "matchExpressions").index(position)
-        found += _validate_scope_requirement(requirement, at)
+    at = _SPEC.child("scopeSelector", "matchExpressions")
+    for requirement in get_list(spec, "scopeSelector", "matchExpressions"):
+        shown = internal_form(spec["scopeSelector"], _INTERNAL_SELECTOR)
+        text = "unsupported scope applied to resource"
+        unfit = [invalid(at, shown, text) for _ in _unfit(requirement.get("scopeName", ""), hard)]
+        found += _validate_scope_requirement(requirement, at, unfit)
     return found
+
+
+_INTERNAL_SELECTOR = {"MatchExpressions": [{"ScopeName": "", "Operator": "", "Values": None}]}
 
 
 def _validate_scopes(scopes: list[Any], hard: set[str]) -> list[FieldError]:
@@ -79,23 +77,25 @@ def _validate_scopes(scopes: list[Any], hard: set[str]) -> list[FieldError]:
     for scope in scopes:
         if scope not in SCOPES:
             found.append(invalid(at, scopes, "unsupported scope"))
-        elif scope == "BestEffort" and hard - {"pods"}:
-            found.append(invalid(at, scopes, "unsupported scope applied to resource"))
+        found += [invalid(at, scopes, "unsupported scope applied to resource") for _ in _unfit(scope, hard)]
     for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
         if pair <= set(scopes):
             found.append(invalid(at, scopes, "conflicting scopes"))
     return found
 
 
-def _validate_scope_requirement(requirement: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_scope_requirement(
+    requirement: JsonObject, path: FieldPath, unfit: list[FieldError]
+) -> list[FieldError]:
     found: list[FieldError] = []
     scope, operator = requirement.get("scopeName", ""), requirement.get("operator", "")
     values = get_list(requirement, "values")
     if scope not in SCOPES:
         found.append(invalid(path.child("scopeName"), scope, "unsupported scope"))
-    if scope in ("BestEffort", "NotBestEffort", "Terminating", "NotTerminating") and operator != "Exists":
+    found += unfit
+    if scope not in ("PriorityClass", "VolumeAttributesClass") and scope in SCOPES and operator != "Exists":
         text = (
-            "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, "
+            "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
             "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
             "or ResourceQuotaScopeCrossNamespacePodAffinity"
         )
@@ -157,24 +157,19 @@ def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> list[FieldE
     fields = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
     amounts = {field: get_object(item, field) for field in fields}
     found: list[FieldError] = []
-    if kind == "Pod":
-        for field in ("default", "defaultRequest"):
-            if amounts[field]:
+    rule = resource_name_problems if kind in ("Pod", "Container") else plain_name_problems
+    for field, values in amounts.items():
+        if kind == "Pod" and field in ("default", "defaultRequest"):
+            if values:
                 found.append(forbidden(path.child(field), "may not be specified when `type` is 'Pod'"))
-    if kind == "PersistentVolumeClaim" and not (
-        {"storage"} & (amounts["max"].keys() | amounts["min"].keys())
-    ):
-        found.append(
-            required(
-                path.child("limits"),
-                "either minimum or maximum storage value is required, but neither was provided",
-            )
-        )
-    names_of = sorted(set().union(*amounts.values()))
-    for name in names_of:
-        if kind == "Container":
-            for text in resource_name_problems(name):
-                found.append(invalid(path.child("max").key(name), name, text))
+            continue
+        bounded = amounts["max"].keys() | amounts["min"].keys()
+        if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim" and "storage" not in bounded:
+            text = "either minimum or maximum storage value is required, but neither was provided"
+            found.append(required(path.child("limits"), text))
+        for name in sorted(values):
+            found += messages(path.child(field).key(name), name, rule)
+    for name in sorted(set().union(*amounts.values())):
         found += _validate_order({field: values.get(name) for field, values in amounts.items()}, name, path)
     return found
 

@@ -38,9 +38,17 @@ class NodeStrategy(BuiltinStrategy):
         status = obj["status"]
         if "allocatable" not in status and status.get("capacity"):
             status["allocatable"] = dict(status["capacity"])
+        # Two fields for the same: the older one is the first of the list, and wins.
+        spec = obj["spec"]
+        first, ranges = spec.get("podCIDR"), spec.get("podCIDRs") or []
+        if first and ranges[:1] != [first]:
+            spec["podCIDRs"] = [first]
+        elif ranges and not first:
+            spec["podCIDR"] = ranges[0]
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
         """Keep the status: a kubelet registers with it."""
+        obj["spec"].pop("configSource", None)
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a change of the node."""
@@ -54,11 +62,6 @@ class NodeStrategy(BuiltinStrategy):
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Fields without effect."""
         found = []
-        if get_object(obj, "spec").get("configSource") is not None:
-            found.append(
-                "spec.configSource: the feature is removed since v1.24; "
-                "use other methods of configuring the kubelet"
-            )
         if get_str(obj, "spec", "externalID"):
             found.append("spec.externalID: deprecated in v1.11; this field is unused by Kubernetes")
         return found

@@ -4,32 +4,57 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, quantity
+from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid, required
 
 _STANDARD_RESOURCES = ("cpu", "memory", "ephemeral-storage")
+COUNTED_RESOURCES = frozenset(
+    {
+        *("pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "configmaps"),
+        *("persistentvolumeclaims", "services.nodeports", "services.loadbalancers"),
+    }
+)
+QUOTA_RESOURCES = COUNTED_RESOURCES | {
+    "storage",
+    "requests.storage",
+    *(f"{part}{name}" for part in ("", "requests.", "limits.") for name in _STANDARD_RESOURCES),
+}
+
+
+def plain_name_problems(name: str) -> list[str]:
+    """What is wrong with the name of any resource."""
+    problems = names.is_qualified_name(name)
+    if not problems and "/" not in name and name not in QUOTA_RESOURCES and "hugepages-" not in name:
+        problems = ["must be a standard resource type or fully qualified"]
+    return problems
 
 
 def resource_name_problems(name: str) -> list[str]:
     """What is wrong with the name of a container's resource."""
-    problems = names.is_qualified_name(name)
-    if problems:
-        return problems
-    if "/" not in name and name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
-        return ["must be a standard resource for containers"]
-    return []
+    problems = plain_name_problems(name)
+    if "/" not in name:
+        if name not in _STANDARD_RESOURCES and not name.startswith("hugepages-"):
+            problems.append("must be a standard resource for containers")
+    elif "kubernetes.io/" not in name and (
+        name.startswith("requests.") or names.is_qualified_name(f"requests.{name}")
+    ):
+        problems.append("doesn't follow extended resource name standard")
+    return problems
 
 
 def validate_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
     """Requests and limits of a container."""
     found: list[FieldError] = []
+    for position, claim in enumerate(resources.get("claims") or ()):
+        if not claim.get("name"):
+            found.append(required(path.child("claims").index(position)))
     limits, requests = get_object(resources, "limits"), get_object(resources, "requests")
     for field, amounts in (("limits", limits), ("requests", requests)):
         for name, value in sorted(amounts.items()):
             at = path.child(field).key(name)
-            found += _validate_resource_name(name, path.child(field))
+            found += messages(at, name, resource_name_problems)
             found += quantity(at, value)
             found += _validate_extended(name, value, at)
             if field == "requests" and name in limits:
@@ -39,10 +64,6 @@ def validate_resources(resources: JsonObject, path: FieldPath) -> list[FieldErro
                     required(path.child("limits"), "Limit must be set for non overcommitable resources")
                 )
     return found
-
-
-def _validate_resource_name(name: str, path: FieldPath) -> list[FieldError]:
-    return [invalid(path, name, problem) for problem in resource_name_problems(name)]
 
 
 def _validate_extended(name: str, value: Any, path: FieldPath) -> list[FieldError]:

@@ -18,7 +18,7 @@ from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError
+from kubecore.objects.fields import FieldError, FieldPath
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PODS, ResourceType
 
@@ -33,7 +33,7 @@ from .update import (
     validate_pod_update,
     validate_resize,
 )
-from .validation import validate_pod
+from .validation import validate_pod, validate_template
 from .warnings import pod_warnings, template_warnings
 
 POD_TEMPLATES = ResourceType("", "v1", "podtemplates", "PodTemplate")
@@ -209,6 +209,7 @@ class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template."""
 
     has_status = False
+    rules = Rules(lambda obj: validate_template(get_object(obj, "template"), FieldPath("template")))
     returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:

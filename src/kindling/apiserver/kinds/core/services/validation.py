@@ -344,8 +344,8 @@ def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:
         found.append("spec.trafficDistribution: PreferClose is deprecated; use PreferSameZone")
     if _affinity_seconds(spec) not in (_DEFAULT_AFFINITY_SECONDS, _affinity_seconds(before)):
         found.append(
-            "spec.sessionAffinityConfig.clientIP.timeoutSeconds: affinity does not end with time here; "
-            "clients stay with their endpoint until the service's endpoints change"
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds has no effect: affinity does not end with "
+            "time here; clients stay with their endpoint until the service's endpoints change"
         )
     return found
 

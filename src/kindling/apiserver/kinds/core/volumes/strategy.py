@@ -39,6 +39,8 @@ class ClaimStrategy(BuiltinStrategy):
         source = spec.get("dataSource")
         if isinstance(source, dict) and not _is_data_source(source):
             del spec["dataSource"]
+        if get_object(spec, "dataSourceRef").get("namespace"):
+            del spec["dataSourceRef"]  # the feature of sources in other namespaces is off
         _sync_data_sources(spec)
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
@@ -61,12 +63,7 @@ def _sync_data_sources(spec: JsonObject) -> None:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         spec["dataSourceRef"] = {"apiGroup": None, **source}
-    elif (
-        reference is not None
-        and source is None
-        and not reference.get("namespace")
-        and _is_data_source(reference)
-    ):
+    elif reference is not None and source is None and not reference.get("namespace"):
         spec["dataSource"] = {"apiGroup": None, **reference}
 
 

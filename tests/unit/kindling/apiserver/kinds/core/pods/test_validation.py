@@ -127,7 +127,7 @@ def test_a_pod_that_makes_no_sense_is_refused(kinds: Kinds, spec: JsonObject, me
         ),
         (
             {"resources": {"limits": {"gpu": "1"}}},
-            'resources.limits: Invalid value: "gpu": must be a standard resource for containers',
+            'resources.limits[gpu]: Invalid value: "gpu": must be a standard resource type',
         ),
         (
             {"securityContext": {"runAsUser": -1}},

@@ -257,7 +257,7 @@ def test_an_affinity_that_is_to_end_sooner_is_warned_about_once(kinds: Kinds) ->
         found: list[str] = strategy.warnings(kinds.context("services"), {"spec": spec}, before)
         return [warning.partition(":")[0] for warning in found]
 
-    told = ["spec.sessionAffinityConfig.clientIP.timeoutSeconds"]
+    told = ["spec.sessionAffinityConfig.clientIP.timeoutSeconds has no effect"]
     assert warned(10) == told
     assert warned(10800) == []
     same = {"spec": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10}}}}
