@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,8 @@ from kubecore.json import decode as decode_json
 from kubecore.objects import fields
 
 from ..kinds.encoding import protobuf
-from ..registry import yaml_text
-from ..registry.go_json import json_type, syntax_error
+from ..registry import decoding, yaml_text
+from ..registry.go_json import json_type, read_leniently, syntax_error
 from ..registry.large_requests import LARGE_BYTES
 from ..registry.repeated_fields import duplicate_fields, may_repeat_fields
 from .connection import Connection
@@ -106,23 +107,20 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
     if content_type == YAML:
         return _decode_yaml(raw, kind)
     if content_type == PROTOBUF:
+        if not raw.startswith(protobuf.MAGIC):
+            problem = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]"
+            raise _unrecognized(problem, raw, kind)
         return Body(protobuf.decode(raw))
     try:
         document = decode_json(raw)
     except (orjson.JSONDecodeError, TooDeep) as error:
-        problem = syntax_error(raw) or str(error)
-        raise _unrecognized(f"couldn't get version/kind; json parse error: {problem}", raw, kind) from error
-    if not isinstance(document, dict):
-        if document is None:
-            return Body({})
-        raise _unrecognized(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal "
-            f"{json_type(document)} into Go value of type {_TYPE_META}",
-            raw,
-            kind,
-        )
-    body = Body(document)
-    if check_duplicates and may_repeat_fields(raw, orjson.dumps(document)):
+        problem = syntax_error(raw) or (str(error) if isinstance(error, TooDeep) else "")
+        if problem:
+            problem = f"couldn't get version/kind; json parse error: {problem}"
+            raise _unrecognized(problem, raw, kind) from error
+        document = read_leniently(raw)
+    body = Body(_object(document, raw, kind))
+    if check_duplicates and may_repeat_fields(raw, orjson.dumps(body.document)):
         body.duplicates = duplicate_fields(raw)
     return body
 
@@ -134,16 +132,27 @@ def _decode_yaml(raw: bytes, kind: str) -> Body:
         raise _unrecognized(yaml_text.message(error), raw, kind) from error
     except TooDeep as error:
         raise _unrecognized(f"yaml: {error}", raw, kind) from error
+    # Kubernetes makes JSON of it, in which keys are sorted, before it looks at types.
+    document = orjson.loads(orjson.dumps(document, option=orjson.OPT_SORT_KEYS))
+    return Body(_object(document, raw, kind), repeated_keys=repeated)
+
+
+def _object(document: Any, raw: bytes, kind: str) -> JsonObject:
+    """A decoded body as an object (null is an empty one). Raises StatusError (400)."""
     if document is None:
-        return Body({})
+        return {}
+    problem = ""
     if not isinstance(document, dict):
-        raise _unrecognized(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal "
-            f"{json_type(document)} into Go value of type {_TYPE_META}",
-            raw,
-            kind,
-        )
-    return Body(document, repeated_keys=repeated)
+        problem = f"{json_type(document)} into Go value of type {_TYPE_META}"
+    else:
+        for key in ("kind", "apiVersion"):
+            if not isinstance(document.get(key, ""), str | None):
+                problem = f"{json_type(document[key])} into Go struct field .{key} of type string"
+    if problem:
+        problem = f"couldn't get version/kind; json parse error: json: cannot unmarshal {problem}"
+        raise _unrecognized(problem, raw, kind)
+    found: JsonObject = document
+    return found
 
 
 def _unrecognized(problem: str, raw: bytes, kind: str) -> errors.StatusError:
@@ -162,26 +171,32 @@ def _summary(raw: bytes) -> str:
     return f"{text} ..." if len(raw) > _SUMMARY_BYTES else text
 
 
-def check_kind(document: JsonObject, api_version: str, kind: str, *, custom: bool = False) -> None:
-    """Refuse another apiVersion or kind (400); set them where absent (custom resources must name them).
+def check_custom_kind(document: JsonObject, api_version: str, raw: bytes, kind: str) -> None:
+    """Refuse a custom resource that names no kind, or another apiVersion (400).
 
-    A custom resource of another kind is refused by its validation, after admission.
+    One of another kind is refused by its validation, after admission.
     """
-    sent_version = str(document.get("apiVersion") or "")
-    sent_kind = str(document.get("kind") or "")
-    if (sent_version or custom) and sent_version != api_version:
-        raise errors.bad_request(
-            f"the API version in the data ({sent_version}) does not match the expected API version "
-            f"({api_version})"
-        )
-    if sent_kind and sent_kind != kind:
-        group, _, version = api_version.rpartition("/")
-        if custom:
-            return
-        internal = group.partition(".")[0] or "core"
-        raise errors.bad_request(
-            f"{sent_kind} in version {fields.go_quote(version)} cannot be handled as a {kind}: "
-            f"converting ({version}.{sent_kind}) to ({internal}.{kind}): unknown conversion"
-        )
-    document["kind"] = kind
-    document["apiVersion"] = api_version
+    if not document.get("kind"):
+        raise _unrecognized(f"Object 'Kind' is missing in '{raw.decode(errors='replace')}'", raw, kind)
+    sent = document.get("apiVersion") or ""
+    if sent != api_version:
+        raise _other_version(sent, api_version)
+
+
+def check_kind(document: JsonObject, api_version: str, kind: str, older: Sequence[str] = ()) -> None:
+    """Refuse another apiVersion or kind (400); set them where absent. `older` versions are as good."""
+    sent_version, sent_kind = document.get("apiVersion") or api_version, document.get("kind") or kind
+    document["kind"], document["apiVersion"] = kind, api_version
+    if (sent_version, sent_kind) == (api_version, kind) or sent_version in older:
+        return
+    problem = decoding.foreign_kind(sent_kind, sent_version, api_version, kind)
+    if not problem:
+        raise _other_version(sent_version, api_version)
+    version = fields.go_quote(sent_version.rpartition("/")[2])
+    raise errors.bad_request(f"{sent_kind} in version {version} cannot be handled as a {kind}: {problem}")
+
+
+def _other_version(sent: str, expected: str) -> errors.StatusError:
+    return errors.bad_request(
+        f"the API version in the data ({sent}) does not match the expected API version ({expected})"
+    )

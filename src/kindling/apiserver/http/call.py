@@ -52,7 +52,7 @@ class Call:
     def integer(self, name: str) -> int | None:
         """An integer query parameter. Raises StatusError (400)."""
         value = self.query.get(name)
-        if value is None or value == "":
+        if value is None:
             return None
         problem = "" if _INTEGER.fullmatch(value) else "invalid syntax"
         if not problem and (len(value) > _MAX_DIGITS or not -(2**63) <= int(value) < 2**63):

@@ -4,26 +4,35 @@ from __future__ import annotations
 
 from kubecore import errors
 from kubecore.json import JsonObject
+from kubecore.objects import fields
 
+from ..kinds.schemas.builtin import builtin_schemas
 from ..registry import deletes, reads
 from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
+from ..registry.go_types import type_error
 from ..registry.registry import Registry
 from . import bodies, options_check, reading, responses
 from .call import Call
 from .contexts import Contexts
+from .reading import Reading
 from .responses import Response
+
+_DELETE_OPTIONS = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"
+_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 
 
 class Deleting:
     """Answers delete and deletecollection."""
 
-    def __init__(self, registry: Registry, contexts: Contexts) -> None:
+    def __init__(self, registry: Registry, contexts: Contexts, reading: Reading) -> None:
         self._registry = registry
         self._contexts = contexts
+        self._reading = reading
 
     async def delete(self, call: Call, definition: ResourceDefinition) -> Response:
         options = await _delete_options(call)
+        self._warn(call, definition, options)
         ctx = self._context(call, definition, options)
         deleted = await deletes.delete(self._registry, ctx, definition)
         if deleted.gone and not definition.strategy.returns_deleted_object:
@@ -34,35 +43,28 @@ class Deleting:
         return reading.document_response(call, definition, deleted.document, status)
 
     async def delete_collection(self, call: Call, definition: ResourceDefinition) -> Response:
+        """Delete what the list options choose; the answer is the list as it was before."""
         query = reading.list_query(call)
         wanted = reading.selected(call, definition)
         options = await _delete_options(call)
+        self._warn(call, definition, options)
         prefix = f"{call.info.namespace}/" if definition.resource.namespaced else ""
         listing = await reads.list_items(self._registry, definition, prefix, query, wanted)
-        documents: list[JsonObject] = []
         for item in listing.items:
             ctx = self._context(call, definition, dict(options))
             ctx.name = item.path.rpartition("/")[2]
             try:
-                deleted = await deletes.delete(self._registry, ctx, definition)
+                await deletes.delete(self._registry, ctx, definition)
             except errors.StatusError as error:
-                if errors.is_not_found(error):
-                    continue
-                raise
-            documents.append(deleted.document)
-        if definition.custom:
-            listing.metadata.setdefault("continue", "")
-        else:
-            for document in documents:
-                document.pop("kind", None)
-                document.pop("apiVersion", None)
-        body = {
-            "kind": definition.list_kind,
-            "apiVersion": definition.resource.api_version,
-            "metadata": listing.metadata,
-            "items": documents,
-        }
-        return responses.document_response(200, body, call.media.type, pretty=call.media.pretty)
+                if not errors.is_not_found(error):
+                    raise
+        return await self._reading.list_response(call, definition, listing)
+
+    @staticmethod
+    def _warn(call: Call, definition: ResourceDefinition, options: JsonObject) -> None:
+        warning = definition.strategy.orphaning_warning
+        if warning and options.get("propagationPolicy") is None and options.get("orphanDependents") is None:
+            call.warnings.append(warning)
 
     def _context(self, call: Call, definition: ResourceDefinition, options: JsonObject) -> RequestContext:
         ctx = self._contexts.of(call, definition, "delete")
@@ -76,7 +78,8 @@ async def _delete_options(call: Call) -> JsonObject:
     raw = await bodies.read(call.request)
     options: JsonObject = {}
     if raw:
-        options = dict((await bodies.decoded(call.request, raw, bodies.media_type(call.request))).document)
+        options = (await bodies.decoded(call.request, raw, bodies.media_type(call.request))).document
+        _check_body(options, raw)
     else:
         seconds = call.integer("gracePeriodSeconds")
         if seconds is not None:
@@ -85,10 +88,23 @@ async def _delete_options(call: Call) -> JsonObject:
             options["orphanDependents"] = call.flag("orphanDependents")
         if call.query.get("propagationPolicy"):
             options["propagationPolicy"] = call.query["propagationPolicy"]
-    if "dryRun" in call.query:
-        options["dryRun"] = call.query.getall("dryRun")
+        if "dryRun" in call.query:
+            options["dryRun"] = call.query.getall("dryRun")
     options_check.check_delete_options(options)
     return options
+
+
+def _check_body(options: JsonObject, raw: bytes) -> None:
+    """Refuse another kind (DeleteOptions belong to every group), and values of wrong types (400)."""
+    kind = options.get("kind") or "DeleteOptions"
+    if kind != "DeleteOptions":
+        raise errors.bad_request(
+            f"no kind {fields.go_quote(str(kind))} is registered for version "
+            f'{fields.go_quote(str(options.get("apiVersion") or "meta.k8s.io/v1"))} in scheme "{_SCHEME}"'
+        )
+    problem = type_error(options, builtin_schemas().schema(_DELETE_OPTIONS), raw)
+    if problem:
+        raise errors.bad_request(problem)
 
 
 def _deletion_status(call: Call, definition: ResourceDefinition, obj: JsonObject) -> Response:

@@ -6,7 +6,7 @@ from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields, meta_validation
 
-from ..registry import preconditions
+from ..registry import preconditions, reads
 from ..registry.reads import ListQuery
 from .call import Call
 
@@ -15,36 +15,38 @@ def check_list_options(call: Call, query: ListQuery, *, watch: bool) -> None:
     """Combinations that ListOptions does not allow (422, or 400 for a bad number)."""
     problems: list[fields.FieldError] = []
     initial = call.optional_flag("sendInitialEvents")
-    match = query.match
-    if initial is not None:
-        path = "sendInitialEvents"
-        if not watch:
-            problems.append(fields.forbidden(path, "sendInitialEvents is forbidden for list"))
-        elif not match:
-            problems.append(
-                fields.forbidden(
-                    "resourceVersionMatch",
-                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-                )
-            )
-        elif match != "NotOlderThan":
-            problems.append(fields.not_supported("resourceVersionMatch", match, ["NotOlderThan"]))
-    elif match:
-        path = "resourceVersionMatch"
-        if watch:
-            problems.append(
-                fields.forbidden(
-                    path, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-                )
-            )
-        else:
-            problems += _check_match(query)
+    if watch:
+        problems += _check_watch_match(query, sends_initial=initial is not None)
+    elif initial is not None:
+        problems.append(fields.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    elif query.match:
+        problems += _check_match(query)
     if problems:
         raise errors.invalid("ListOptions", "meta.k8s.io", "", problems)
-    if query.continue_token and query.resource_version not in ("", "0") and not watch:
-        raise errors.bad_request("specifying resource version is not allowed when using continue")
+    if query.continue_token and not watch:
+        reads.decode_continue(query.continue_token)
+        if query.resource_version not in ("", "0"):
+            raise errors.bad_request("specifying resource version is not allowed when using continue")
     if query.resource_version:
-        preconditions.parse_list_version(query.resource_version)
+        preconditions.parse_read_version(query.resource_version, is_list=not watch)
+
+
+def _check_watch_match(query: ListQuery, *, sends_initial: bool) -> list[fields.FieldError]:
+    path, match = "resourceVersionMatch", query.match
+    problems: list[fields.FieldError] = []
+    if sends_initial and match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        problems.append(fields.forbidden(path, text))
+    if not match:
+        return problems
+    if not sends_initial:
+        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        problems.append(fields.forbidden(path, text))
+    if match != "NotOlderThan":
+        problems.append(fields.not_supported(path, match, ["NotOlderThan"]))
+    if query.continue_token:
+        problems.append(fields.forbidden(path, "resourceVersionMatch is forbidden when continue is provided"))
+    return problems
 
 
 def _check_match(query: ListQuery) -> list[fields.FieldError]:
@@ -81,4 +83,4 @@ def check_delete_options(options: JsonObject) -> None:
         )
     problems += meta_validation.validate_dry_run(options.get("dryRun") or [])
     if problems:
-        raise errors.invalid("DeleteOptions", "", "", problems)
+        raise errors.invalid("DeleteOptions", "meta.k8s.io", "", problems)

@@ -103,7 +103,7 @@ class Reading:
         store, info = self._registry.store, call.info
         version = call.query.get("resourceVersion", "")
         if version and version != "0":
-            wanted = preconditions.parse_list_version(version)
+            wanted = preconditions.parse_read_version(version)
             if wanted > store.revision:
                 raise errors.too_large_resource_version(wanted, store.revision)
         path = object_path(definition, info.namespace, info.name)
@@ -138,6 +138,12 @@ class Reading:
         listing = await reads.list_items(self._registry, definition, prefix, query, wanted)
         if not definition.recorded:
             listing.metadata.pop("resourceVersion")
+        return await self.list_response(call, definition, listing)
+
+    async def list_response(
+        self, call: Call, definition: ResourceDefinition, listing: reads.Listing
+    ) -> Response:
+        """A list in the form and media type that the client accepts. Raises StatusError (406)."""
         media = call.media
         if media.as_kind:
             tables.check_shape(definition, media, is_list=True)

@@ -44,7 +44,7 @@ class ResourceApi:
         self._reading = Reading(registry)
         self._watching = WatchRequests(registry)
         self._writing = Writing(registry, contexts, self._reading)
-        self._deleting = Deleting(registry, contexts)
+        self._deleting = Deleting(registry, contexts, self._reading)
         self._subresources = Subresources(registry, contexts, self._reading, self._writing)
 
     def is_custom(self, info: RequestInfo) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubecore import errors
-from kubecore.json import JsonObject
 
 from ..registry import decoding, patches, scales, writes
 from ..registry.definition import ResourceDefinition, Subresource
@@ -52,9 +51,8 @@ class Subresources:
         group = subresource.group or (definition.resource.group if not subresource.version else "")
         version = subresource.version or definition.resource.version
         api_version = f"{group}/{version}" if group else version
-        if subresource.older_versions:
-            _accept_older_version(document, subresource, api_version)
-        bodies.check_kind(document, api_version, subresource.kind)
+        older = [f"{group}/{each}" for each in subresource.older_versions]
+        bodies.check_kind(document, api_version, subresource.kind, older)
         if subresource.schema is not None:
             await ctx.run(decoding.prune_body, subresource.schema, document)
         metadata = document.setdefault("metadata", {}) or {}
@@ -89,7 +87,9 @@ class Subresources:
             body = (
                 await bodies.decoded(call.request, raw, bodies.media_type(call.request), "Scale")
             ).document
+            bodies.check_kind(body, "autoscaling/v1", "Scale")
             scales.check_body(body, raw)
+            writing.check_name(ctx.name, body)
             change = scales.replacement(definition, subresource, ctx, body)
         else:
             patch_type = writing.patch_type_of(call, definition)
@@ -107,20 +107,3 @@ class Subresources:
         written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
         document = scales.view(definition, subresource, written.document)
         return responses.document_response(200, document, call.media.type, pretty=call.media.pretty)
-
-
-def _accept_older_version(document: JsonObject, subresource: Subresource, api_version: str) -> None:
-    """Read the body of an action in one of its older versions as the present one (400 for unknown ones)."""
-    sent = str(document.get("apiVersion") or "")
-    group, _, version = sent.rpartition("/")
-    if not sent or sent == api_version:
-        return
-    if group == subresource.group and version in subresource.older_versions:
-        document["apiVersion"] = api_version
-        return
-    kind = subresource.kind
-    scheme = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
-    raise errors.bad_request(
-        f'{kind} in version "{version}" cannot be handled as a {kind}: '
-        f'no kind "{kind}" is registered for version "{sent}" in scheme "{scheme}"'
-    )

@@ -54,7 +54,7 @@ class Writing:
         ctx = self._contexts.for_write(call, definition, "update", "UpdateOptions")
         obj = await self._body(call, definition, ctx)
         _settle_namespace(definition, ctx, obj)
-        _check_name(ctx.name, obj)
+        check_name(ctx.name, obj)
 
         async def change(current: JsonObject | None) -> JsonObject:
             new = deep_copy(obj)
@@ -102,12 +102,14 @@ def _decoded(
 ) -> JsonObject:
     strict = ctx.options.get("fieldValidation") or "Warn"
     body = bodies.decode(raw, content_type, definition.resource.kind, check_duplicates=strict != "Ignore")
-    if definition.custom:
+    if definition.custom and body.document.get("kind"):
         decoding.report_other_version(definition, body.document, strict, ctx)
-    bodies.check_kind(
-        body.document, definition.resource.api_version, definition.resource.kind, custom=definition.custom
-    )
     document: JsonObject = body.document
+    resource = definition.resource
+    if definition.custom:
+        bodies.check_custom_kind(document, resource.api_version, raw, resource.kind)
+    else:
+        bodies.check_kind(document, resource.api_version, resource.kind)
     decoding.complete(definition, document, body.duplicates, strict, ctx, raw, body.repeated_keys)
     return document
 
@@ -129,8 +131,9 @@ def check_apply(call: Call) -> None:
         raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
 
 
-def _check_name(name: str, obj: JsonObject) -> None:
-    sent = str(obj["metadata"].get("name") or "")
+def check_name(name: str, obj: JsonObject) -> None:
+    """Refuse an object without a name, or with another than the URL's (400)."""
+    sent = str((obj.get("metadata") or {}).get("name") or "")
     if not sent:
         raise errors.bad_request(
             f"the name of the object ({name} based on URL) was undeterminable: name must be provided"

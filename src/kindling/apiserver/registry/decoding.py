@@ -11,11 +11,13 @@ from kubecore.schema.metadata import OBJECT_META
 from kubecore.schema.model import Schema, SchemaSet
 from kubecore.schema.pruning import prune
 
+from ..kinds.schemas.builtin import builtin_schemas
 from . import go_types
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .repeated_fields import in_order
 
+_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 _META_FIELDS = ("apiVersion", "kind", "metadata")
 _META_NAME = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _OBJECT_META = Schema({"$ref": _META_NAME}, SchemaSet({_META_NAME: OBJECT_META}))
@@ -107,6 +109,21 @@ def wrong_type(
         metadata = document.get("metadata")
         return go_types.type_error(metadata, _OBJECT_META) if isinstance(metadata, dict) else ""
     return go_types.type_error(document, definition.schema, raw, restored=restored)
+
+
+def foreign_kind(sent_kind: str, sent_version: str, api_version: str, kind: str) -> str:
+    """Why an object of `sent_kind` is none of `kind`; empty when it is one in another version."""
+    group, _, version = sent_version.rpartition("/")
+    try:
+        builtin_schemas().name_of(group, version, sent_kind)
+    except KeyError:
+        quoted = f"{fields.go_quote(sent_kind)} is registered for version {fields.go_quote(sent_version)}"
+        return f'no kind {quoted} in scheme "{_SCHEME}"'
+    expected = api_version.rpartition("/")[0]
+    if (sent_kind, group) == (kind, expected):
+        return ""
+    internal = expected.partition(".")[0] or "core"
+    return f"converting ({version}.{sent_kind}) to ({internal}.{kind}): unknown conversion"
 
 
 def default(definition: ResourceDefinition, document: JsonObject) -> None:

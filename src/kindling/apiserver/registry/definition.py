@@ -93,6 +93,10 @@ class Strategy(Protocol):
         """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
 
     @property
+    def orphaning_warning(self) -> str:
+        """What clients are told that delete without naming a propagation; empty: nothing."""
+
+    @property
     def reset_fields(self) -> tuple[str, ...]:
         """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
 
@@ -107,6 +111,7 @@ class GenericStrategy:
     allow_create_on_update: bool = False
     allow_unconditional_update: bool = True
     default_propagation: str = "Background"
+    orphaning_warning: str = ""
     returns_deleted_object: bool = False
     has_status: bool = True
     """Whether ``status`` is written only through the status subresource."""

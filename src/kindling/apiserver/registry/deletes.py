@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import times
+from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES
 
 from ..storage.store import Item
 from .admission import AdmissionAttributes
@@ -18,6 +19,8 @@ from .writes import encoder, options_document, until_settled
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"
+_IN_PHASES = (NAMESPACES, CUSTOM_RESOURCE_DEFINITIONS)
+"""Kinds whose contents go first; they check preconditions by themselves."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,12 @@ async def _remove(
 def _check_preconditions(definition: ResourceDefinition, ctx: RequestContext, old: JsonObject) -> None:
     preconditions = ctx.options.get("preconditions") or {}
     metadata = old["metadata"]
+    if definition.resource in _IN_PHASES:
+        for name, key in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):
+            wanted, found = preconditions.get(key), metadata.get(key)
+            if wanted is not None and wanted != found:
+                problem = f"{name} in precondition: {wanted}, {name} in object meta: {found}"
+                raise errors.conflict(definition.resource, ctx.name, f"Precondition failed: {problem}")
     kind = definition.resource.kind
     named = f"{kind}.{definition.resource.group}" if definition.resource.group else kind
     uid = preconditions.get("uid")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ _HEX = frozenset(b"0123456789abcdefABCDEF")
 _DIGITS = frozenset(b"0123456789")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,256}')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _DIGIT_RUN = re.compile(rb"[0-9]*")
 _LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 _OBJECT, _OBJECT_END, _ARRAY, _ARRAY_END = b"{}[]"
@@ -28,6 +30,14 @@ def syntax_error(data: bytes) -> str:
     except (orjson.JSONDecodeError, TooDeep):
         return _Scanner(data).complaint()
     return ""
+
+
+def read_leniently(data: bytes) -> Any:
+    """The value of text that is well-formed for Go but not for orjson: halves of surrogate pairs become
+    U+FFFD, numbers that are too big infinite.
+    """
+    text = json.dumps(json.loads(data), ensure_ascii=False)
+    return json.loads(_SURROGATE.sub("\ufffd", text))
 
 
 class _Complaint(Exception):

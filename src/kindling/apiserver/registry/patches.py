@@ -112,15 +112,11 @@ def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
     kind, api_version = str(new["kind"]), str(new["apiVersion"])
     if (kind, api_version) == (resource.kind, resource.api_version):
         return ""
-    group, _, version = api_version.rpartition("/")
-    try:
-        schema = builtin_schemas().kind(group, version, kind)
-    except KeyError:
-        return f"no kind {go_quote(kind)} is registered for version {go_quote(api_version)}"
-    internal = resource.group.partition(".")[0] or "core"
-    return type_error(new, schema) or (
-        f"converting ({version}.{kind}) to ({internal}.{resource.kind}): unknown conversion"
-    )
+    problem = decoding.foreign_kind(kind, api_version, resource.api_version, resource.kind)
+    if problem.startswith("converting"):
+        group, _, version = api_version.rpartition("/")
+        return type_error(new, builtin_schemas().kind(group, version, kind)) or problem
+    return problem
 
 
 def not_restorable(patch_type: str, raw: bytes, new: JsonObject, problem: str) -> errors.StatusError:

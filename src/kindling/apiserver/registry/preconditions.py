@@ -13,6 +13,15 @@ from .definition import ResourceDefinition, Strategy
 from .registry import object_path
 
 _MAX_DIGITS = 64
+_FOLDERS = {
+    "endpoints": "services/endpoints",
+    "ingresses": "ingress",
+    "nodes": "minions",
+    "replicationcontrollers": "controllers",
+    "services": "services/specs",
+}
+_GROUPED = ("apiextensions.k8s.io", "apiregistration.k8s.io")
+"""How Kubernetes' storage names the places of objects, which conflicts show: most have their plural alone."""
 
 
 def check_resource_version(
@@ -50,23 +59,28 @@ def _unsigned_problem(text: str) -> str:
     return "" if len(text) <= _MAX_DIGITS and int(text) < 2**64 else "value out of range"
 
 
-def parse_list_version(text: str) -> int:
-    """The number of the resourceVersion of a get, list or watch; StatusError (400) when it is none."""
+def parse_read_version(text: str, *, is_list: bool = False) -> int:
+    """The number of the resourceVersion of a get, list or watch; StatusError when it is none: 400 for a
+    list, 500 for the others, as Kubernetes answers.
+    """
     complaint = _unsigned_problem(text)
     if not complaint:
         return int(text)
-    problem = fields.invalid(
-        "resourceVersion", text, f"strconv.ParseUint: parsing {fields.go_quote(text)}: {complaint}"
-    )
-    raise errors.bad_request(f"Invalid value: {problem.message()}")
+    quoted = fields.go_quote(text)
+    problem = f"resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {complaint}"
+    if is_list:
+        raise errors.bad_request(f"invalid resource version: {problem}")
+    raise errors.plain_internal(problem)
 
 
 def wrong_uid(
     definition: ResourceDefinition, ctx: RequestContext, wanted: str, found: str
 ) -> errors.StatusError:
     resource = definition.resource
-    group = f"{resource.group}/" if resource.group else ""
-    key = f"/registry/{group}{resource.plural}/" + object_path(definition, ctx.namespace, ctx.name)
+    folder = _FOLDERS.get(resource.plural, resource.plural)
+    if definition.custom or resource.group in _GROUPED:
+        folder = f"{resource.group}/{resource.plural}"
+    key = f"/{folder}/{object_path(definition, ctx.namespace, ctx.name)}"
     return errors.conflict(
         resource,
         ctx.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -159,15 +160,16 @@ def decode_continue(token: str) -> tuple[int, str]:
     try:
         raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
     except (binascii.Error, ValueError) as error:
-        raise _bad_token(f"illegal base64 data at input byte {len(token)}") from error
+        strange = re.search(r"[^A-Za-z0-9_-]", token)
+        position = strange.start() if strange else len(token) // 4 * 4
+        raise _bad_token(f"illegal base64 data at input byte {position}") from error
     problem = syntax_error(raw)
     if problem:
         raise _bad_token(problem)
     document = orjson.loads(raw)
     if not isinstance(document, dict) or document.get("v") != _CONTINUE_VERSION:
         version = document.get("v") if isinstance(document, dict) else ""
-        quoted = fields.go_quote(str(version or ""))
-        raise _bad_token(f"server does not recognize this encoded version {quoted}")
+        raise _bad_token(f"server does not recognize this encoded version {version or ''}")
     revision, start = document.get("rv"), document.get("start")
     if not isinstance(revision, int) or not revision:
         raise _bad_token("incorrect encoded start resourceVersion (version meta.k8s.io/v1)")
@@ -199,16 +201,18 @@ async def list_items(
     store, bucket = registry.store, definition.storage_prefix
     revision, after = _position(store, query)
     continued = bool(query.continue_token)
+    # Whoever takes any state gets it whole.
+    limit = 0 if query.resource_version == "0" and not continued else query.limit
 
     def read(start: str, limit: int) -> Page:
         return store.list(bucket, prefix, after=start, limit=limit, revision=revision)
 
     try:
         if wanted.everything:
-            return _plain_page(read, prefix, after, query.limit)
+            return _plain_page(read, prefix, after, limit)
         page = read(prefix + after if after else "", 0)
         await wanted.prepare(registry, page.items)
-        return _selected_page(page, prefix, query.limit, wanted)
+        return _selected_page(page, prefix, limit, wanted)
     except Compacted as error:
         if not continued:
             raise errors.expired(_EXPIRED_EXACT) from error
@@ -222,9 +226,9 @@ def _position(store: Store, query: ListQuery) -> tuple[int | None, str]:
         if revision > store.revision:
             raise errors.too_large_resource_version(revision, store.revision)
         return (None if revision < 0 else revision), start
-    if not query.resource_version or query.resource_version == "0":
+    revision = int(query.resource_version or 0)
+    if not revision:
         return None, ""
-    revision = int(query.resource_version)
     if revision > store.revision:
         raise errors.too_large_resource_version(revision, store.revision)
     exact = query.match == "Exact" or (not query.match and query.limit > 0)

@@ -15,6 +15,7 @@ from . import managed, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
 from .go_types import type_error
+from .preconditions import wrong_uid
 from .writes import Change, Target
 
 
@@ -84,16 +85,10 @@ def _selector_text(selector: Any) -> str:
 
 
 def check_body(scale: JsonObject, raw: bytes = b"") -> None:
-    """Refuse a body that is another kind or that no Scale can be read from (400)."""
-    kind = str(scale.get("kind") or "Scale")
-    version = str(scale.get("apiVersion") or "v1").rpartition("/")[2]
+    """Refuse a body that no Scale can be read from (400)."""
     problem = _wrong_type(scale, raw)
-    if kind != "Scale":
-        problem = f"converting ({version}.{kind}) to (autoscaling.Scale): unknown conversion"
     if problem:
-        raise errors.bad_request(
-            f"{kind} in version {fields.go_quote(version)} cannot be handled as a Scale: {problem}"
-        )
+        raise errors.bad_request(f'Scale in version "v1" cannot be handled as a Scale: {problem}')
 
 
 def _wrong_type(scale: JsonObject, raw: bytes = b"", *, restored: bool = False) -> str:
@@ -125,8 +120,10 @@ def _apply(
         problems.append(fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
     if problems:
         raise errors.invalid("Scale", "autoscaling", name, problems)
-    version = sent.get("resourceVersion")
-    if version and version != current["metadata"]["resourceVersion"]:
+    metadata = current["metadata"]
+    if sent.get("uid") and sent["uid"] != metadata["uid"]:
+        raise wrong_uid(definition, ctx, str(sent["uid"]), metadata["uid"])
+    if sent.get("resourceVersion") and sent["resourceVersion"] != metadata["resourceVersion"]:
         raise errors.conflict(definition.resource, name)
     write_path(current, _paths(subresource).spec_replicas, replicas)
     return current

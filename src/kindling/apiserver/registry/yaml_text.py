@@ -68,6 +68,8 @@ def read(raw: bytes) -> tuple[Any, list[str]]:
 def _built(raw: bytes) -> _Builder:
     builder = _Builder()
     for event in yaml.parse(raw, Loader=yaml.CSafeLoader):
+        if isinstance(event, yaml.DocumentEndEvent):
+            break  # what follows is not read
         builder.take(event)
     return builder
 
@@ -117,7 +119,6 @@ class _Builder:
         self.root: Any = None
         self.has_aliases = False
         self.repeated: list[str] = []
-        self._has_root = False
         self._open: list[_Open] = []
         self._anchors: dict[str, _Anchored] = {}
         self._nodes = self._aliased = self._expanded = 0
@@ -137,8 +138,6 @@ class _Builder:
             self._begin(event)
         elif isinstance(event, yaml.CollectionEndEvent):
             self._end(event)
-        elif isinstance(event, yaml.DocumentStartEvent) and self._has_root:
-            raise _refused("expected a single document in the stream", event)
 
     def _wants_key(self) -> bool:
         return bool(self._open) and isinstance(self._open[-1].value, dict) and self._open[-1].key is None
@@ -193,7 +192,7 @@ class _Builder:
 
     def _add(self, value: Any, nodes: int, size: int, event: Any, *, line: int | None = None) -> None:
         if not self._open:
-            self.root, self._has_root = value, True
+            self.root = value
             return
         parent = self._open[-1]
         parent.nodes += nodes

@@ -52,6 +52,10 @@ class JobStrategy(BuiltinStrategy):
     """Pods that run to completion; the selector is generated unless a client insists."""
 
     default_propagation = "Orphan"
+    orphaning_warning = (
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to "
+        "remove them or set propagationPolicy=Orphan to suppress this warning"
+    )
     rules = Rules(validation.validate_job, update=validation.validate_job_update)
 
     def complete(self, obj: JsonObject) -> None:

@@ -17,6 +17,7 @@ class RuntimeClassStrategy(BuiltinStrategy):
     """The runtime handler of containers, which cannot be changed."""
 
     has_status = False
+    allow_create_on_update = True
     tracks_generation = False
     allow_unconditional_update = False
     rules = Rules(validate_class, update=unjudged, immutable=("handler",))

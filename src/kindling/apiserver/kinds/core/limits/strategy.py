@@ -24,6 +24,7 @@ class LimitRangeStrategy(BuiltinStrategy):
     """Limits of single pods, containers and claims."""
 
     has_status = False
+    allow_create_on_update = True
     tracks_generation = False
     rules = Rules(validate_limit_range)
 

@@ -210,6 +210,7 @@ class PodTemplateStrategy(BuiltinStrategy):
 
     has_status = False
     rules = Rules(lambda obj: validate_template(get_object(obj, "template"), FieldPath("template")))
+    allow_create_on_update = True
     returns_deleted_object = True
 
     def complete(self, obj: JsonObject) -> None:

@@ -36,6 +36,7 @@ FIELDS = ("spec.clusterIP", "spec.type")
 class ServiceStrategy(BuiltinStrategy):
     """Services get their addresses in validation and release them when they are deleted."""
 
+    allow_create_on_update = True
     tracks_generation = False
     returns_deleted_object = True
     rules = Rules(status=validate_service_status)
