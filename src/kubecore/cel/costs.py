@@ -62,8 +62,9 @@ class _Estimator:
                 return self._list(node)
             case MapLiteral():
                 base = _MESSAGE_COST if node.message else _MAP_COST
-                cost = plus(base, *(self.cost(part)[0] for part in node.parts))
-                return cost, Value(None, node.entries, node.entries, LISTS)
+                parts = [part for entry in node.entries for part in (entry.key, entry.value) if part]
+                cost = plus(base, *(self.cost(part)[0] for part in parts))
+                return cost, Value(None, len(node.entries), len(node.entries), LISTS)
             case Comprehension():
                 return self._comprehension(node)
             case Call():

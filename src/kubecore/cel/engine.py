@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from cel_expr_python import cel
 from google.protobuf import descriptor_pool
 
-from .functions import extensions
+from .functions import config, extensions
 from .opaque_types import pool
 
 TYPES: Mapping[str, Any] = {
@@ -35,8 +36,26 @@ def new_environment(
     """The compiler for these variables; a type is a name (see ``TYPES``) or the compiler's own type."""
     declared = {name: _type(kind) for name, kind in variables.items()}
     return cel.NewEnv(
-        descriptor_pool=descriptors or pool(), variables=declared, extensions=list(extensions())
+        config=config(),
+        descriptor_pool=descriptors or pool(),
+        variables=declared,
+        extensions=list(extensions()),
     )
+
+
+@cache
+def _parser() -> Any:
+    """Knows the macros that expressions may use, and nothing else."""
+    return cel.NewEnv(config=config())
+
+
+def parse_only(text: str) -> bytes:
+    """The serialized tree of `text` (see ``syntax``). Raises ValueError with the parser's messages."""
+    try:
+        made: bytes = _parser().compile(text, disable_check=True).serialize()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from None
+    return made
 
 
 def _type(kind: Any) -> Any:

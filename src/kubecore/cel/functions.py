@@ -6,22 +6,23 @@ from functools import cache
 from typing import Any
 
 from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
+from cel_expr_python.ext import ext_bindings
 
 from . import authorization, lists, networks, quantities, strings
 from .declarations import declarations
 
+_EXTENSIONS = ("two-var-comprehensions", "lists", "strings", "optional", "sets")
+
+
+def config() -> Any:
+    """The extensions of the language that Kubernetes has."""
+    names = "".join(f"- name: {name}\n" for name in _EXTENSIONS)
+    return cel.NewEnvConfigFromYaml(f"name: kubernetes\nextensions:\n{names}")
+
 
 @cache
 def extensions() -> tuple[Any, ...]:
-    """The standard extensions of the language and the Kubernetes library."""
+    """The Kubernetes library, and the binding of names for our own use."""
     modules = (lists, strings, quantities, networks, authorization)
     declared = declarations(each for module in modules for each in module.FUNCTIONS)
-    return (
-        ext_strings.ExtStrings(),
-        ext_math.ExtMath(),
-        ext_optional.ExtOptional(),
-        ext_bindings.ExtBindings(),
-        ext_encoders.ExtEncoders(),
-        cel.CelExtension("kubernetes", declared),
-    )
+    return (ext_bindings.ExtBindings(), cel.CelExtension("kubernetes", declared))

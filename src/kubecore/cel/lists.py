@@ -1,4 +1,4 @@
-"""Functions of lists: ``isSorted``, ``sum``, ``min``, ``max``, ``indexOf``, ``lastIndexOf``; and sets."""
+"""Functions of lists: ``isSorted``, ``sum``, ``min``, ``max``, ``indexOf``, ``lastIndexOf``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime
 import itertools
 from typing import Any
 
-from .declarations import LIST, T, function, method
+from .declarations import LIST, T, method
 
 
 def _is_sorted(values: list[Any]) -> bool:
@@ -46,22 +46,6 @@ def _same(left: Any, right: Any) -> bool:
     return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
-def _contains(values: list[Any], wanted: list[Any]) -> bool:
-    return all(_index_of(values, each) >= 0 for each in wanted)
-
-
-def _equivalent(left: list[Any], right: list[Any]) -> bool:
-    return _contains(left, right) and _contains(right, left)
-
-
-def _intersects(left: list[Any], right: list[Any]) -> bool:
-    return any(_index_of(left, each) >= 0 for each in right)
-
-
-def _includes(values: list[Any], *wanted: Any) -> bool:
-    return all(_index_of(values, each) >= 0 for each in wanted)
-
-
 FUNCTIONS = (
     method("isSorted", LIST, returns=T.BOOL, run=_is_sorted),
     method("sum", LIST, returns=T.DYN, run=_sum),
@@ -69,8 +53,4 @@ FUNCTIONS = (
     method("max", LIST, returns=T.DYN, run=_max),
     method("indexOf", LIST, T.DYN, returns=T.INT, run=_index_of),
     method("lastIndexOf", LIST, T.DYN, returns=T.INT, run=_last_index_of),
-    method("includes", LIST, T.DYN, returns=T.BOOL, run=_includes),
-    function("sets.contains", LIST, LIST, returns=T.BOOL, run=_contains),
-    function("sets.equivalent", LIST, LIST, returns=T.BOOL, run=_equivalent),
-    function("sets.intersects", LIST, LIST, returns=T.BOOL, run=_intersects),
 )

@@ -26,7 +26,7 @@ _UNDECLARED = re.compile(
 )
 _SELECTED_FROM_NULL = "Applying SELECT to non-message type"
 _SELECTION = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.([A-Za-z_]\w*)")
-_VALIDATE = re.compile(r"(format\.\w+\(\s*\))\.validate\(")
+_GIVES_OPTIONAL = re.compile(r"(?:\.validate|(?<![\w.])format\s*\.\s*named)\(")
 
 
 class CompileError(ValueError):
@@ -107,16 +107,11 @@ class Environment:
 
 
 def _rewritten(text: str) -> str:
-    """Rewrite ``format.validate``: it returns an optional, which an expression can make and a function
-    cannot.
-    """
+    """Functions cannot make optional values: those that should give lists, whose first element is it."""
     done = 0
-    while found := _VALIDATE.search(text, done):
-        end = _closing(text, found.end())
-        inner = text[found.end() : end]
-        made = f"optional.ofNonZeroValue({found[1]}.validateFormat({inner}))"
-        text = text[: found.start()] + made + text[end + 1 :]
-        done = found.start() + len(made)
+    while found := _GIVES_OPTIONAL.search(text, done):
+        done = _closing(text, found.end()) + 1
+        text, done = f"{text[:done]}[?0]{text[done:]}", found.end()
     return text
 
 

@@ -10,7 +10,7 @@ from kubecore.objects import names
 from kubecore.schema.formats import STRING_FORMATS
 from kubecore.schema.regexes import Pattern
 
-from .declarations import STRINGS, T, function, method
+from .declarations import LIST, STRINGS, T, function, method
 from .opaque_types import opaque
 
 _FORMAT = opaque("kubernetes.NamedFormat")
@@ -51,8 +51,15 @@ _FORMATS: dict[str, Callable[[str], list[str]]] = {
 }
 
 
-def _validate(named: Any, text: str) -> list[str]:
-    return _FORMATS[named.name](text)
+def _validate(named: Any, text: str) -> list[list[str]]:
+    """An optional list of problems (see ``program``)."""
+    problems = _FORMATS[named.name](text)
+    return [problems] if problems else []
+
+
+def _named(name: str) -> list[Any]:
+    """An optional format."""
+    return [_FORMAT.make(name=name)] if name in _FORMATS else []
 
 
 def _maker(name: str) -> Callable[[], Any]:
@@ -64,5 +71,6 @@ FUNCTIONS = (
     method("findAll", T.STRING, T.STRING, returns=STRINGS, run=_find_all),
     method("findAll", T.STRING, T.STRING, T.INT, returns=STRINGS, run=_find_all),
     *(function(f"format.{name}", returns=_FORMAT.type, run=_maker(name)) for name in _FORMATS),
-    method("validateFormat", _FORMAT.type, T.STRING, returns=STRINGS, run=_validate),
+    function("format.named", T.STRING, returns=LIST, run=_named),
+    method("validate", _FORMAT.type, T.STRING, returns=LIST, run=_validate),
 )

@@ -1,24 +1,30 @@
-"""Syntax trees of compiled expressions, read from the compiler's serialized form
-(``cel.expr.CheckedExpr``).
+"""Syntax trees of expressions, read from the parser's or compiler's serialized form (``cel.expr.ParsedExpr``,
+``cel.expr.CheckedExpr``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from kubecore.protobuf import fields_of
 
 _ANY_VALUE: Final = 2
+_PARSED_EXPR: Final = 2
 _CHECKED_EXPR: Final = 4
+_SOURCE_INFO: Final = (3, 5)
+_POSITIONS: Final = 4
+_LITERALS: Final = {1: "null", 2: "bool", 3: "int", 4: "uint", 5: "double", 6: "string", 7: "bytes"}
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
     """A literal; ``value`` is str, bytes, or None for every literal without a size."""
 
+    type: str
     value: str | bytes | None
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +32,17 @@ class Ident:
     """A variable."""
 
     name: str
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """``operand.field``, or ``has(operand.field)``."""
+    """``operand.field``, or ``has(operand.field)`` (`is_test`)."""
 
     operand: Node
     field: str
+    is_test: bool
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +52,35 @@ class Call:
     function: str
     target: Node | None
     args: tuple[Node, ...]
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListLiteral:
-    """``[...]``."""
+    """``[...]``; `optionals` are the positions of elements written ``?x``."""
 
     elements: tuple[Node, ...]
+    optionals: frozenset[int]
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a map, or (`field`) of a message."""
+
+    key: Node | None
+    field: str
+    value: Node
+    is_optional: bool
 
 
 @dataclass(frozen=True, slots=True)
 class MapLiteral:
-    """``{...}`` (`message` is empty) or ``Message{...}``; `parts` are keys and values."""
+    """``{...}`` (`message` is empty) or ``Message{...}``."""
 
     message: str
-    parts: tuple[Node, ...]
-    entries: int
+    entries: tuple[Entry, ...]
+    at: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +95,28 @@ class Comprehension:
     condition: Node
     step: Node
     result: Node
+    at: int
 
 
 Node: TypeAlias = Constant | Ident | Select | Call | ListLiteral | MapLiteral | Comprehension
-_NOTHING: Final = Constant(None)
+"""Each has `at`: how many characters of the text come before it (before the operator or the parenthesis)."""
 
 
 def parse(serialized: bytes) -> Node:
-    """The tree of a compiled expression."""
+    """The tree of a parsed or compiled expression."""
     for message in _members(serialized).get(_ANY_VALUE, []):
-        for expression in _members(message).get(_CHECKED_EXPR, []):
-            return _node(expression)
-    return _NOTHING
+        members = _members(message)
+        source = next((members[number][0] for number in _SOURCE_INFO if number in members), b"")
+        positions = {}
+        for entry in _members(source).get(_POSITIONS, []):
+            pair = _members(entry)
+            positions[pair[1][0]] = pair[2][0] if 2 in pair else 0
+        for number in (_PARSED_EXPR, _CHECKED_EXPR):
+            for expression in members.get(number, []):
+                found = _Reader(positions).node(expression)
+                if found is not None:
+                    return found
+    return Constant("null", None, 0)
 
 
 def _members(data: bytes) -> dict[int, list[Any]]:
@@ -94,74 +126,63 @@ def _members(data: bytes) -> dict[int, list[Any]]:
     return found
 
 
-def _node(data: bytes) -> Node:
-    """One ``Expr``: whichever of its kinds is set."""
-    for number, values in _members(data).items():
-        if number in _MAKERS:
-            return _MAKERS[number](_members(values[0]))
-    return _NOTHING
-
-
-def _first(members: dict[int, list[Any]], number: int) -> Node:
-    return _node(members[number][0]) if number in members else _NOTHING
-
-
-def _text(members: dict[int, list[Any]], number: int) -> str:
+def _text(members: Mapping[int, list[Any]], number: int) -> str:
     return members[number][0].decode() if number in members else ""
 
 
-def _nodes(values: list[Any]) -> tuple[Node, ...]:
-    return tuple(_node(value) for value in values)
+class _Reader:
+    """Reads ``cel.expr.Expr`` messages."""
+
+    def __init__(self, positions: Mapping[int, int]) -> None:
+        self._positions = positions
+
+    def node(self, data: bytes) -> Node | None:
+        """Whichever of its kinds is set; None for an empty message."""
+        message = _members(data)
+        at = self._positions.get(message[2][0], 0) if 2 in message else 0
+        for number in range(3, 10):
+            if number in message:
+                return self._read(number, _members(message[number][0]), at)
+        return None
+
+    def _read(self, number: int, members: dict[int, list[Any]], at: int) -> Node:
+        match number:
+            case 3:
+                return _constant(members, at)
+            case 4:
+                return Ident(_text(members, 1), at)
+            case 5:
+                return Select(self._first(members, 1), _text(members, 2), 3 in members, at)
+            case 6:
+                target = self._first(members, 1) if 1 in members else None
+                return Call(_text(members, 2), target, self._nodes(members.get(3, [])), at)
+            case 7:
+                packed = members.get(2, [])
+                optionals = b"".join(part if isinstance(part, bytes) else bytes([part]) for part in packed)
+                return ListLiteral(self._nodes(members.get(1, [])), frozenset(optionals), at)
+            case 8:
+                entries = tuple(self._entry(_members(entry)) for entry in members.get(2, []))
+                return MapLiteral(_text(members, 1), entries, at)
+        loop = [self._first(members, part) for part in (2, 4, 5, 6, 7)]
+        names = [_text(members, part) for part in (1, 8, 3)]
+        return Comprehension(names[0], names[1], loop[0], names[2], loop[1], loop[2], loop[3], loop[4], at)
+
+    def _first(self, members: dict[int, list[Any]], number: int) -> Node:
+        found = self.node(members[number][0]) if number in members else None
+        return found or Constant("null", None, 0)
+
+    def _nodes(self, values: list[bytes]) -> tuple[Node, ...]:
+        return tuple(node for value in values if (node := self.node(value)) is not None)
+
+    def _entry(self, members: dict[int, list[Any]]) -> Entry:
+        key = self._first(members, 3) if 3 in members else None
+        return Entry(key, _text(members, 2), self._first(members, 4), 5 in members)
 
 
-def _constant(members: dict[int, list[Any]]) -> Constant:
-    if 6 in members:
-        return Constant(_text(members, 6))
-    return Constant(members[7][0] if 7 in members else None)
-
-
-def _ident(members: dict[int, list[Any]]) -> Ident:
-    return Ident(_text(members, 1))
-
-
-def _select(members: dict[int, list[Any]]) -> Select:
-    return Select(_first(members, 1), _text(members, 2))
-
-
-def _call(members: dict[int, list[Any]]) -> Call:
-    target = _first(members, 1) if 1 in members else None
-    return Call(_text(members, 2), target, _nodes(members.get(3, [])))
-
-
-def _list(members: dict[int, list[Any]]) -> ListLiteral:
-    return ListLiteral(_nodes(members.get(1, [])))
-
-
-def _map(members: dict[int, list[Any]]) -> MapLiteral:
-    entries = [_members(entry) for entry in members.get(2, [])]
-    parts = tuple(_node(entry[number][0]) for entry in entries for number in (3, 4) if number in entry)
-    return MapLiteral(_text(members, 1), parts, len(entries))
-
-
-def _comprehension(members: dict[int, list[Any]]) -> Comprehension:
-    return Comprehension(
-        _text(members, 1),
-        _text(members, 8),
-        _first(members, 2),
-        _text(members, 3),
-        _first(members, 4),
-        _first(members, 5),
-        _first(members, 6),
-        _first(members, 7),
-    )
-
-
-_MAKERS: Final[Mapping[int, Callable[[dict[int, list[Any]]], Node]]] = {
-    3: _constant,
-    4: _ident,
-    5: _select,
-    6: _call,
-    7: _list,
-    8: _map,
-    9: _comprehension,
-}
+def _constant(members: dict[int, list[Any]], at: int) -> Constant:
+    for number, name in _LITERALS.items():
+        if number in members:
+            value = members[number][0]
+            sized = _text(members, 6) if number == 6 else value if number == 7 else None
+            return Constant(name, sized, at)
+    return Constant("null", None, at)

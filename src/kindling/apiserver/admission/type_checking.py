@@ -79,7 +79,7 @@ def _warning(text: str, definition: ResourceDefinition) -> str:
     from kubecore.cel.type_checking import check_types  # noqa: PLC0415 (loads the interpreter)
 
     schemas = {"object": definition.schema, "oldObject": definition.schema}
-    problem = check_types(text, schemas, _UNTYPED)
+    problem = check_types(text, schemas, _UNTYPED, type_name=definition.resource.kind).problem
     resource = definition.resource
     shown = f"{resource.group}/{resource.version}, Kind={resource.kind}"
     return f"{shown}: {problem}\n" if problem else ""

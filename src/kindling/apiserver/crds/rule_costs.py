@@ -8,7 +8,7 @@ from typing import Final
 from kubecore.cel import Program
 from kubecore.cel.call_costs import times
 from kubecore.cel.costs import RULE_LIMIT, SCHEMA_LIMIT, estimate
-from kubecore.cel.sizes import max_size
+from kubecore.cel.sizes import MAX_REQUEST_BYTES, min_bytes
 from kubecore.objects.fields import FieldError, FieldPath, forbidden
 from kubecore.schema import Schema
 
@@ -24,13 +24,18 @@ class Budget:
         self._costs: list[tuple[int, FieldPath]] = []
 
     def check(
-        self, program: Program, schema: Schema, cardinality: int, path: FieldPath, what: str
+        self, program: Program, schema: Schema, cardinality: int | None, path: FieldPath, what: str
     ) -> Iterator[FieldError]:
-        """Add an expression that is evaluated at most `cardinality` times; errors if it exceeds the limit."""
+        """Add an expression that is evaluated at most `cardinality` times (None: as often as its values fit
+        into a request); errors if it exceeds the limit.
+        """
+        if cardinality is None:
+            cardinality = MAX_REQUEST_BYTES // (schema.derive(min_bytes) + 1)
         variables = {"self": schema, "oldSelf": schema, "oldSelfValue": schema}
         cost = times(estimate(program, variables), cardinality)
         self._total += cost
-        self._costs.append((cost, path))
+        if cost >= SCHEMA_LIMIT // 100:
+            self._costs.append((cost, path))
         if cost > RULE_LIMIT:
             yield forbidden(path, _exceeds(f"estimated {what} cost", cost, RULE_LIMIT))
 
@@ -48,9 +53,15 @@ class Budget:
         yield forbidden(path, _exceeds(what, self._total, SCHEMA_LIMIT))
 
 
-def below(schema: Schema, cardinality: int) -> int:
-    """How many elements or entries there can be, of all values of a schema together."""
-    return times(cardinality, max_size(schema))
+def below(schema: Schema, cardinality: int | None) -> int | None:
+    """How many elements or entries there can be, of all values of a schema together; None if it is open."""
+    if schema.type == "array":
+        most = schema.raw.get("maxItems")
+    elif schema.type == "object" and schema.raw.get("additionalProperties"):
+        most = schema.raw.get("maxProperties")
+    else:
+        return cardinality
+    return None if cardinality is None or most is None else times(cardinality, max(0, int(most)))
 
 
 def _exceeds(what: str, cost: int, limit: int) -> str:

@@ -7,7 +7,7 @@ import datetime
 import re
 from typing import TYPE_CHECKING, Any
 
-from kubecore.cel.escaping import cel_name
+from kubecore.cel.escaping import RESERVED, cel_name
 from kubecore.objects import times
 from kubecore.schema import Schema
 
@@ -34,12 +34,14 @@ def to_cel(value: Any, schema: Schema) -> Any:
     if not schema.derive(has_typed_values):
         return value
     if isinstance(value, dict):
-        return {
-            cel_name(key) if key in schema.properties else key: to_cel(child, found)
-            if (found := schema.child(key)) is not None
-            else child
-            for key, child in value.items()
-        }
+        made = {}
+        for key, child in value.items():
+            found = schema.child(key)
+            seen = to_cel(child, found) if found is not None else child
+            made[cel_name(key) if key in schema.properties else key] = seen
+            if key in RESERVED and key in schema.properties:
+                made[key] = seen  # rules may name it either way
+        return made
     if isinstance(value, list) and schema.items is not None:
         return [to_cel(item, schema.items) for item in value]
     if isinstance(value, str) and schema.type == "string":

@@ -7,21 +7,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import orjson
-
 from kubecore.cel import CompileError, Environment, EvaluationError, Program
 from kubecore.cel.program import NO_OVERLOAD, OUT_OF_BUDGET
 from kubecore.json import JsonObject
 from kubecore.objects import fields
-from kubecore.objects.fields import OMITTED, FieldError, FieldPath, Verbatim, invalid, not_supported, required
-from kubecore.schema import Schema, custom_resource_schema
+from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid
+from kubecore.schema import Schema
 from kubecore.schema.ratcheting import elements_by_key, is_unchanged, map_key
 
-from . import rule_costs
 from .rule_values import has_typed_values, to_cel
 
-_KEYWORD = "x-kubernetes-validations"
-_REASONS = {
+REASONS = {
     "FieldValueInvalid": fields.INVALID,
     "FieldValueForbidden": fields.FORBIDDEN,
     "FieldValueRequired": fields.REQUIRED,
@@ -46,7 +42,8 @@ def _environment(optional_old: bool) -> Environment:
     return Environment({"self": "dyn", "oldSelf": "dyn"})
 
 
-def _compile(text: str, optional_old: bool) -> Program:
+def compile_rule(text: str, optional_old: bool) -> Program:
+    """The program of a rule or its message. Raises CompileError."""
     if optional_old:
         text = f"cel.bind(oldSelf, {_OPTIONAL_OLD}, ({text}))"
     return _environment(optional_old).compile(text)
@@ -70,10 +67,10 @@ def _rule(raw: JsonObject) -> _Rule:
     text, optional_old = str(raw.get("rule") or ""), bool(raw.get("optionalOldSelf"))
     message_text = str(raw.get("messageExpression") or "")
     return _Rule(
-        _compile(text, optional_old),
+        compile_rule(text, optional_old),
         str(raw.get("message") or ""),
-        _compile(message_text, optional_old) if message_text else None,
-        _REASONS.get(str(raw.get("reason") or ""), fields.INVALID),
+        compile_rule(message_text, optional_old) if message_text else None,
+        REASONS.get(str(raw.get("reason") or ""), fields.INVALID),
         str(raw.get("fieldPath") or ""),
         optional_old,
         "oldSelf" in text,
@@ -106,10 +103,11 @@ def _has_rules(schema: Schema) -> bool:
     """Whether rules stand at or below a node."""
     if schema.validations:
         return True
-    return any(child.derive(_has_rules) for child in _children(schema))
+    return any(child.derive(_has_rules) for child in parts_of(schema))
 
 
-def _children(schema: Schema) -> list[Schema]:
+def parts_of(schema: Schema) -> list[Schema]:
+    """The schemas of the direct parts of values."""
     found = [*schema.properties.values(), schema.items, schema.additional_properties]
     return [child for child in found if child is not None]
 
@@ -215,111 +213,3 @@ def _failure(rule: _Rule, values: JsonObject, place: _Place) -> FieldError:
     value = OMITTED if place.schema.type in ("object", "array") else place.new
     detail = "" if rule.reason == fields.DUPLICATE else message
     return FieldError(rule.reason, field if rule.field_path else str(place.path), value, detail)
-
-
-def check_rules(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """What is wrong with the rules in a schema: they must compile, and say what they need to."""
-    budget = rule_costs.Budget()
-    yield from _check_node(custom_resource_schema(raw), 1, budget, path)
-    yield from budget.check_total(path)
-
-
-def _check_node(
-    schema: Schema, cardinality: int, budget: rule_costs.Budget, path: FieldPath
-) -> Iterator[FieldError]:
-    """`cardinality`: how many values of this schema an object can have."""
-    for index, raw in enumerate(schema.validations):
-        yield from _check_rule(raw, schema, cardinality, budget, path.child(_KEYWORD).index(index))
-    for name, child in schema.properties.items():
-        yield from _check_node(child, cardinality, budget, path.child("properties").key(name))
-    inner = rule_costs.below(schema, cardinality)
-    if schema.items is not None:
-        yield from _check_node(schema.items, inner, budget, path.child("items"))
-    if isinstance(schema.raw.get("additionalProperties"), dict) and schema.additional_properties is not None:
-        values = path.child("additionalProperties")
-        yield from _check_node(schema.additional_properties, inner, budget, values)
-
-
-def _check_rule(
-    raw: JsonObject, schema: Schema, cardinality: int, budget: rule_costs.Budget, path: FieldPath
-) -> Iterator[FieldError]:
-    text, optional_old = str(raw.get("rule") or ""), bool(raw.get("optionalOldSelf"))
-    if not text.strip():
-        yield required(path.child("rule"), "rule is not specified")
-        return
-    message = raw.get("message")
-    if isinstance(message, str) and message and not message.strip():
-        yield invalid(path.child("message"), message, "message must be non-empty if specified")
-    elif isinstance(message, str) and "\n" in message.strip():
-        yield invalid(path.child("message"), message, "message must not contain line breaks")
-    elif "\n" in text.strip() and not message:
-        yield required(path.child("message"), "message must be specified if rule contains line breaks")
-    reason = raw.get("reason")
-    if reason is not None and reason not in _REASONS:
-        yield not_supported(path.child("reason"), reason, tuple(_REASONS))
-    field_path = str(raw.get("fieldPath") or "")
-    if field_path and not _names_a_field(schema, field_path):
-        yield invalid(
-            path.child("fieldPath"),
-            field_path,
-            "fieldPath must be a valid path: does not refer to a valid field",
-        )
-    if optional_old and "oldSelf" not in text:
-        yield invalid(path.child("optionalOldSelf"), True, "may not be set if oldSelf is not used in rule")
-    for field, wanted, what in (("rule", "bool", "cel expression"), ("messageExpression", "string", "")):
-        expression = str(raw.get(field) or "")
-        if not expression:
-            continue
-        here = path.child(field)
-        program, problem = _compiled(expression, schema, optional_old)
-        if program is None:
-            yield invalid(here, _shown(raw), f"compilation failed: {problem}")
-        elif program.return_type not in (wanted, "dyn"):
-            yield invalid(here, _shown(raw), f"{what or field} must evaluate to a {wanted}")
-        else:
-            yield from budget.check(program, schema, cardinality, here, field)
-
-
-def _type_problem(text: str, schema: Schema, optional_old: bool) -> str:
-    """What the types of the schema have against a rule; former values that may be absent are not typed."""
-    others = {"oldSelf": "dyn"} if optional_old else {}
-    typed = {"self": schema} if optional_old else {"self": schema, "oldSelf": schema}
-    if optional_old:
-        text = text.replace("oldSelf", "optional.of(oldSelf)")
-    from kubecore.cel.type_checking import check_types  # noqa: PLC0415 (loads the interpreter)
-
-    return check_types(text, typed, others)
-
-
-def _compiled(text: str, schema: Schema, optional_old: bool) -> tuple[Program | None, str]:
-    """The program, or None and what is wrong with the text."""
-    try:
-        program = _compile(text, optional_old)
-        problem = _type_problem(text, schema, optional_old)
-    except CompileError as error:
-        problem = str(error)
-    return (None, problem) if problem else (program, "")
-
-
-def _shown(raw: JsonObject) -> Verbatim:
-    """A rule as messages dump it."""
-    return Verbatim(
-        orjson.dumps(
-            {
-                "Rule": raw.get("rule") or "",
-                "Message": raw.get("message") or "",
-                "MessageExpression": raw.get("messageExpression") or "",
-                "Reason": raw.get("reason"),
-                "FieldPath": raw.get("fieldPath") or "",
-                "OptionalOldSelf": raw.get("optionalOldSelf"),
-            }
-        ).decode()
-    )
-
-
-def _names_a_field(schema: Schema, text: str) -> bool:
-    """Whether a path such as ``.spec.list['key']`` leads to a field of the schema."""
-    node: Schema | None = schema
-    for part in text.replace("['", ".").replace("']", "").removeprefix(".").split("."):
-        node = node.child(part) if node is not None else None
-    return node is not None

@@ -19,7 +19,7 @@ from kubecore.objects.fields import (
 from kubecore.schema.structural import check_structural
 
 from ..admission.client_config import validate_client_config
-from . import rules
+from .rule_checks import check_rules
 from .versions import all_versions, each_setting, internal_form
 
 API_APPROVED = "api-approved.kubernetes.io"
@@ -180,7 +180,7 @@ def _schemas(crd: JsonObject) -> Iterator[FieldError]:
         errors = check_structural(raw, here)
         yield from errors
         if not errors:
-            yield from rules.check_rules(raw, here)
+            yield from check_rules(raw, here)
 
 
 def _columns(columns: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kindling.apiserver.crds.rules import check_rules
+from kindling.apiserver.crds.rule_checks import check_rules
 from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldPath
 
@@ -55,7 +55,7 @@ def _doubled(times: int) -> str:
     names = ["self", *(f"v{number}" for number in range(times))]
     rule = f"{names[-1]}.size() > 0"
     for former, name in reversed(list(itertools.pairwise(names))):
-        rule = f"cel.bind({name}, {former} + {former}, {rule})"
+        rule = f"[{former} + {former}].all({name}, {rule})"
     return rule
 
 
@@ -101,7 +101,7 @@ def test_bombs_are_refused(schema: JsonObject) -> None:
             additionalProperties={"type": "integer"},
             maxProperties=1000,
         ),
-        _with("cel.bind(a, self + 'x', a.size() < 10)", **_TEXT),
+        _with("[self + 'x'].all(a, a.size() < 10)", **_TEXT),
         _with(
             "(has(self.a) ? 1 : 0) + (has(self.b) ? 1 : 0) == 1",
             type="object",
