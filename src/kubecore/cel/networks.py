@@ -17,9 +17,8 @@ _Network = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 def _url(text: str) -> Any:
     parts = urlsplit(text)
     if not (parts.scheme or text.startswith("/")):
-        raise ValueError(
-            f'URL parse error during conversion from string: parse "{text}": invalid URI for request'
-        )
+        problem = "invalid URI for request" if text else "empty url"
+        raise ValueError(f'URL parse error during conversion from string: parse "{text}": {problem}')
     return _URL.make(text=text)
 
 

@@ -26,6 +26,8 @@ _UNDECLARED = re.compile(
 )
 _SELECTED_FROM_NULL = "Applying SELECT to non-message type"
 _SELECTION = re.compile(r"(?<![\w.])([A-Za-z_]\w*)\.([A-Za-z_]\w*)")
+_RENAMED = {".substring(": ".part(", ".charAt(": ".characterAt("}
+_OWN_NAMES = re.compile("|".join(map(re.escape, _RENAMED)))
 _GIVES_OPTIONAL = re.compile(r"(?:\.validate|(?<![\w.])format\s*\.\s*named)\(")
 
 
@@ -107,8 +109,11 @@ class Environment:
 
 
 def _rewritten(text: str) -> str:
-    """Functions cannot make optional values: those that should give lists, whose first element is it."""
-    done = 0
+    """Functions cannot make optional values: those that should give lists, whose first element is it.
+
+    Others that the interpreter gets wrong at the end of a text have our implementation by another name.
+    """
+    text, done = _OWN_NAMES.sub(lambda found: _RENAMED[found[0]], text), 0
     while found := _GIVES_OPTIONAL.search(text, done):
         done = _closing(text, found.end()) + 1
         text, done = f"{text[:done]}[?0]{text[done:]}", found.end()

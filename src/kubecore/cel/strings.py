@@ -1,4 +1,4 @@
-"""Functions of strings: ``find``, ``findAll``, named formats (``format.dns1123Label().validate(...)``)."""
+"""Functions of strings: ``find``, ``findAll``, what ``charAt`` and ``substring`` mean, named formats (``format.dns1123Label().validate(...)``)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,27 @@ def _find(text: str, pattern: str) -> str:
 
 def _find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     return _compiled(pattern).find_all(text, limit)
+
+
+def _character(text: str, at: int) -> str:
+    return text[_within(text, at) : at + 1]
+
+
+def _part(text: str, start: int, end: int | None = None) -> str:
+    end = len(text) if end is None else end
+    if start > end >= 0:
+        raise ValueError(
+            f"index out of range: {start}"
+            if start > len(text)
+            else f"invalid substring range. start: {start}, end: {end}"
+        )
+    return text[_within(text, start) : _within(text, end)]
+
+
+def _within(text: str, index: int) -> int:
+    if not 0 <= index <= len(text):
+        raise ValueError(f"index out of range: {index}")
+    return index
 
 
 def _prefixed(check: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
@@ -70,6 +91,9 @@ FUNCTIONS = (
     method("find", T.STRING, T.STRING, returns=T.STRING, run=_find),
     method("findAll", T.STRING, T.STRING, returns=STRINGS, run=_find_all),
     method("findAll", T.STRING, T.STRING, T.INT, returns=STRINGS, run=_find_all),
+    method("characterAt", T.STRING, T.INT, returns=T.STRING, run=_character),
+    method("part", T.STRING, T.INT, returns=T.STRING, run=_part),
+    method("part", T.STRING, T.INT, T.INT, returns=T.STRING, run=_part),
     *(function(f"format.{name}", returns=_FORMAT.type, run=_maker(name)) for name in _FORMATS),
     function("format.named", T.STRING, returns=LIST, run=_named),
     method("validate", _FORMAT.type, T.STRING, returns=LIST, run=_validate),

@@ -137,7 +137,15 @@ def format_value(value: Any) -> str:
         return str(value)
     if isinstance(value, float):
         return format_float(value)
-    return orjson.dumps(value).decode()
+    return html_safe_json(value)
+
+
+def html_safe_json(value: Any) -> str:
+    """JSON as Go writes it: what HTML gives a meaning is escaped."""
+    text = orjson.dumps(value).decode()
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from kubecore.cel import CompileError, Environment, EvaluationError, Program
 from kubecore.cel.access_checks import AccessCheck, Authorize
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
+from kubecore.schema import Schema
 
 _REQUEST_VARIABLES = {
     "object": "dyn",
@@ -32,10 +33,19 @@ def request_environment(*more: str) -> Environment:
     return Environment({**_REQUEST_VARIABLES, **dict.fromkeys(more, "dyn")})
 
 
-def typed_environment(more: Iterable[str], composed: Mapping[str, Any]) -> Environment:
-    """Like ``request_environment``, where the ``variables`` of a policy have the types of what makes them."""
-    fields = {f"variables.{name}": kind for name, kind in composed.items()}
-    return Environment({**_REQUEST_VARIABLES, **dict.fromkeys(more, "dyn"), **fields})
+def expression_type(text: str, more: Iterable[str], composed: Mapping[str, str]) -> tuple[str, str]:
+    """What is wrong with an expression (empty if nothing is), and the type that it gives.
+
+    It sees the variables of every request and `more`; `composed` has the types of the fields of a policy's
+    ``variables``.
+    """
+    from kubecore.cel.type_checking import check_types  # noqa: PLC0415 (loads the interpreter)
+
+    others = {**_REQUEST_VARIABLES, **dict.fromkeys(more, "dyn")}
+    composition = {"variables": Schema({"type": "object"})} if others.pop("variables", None) else {}
+    others |= {f"variables.{name}": kind for name, kind in composed.items()}
+    checked = check_types(text, composition, others)
+    return checked.problem, checked.type
 
 
 class ConditionError(Exception):

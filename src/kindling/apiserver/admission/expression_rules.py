@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kubecore.cel import CompileError, Program
+from kubecore.cel import CompileError
 from kubecore.cel.literals import plain_maps
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
 from kubecore.objects.fields import FieldError, FieldPath, invalid
 
-from .conditions import compiled, typed_environment
+from .conditions import compiled, expression_type
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_VARIABLE = re.compile(r"(?<![\w.])variables\s*\.\s*([A-Za-z_]\w*)", re.ASCII)
-_LITERAL = re.compile(
-    r"""\"{3}.*?\"{3}|'{3}.*?'{3}|[rR]"[^"\n]*"|[rR]'[^'\n]*'"""
-    r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""",
-    re.DOTALL,
-)
+_DECLARED = {
+    "null": "null_type",
+    "timestamp": "google.protobuf.Timestamp",
+    "duration": "google.protobuf.Duration",
+}
+"""Types that are declared by other names than messages of the type checker use."""
 
 
 def webhook_expressions(configuration: JsonObject) -> list[FieldError]:
@@ -42,10 +42,10 @@ def policy_expressions(policy: JsonObject) -> list[FieldError]:
     variables = get_list(spec, "variables")
     if variables:
         known += ("variables",)
-    types: dict[str, Any] = {}
+    types: dict[str, str] = {}
     for index, variable in enumerate(variables):
         here = path.child("variables").index(index).child("expression")
-        found += _expression(variable.get("expression"), here, known, (), types=types)
+        found += _variable(variable.get("expression"), here, known, types)
         _note_type(variable, known, types)
     for index, validation in enumerate(get_list(spec, "validations")):
         here = path.child("validations").index(index)
@@ -64,7 +64,7 @@ def policy_expressions(policy: JsonObject) -> list[FieldError]:
             text = get_object(mutation, field).get("expression")
             if text:
                 shown = here.child(field, "expression")
-                found += _expression(text, shown, known, (), program_text=plain_maps(str(text)))
+                found += _mutation(text, shown, known)
     return found
 
 
@@ -74,15 +74,21 @@ def _conditions(conditions: list[Any], path: FieldPath, known: tuple[str, ...]) 
         yield from _expression(condition.get("expression"), here, known, ("bool",))
 
 
-def _note_type(variable: JsonObject, known: tuple[str, ...], types: dict[str, Any]) -> None:
+def _variable(
+    text: Any, path: FieldPath, known: tuple[str, ...], types: Mapping[str, str]
+) -> Iterator[FieldError]:
+    """Errors of the expression of a policy's variable, which may give anything."""
+    problem, _ = expression_type(str(text), known, types) if text and str(text).strip() else ("", "")
+    if problem:
+        yield invalid(path, text, f"compilation failed: {problem}")
+
+
+def _note_type(variable: JsonObject, known: tuple[str, ...], types: dict[str, str]) -> None:
     """Add the type of a policy's variable to `types`, from which its expression may take others."""
-    name, text = str(variable.get("name")), str(variable.get("expression"))
-    if not _IDENTIFIER.fullmatch(name):
-        return
-    try:
-        types[name] = typed_environment(known, types).compile(text).result
-    except CompileError:
-        types[name] = "dyn"
+    name, text = str(variable.get("name")), str(variable.get("expression") or "")
+    if _IDENTIFIER.fullmatch(name) and text.strip():
+        problem, kind = expression_type(text, known, types)
+        types[name] = "dyn" if problem else kind
 
 
 def _expression(
@@ -91,8 +97,7 @@ def _expression(
     known: tuple[str, ...],
     wanted: tuple[str, ...],
     *,
-    program_text: str = "",
-    types: Mapping[str, Any] | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> Iterator[FieldError]:
     """Errors of one expression; an absent one is somebody else's to report.
 
@@ -100,35 +105,19 @@ def _expression(
     """
     if not text or not str(text).strip():
         return
-    undefined = _undefined_variable(str(text), types) if types is not None and "variables" in known else ""
-    if undefined:
-        yield invalid(path, text, f"compilation failed: {undefined}")
-        return
-    if types:
-        try:
-            program: Program | CompileError = typed_environment(known, types).compile(str(text))
-        except CompileError as error:
-            program = error
-    else:
-        program = compiled(program_text or str(text), *known)
+    problem, found = expression_type(str(text), known, types or {})
+    if problem:
+        yield invalid(path, text, f"compilation failed: {problem}")
+    elif (shown := _DECLARED.get(found, found)) not in wanted:
+        expected = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
+        yield invalid(path, text, f"must evaluate to {expected} but got {shown}")
+
+
+def _mutation(text: Any, path: FieldPath, known: tuple[str, ...]) -> Iterator[FieldError]:
+    """Errors of an expression that makes a change; its types exist for one schema only."""
+    program = compiled(plain_maps(str(text)), *known) if text and str(text).strip() else None
     if isinstance(program, CompileError):
         yield invalid(path, text, f"compilation failed: {program}")
-    elif wanted and program.return_type not in wanted:
-        shown = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
-        yield invalid(path, text, f"must evaluate to {shown} but got {program.return_type}")
-
-
-def _undefined_variable(text: str, types: Mapping[str, Any]) -> str:
-    """What the compiler says of the first of the policy's variables that is not (yet) defined."""
-    blanked = _LITERAL.sub(lambda found: "_" * len(found[0]), text)
-    for found in _VARIABLE.finditer(blanked):
-        if found[1] not in types:
-            before, _, _ = text[: found.start(1)].rpartition(".")
-            line, column = before.count("\n") + 1, len(before.rpartition("\n")[2])
-            shown = text.split("\n")[line - 1]
-            place = f"<input>:{line}:{column + 1}: undefined field '{found[1]}'"
-            return f"ERROR: {place}\n | {shown}\n | {'.' * column}^"
-    return ""
 
 
 def _annotation_key(policy: str, annotation: JsonObject, path: FieldPath) -> Iterator[FieldError]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import orjson
-
 from kubecore.cel import CompileError
 from kubecore.json import JsonObject
-from kubecore.objects.fields import FieldError, FieldPath, Verbatim, invalid, not_supported, required
+from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
 from kubecore.schema import Schema, custom_resource_schema
 
 from .rule_costs import Budget, below
@@ -149,17 +147,13 @@ def field_path(text: str, schema: Schema) -> FieldPath | None:
     return path
 
 
-def _shown(raw: JsonObject) -> Verbatim:
+def _shown(raw: JsonObject) -> JsonObject:
     """A rule as messages dump it."""
-    return Verbatim(
-        orjson.dumps(
-            {
-                "Rule": raw.get("rule") or "",
-                "Message": raw.get("message") or "",
-                "MessageExpression": raw.get("messageExpression") or "",
-                "Reason": raw.get("reason"),
-                "FieldPath": raw.get("fieldPath") or "",
-                "OptionalOldSelf": raw.get("optionalOldSelf"),
-            }
-        ).decode()
-    )
+    return {
+        "Rule": raw.get("rule") or "",
+        "Message": raw.get("message") or "",
+        "MessageExpression": raw.get("messageExpression") or "",
+        "Reason": raw.get("reason"),
+        "FieldPath": raw.get("fieldPath") or "",
+        "OptionalOldSelf": raw.get("optionalOldSelf"),
+    }

@@ -18,6 +18,13 @@ from .versions import all_versions, storage_version
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a deleted definition until its resources are gone."""
 _WEBHOOK_PORT = 443
+_EMPTY_IS_NOTHING = frozenset(
+    {"id", "$schema", "description", "type", "format", "title", "pattern", "exclusiveMaximum", "uniqueItems"}
+    | {"exclusiveMinimum", "nullable", "required", "enum", "allOf", "oneOf", "anyOf", "properties"}
+    | {"patternProperties", "definitions", "dependencies", "x-kubernetes-embedded-resource"}
+    | {"x-kubernetes-int-or-string", "x-kubernetes-list-map-keys", "x-kubernetes-validations"}
+)
+"""Fields of a schema that are not kept when they are empty."""
 
 
 def definition() -> ResourceDefinition:
@@ -142,12 +149,19 @@ def _settle(schema: Any) -> None:
     """Give what decodes to nothing its form: ``items`` of a wrong type, elements that are null."""
     if not isinstance(schema, dict):
         return
+    for key in _EMPTY_IS_NOTHING & schema.keys():
+        if schema[key] in ("", False, [], {}):
+            del schema[key]
     if "items" in schema and not isinstance(schema["items"], dict | list):
         del schema["items"]
     for key in ("allOf", "anyOf", "oneOf", "x-kubernetes-validations"):
         _fill(schema, key, dict)
     for key in ("required", "x-kubernetes-list-map-keys"):
         _fill(schema, key, str)
+    for rule in schema.get("x-kubernetes-validations") or ():
+        for key in ("message", "messageExpression", "fieldPath"):
+            if rule.get(key) == "":
+                del rule[key]
     for key in ("properties", "patternProperties", "definitions"):
         for child in (schema.get(key) or {}).values():
             _settle(child)
