@@ -45,6 +45,9 @@ class Checker:
         self._escaped = escaped
         self._bindings = Bindings()
         self._free = 0
+        self._texts = 0
+        """In how many calls of ``format`` the walk is."""
+        self._literals: list[list[tuple[int, Type]]] = []
         names = {**dict.fromkeys(_TYPE_NAMES), **_OTHER_TYPE_NAMES}
         types = {name: Type("type", (Type(known or name),)) for name, known in names.items()}
         self._scope: dict[str, Type] = {**types, **variables}
@@ -107,7 +110,9 @@ class Checker:
     def _call(self, node: Call) -> Type:
         if node.function == "_?._":
             return self._optional_field(node)
+        self._texts += node.function == "format"
         arguments = [self._check(argument) for argument in node.args]
+        self._texts -= node.function == "format"
         name, target = node.function, node.target
         prefix = _qualified(target) if target is not None else ""
         if prefix and f"{prefix}.{name}" in signatures():
@@ -174,14 +179,22 @@ class Checker:
         self._free += 1
         return Type(f"_var{self._free}")
 
-    def _join(self, at: int, known: Type | None, kind: Type) -> Type:
-        """The common type of a literal's elements."""
+    def _join(self, known: Type | None, kind: Type) -> Type:
+        """The common type of a literal's elements; ``dyn`` if they have none."""
         if known is None:
             return kind
         if self._bindings.assign([known], [kind]):
             return known if is_less_specific(known, kind) else kind
-        shown = [self._bindings.substitute(each) for each in (known, kind)]
-        return self._report(at, f"expected type '{shown[0]}' but found '{shown[1]}'")
+        return DYN
+
+    def mixed_literals(self) -> list[Problem]:
+        """Lists and maps whose elements are not of one type; texts are made of anything."""
+        found: list[Problem] = []
+        for parts in self._literals:
+            types = [self._bindings.substitute(kind, close=True) for _, kind in parts]
+            wrong = ((at, kind) for (at, _), kind in zip(parts, types, strict=True) if kind != types[0])
+            found += [(at, f"expected type '{types[0]}' but found '{kind}'") for at, kind in [*wrong][:1]]
+        return found
 
     def _element(self, node: Node, *, is_optional: bool) -> Type:
         kind = self._check(node)
@@ -193,23 +206,29 @@ class Checker:
         return kind
 
     def _list(self, node: ListLiteral) -> Type:
-        joined: Type | None = None
-        for index, element in enumerate(node.elements):
-            kind = self._element(element, is_optional=index in node.optionals)
-            joined = self._join(element.at, joined, kind)
-        return list_of(joined or self._variable())
+        kinds = [
+            (element.at, self._element(element, is_optional=index in node.optionals))
+            for index, element in enumerate(node.elements)
+        ]
+        return list_of(self._joined(kinds))
 
     def _map(self, node: MapLiteral) -> Type:
         if node.message:
             return self._undeclared(node.at, node.message)
-        keys: Type | None = None
-        values: Type | None = None
+        keys, values = [], []
         for entry in node.entries:
             if entry.key is not None:
-                keys = self._join(entry.key.at, keys, self._check(entry.key))
-            value = self._element(entry.value, is_optional=entry.is_optional)
-            values = self._join(entry.value.at, values, value)
-        return map_of(keys or self._variable(), values or self._variable())
+                keys.append((entry.key.at, self._check(entry.key)))
+            values.append((entry.value.at, self._element(entry.value, is_optional=entry.is_optional)))
+        return map_of(self._joined(keys), self._joined(values))
+
+    def _joined(self, kinds: list[tuple[int, Type]]) -> Type:
+        if not self._texts:
+            self._literals.append(kinds)
+        joined: Type | None = None
+        for _, kind in kinds:
+            joined = self._join(joined, kind)
+        return joined or self._variable()
 
     def _comprehension(self, node: Comprehension) -> Type:
         over, start = self._check(node.range), self._check(node.initial)

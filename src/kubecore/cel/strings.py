@@ -1,4 +1,6 @@
-"""Functions of strings: ``find``, ``findAll``, what ``charAt`` and ``substring`` mean, named formats (``format.dns1123Label().validate(...)``)."""
+"""Functions of strings: ``find``, ``findAll``, what ``charAt`` and ``substring`` mean, and named formats
+(``format.dns1123Label().validate(...)``).
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,10 @@ def _character(text: str, at: int) -> str:
 
 
 def _part(text: str, start: int, end: int | None = None) -> str:
-    end = len(text) if end is None else end
-    if start > end >= 0:
-        raise ValueError(
-            f"index out of range: {start}"
-            if start > len(text)
-            else f"invalid substring range. start: {start}, end: {end}"
-        )
+    if end is None:
+        return text[_within(text, start) :]
+    if start > end:
+        raise ValueError(f"invalid substring range. start: {start}, end: {end}")
     return text[_within(text, start) : _within(text, end)]
 
 

@@ -66,7 +66,7 @@ def check_types(
 def _checked(text: str, tree: Node, variables: Mapping[str, Type], escaped: bool) -> Checked:
     checker = Checker(variables, escaped=escaped)
     kind = checker.check(tree)
-    problems = checker.problems or literal_problems(tree)
+    problems = checker.problems or checker.mixed_literals() + literal_problems(tree)
     return Checked(_shown(text, problems), str(kind), tree)
 
 

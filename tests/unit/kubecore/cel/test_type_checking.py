@@ -40,6 +40,7 @@ SCHEMA = custom_resource_schema(
         "self.namespace == 'x'",
         "self.list.all(i, x, x.k != string(i))",
         "self.n < 1.5",
+        "'%s-%d'.format([self.namespace, 3]) == 'a-3'",
         "self.metadata.name == 'x'",
         "has(self.n) && self == oldSelf",
         "self.?list[?0].?k.orValue('') == ''",
