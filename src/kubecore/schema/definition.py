@@ -12,27 +12,28 @@ from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, n
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
-_SCALARS = frozenset({"boolean", "integer", "number", "string"})
+_NOT_EVEN_EMPTY = ("additionalItems", "$ref")
 
 
 def check_keywords(raw: JsonObject, path: FieldPath) -> list[FieldError]:
     """Errors of the keywords in a schema and everything below it."""
-    errors: list[FieldError] = []
-    if raw.get("nullable"):
-        errors.append(forbidden(path.child("nullable"), "nullable cannot be true at the root"))
-    errors.extend(_node(raw, path, is_root=True))
-    return errors
+    return list(_node(raw, path, is_root=True))
 
 
-def has_references(raw: Any) -> bool:
-    """Whether the schema contains a ``$ref`` (then its structure is not checked)."""
-    if isinstance(raw, list):
-        return any(has_references(each) for each in raw)
+def unsupported_keyword(raw: Any) -> str:
+    """What keeps a schema from being structural at all: keywords that Kubernetes lacks. Empty if nothing."""
     if not isinstance(raw, dict):
-        return False
-    return isinstance(raw.get("$ref"), str) or any(
-        has_references(value) for key, value in raw.items() if key not in {"default", "enum", "example"}
-    )
+        return ""
+    for keyword in ("id", "$schema", *_UNSUPPORTED[1:]):
+        if raw.get(keyword) or (keyword == "additionalItems" and raw.get(keyword) is not None):
+            shown = "schema" if keyword == "$schema" else keyword
+            return f"OpenAPIV3Schema '{shown}' is not supported"
+    if isinstance(raw.get("items"), list):
+        return "OpenAPIV3Schema 'items' must be a schema, but is an array"
+    children = [raw.get("items"), raw.get("not"), raw.get("additionalProperties")]
+    children += [branch for keyword in ("allOf", "anyOf", "oneOf") for branch in raw.get(keyword) or ()]
+    children += (raw.get("properties") or {}).values()
+    return next((problem for child in children if (problem := unsupported_keyword(child))), "")
 
 
 def _node(
@@ -47,7 +48,7 @@ def _node(
 
 def _forbidden_keywords(raw: JsonObject, path: FieldPath, *, in_metadata: bool) -> Iterator[FieldError]:
     for keyword in _UNSUPPORTED:
-        if raw.get(keyword):
+        if raw.get(keyword) or (keyword in _NOT_EVEN_EMPTY and raw.get(keyword) is not None):
             yield forbidden(path.child(keyword), f"{keyword} is not supported")
     kind = raw.get("type")
     if kind == "null":
@@ -58,8 +59,6 @@ def _forbidden_keywords(raw: JsonObject, path: FieldPath, *, in_metadata: bool) 
     items = raw.get("items")
     if isinstance(items, list):
         yield forbidden(path.child("items"), "items must be a schema object and not an array")
-    elif kind == "array" and items is None:
-        yield required(path.child("items"), "must be specified")
     if in_metadata and raw.get("x-kubernetes-embedded-resource"):
         yield forbidden(
             path.child("x-kubernetes-embedded-resource"), "must not be used inside of resource meta"
@@ -87,17 +86,12 @@ def _children(raw: JsonObject, path: FieldPath, *, is_root: bool, in_metadata: b
         inside = in_metadata or (has_metadata and name == "metadata")
         yield from _node(child, path.child("properties").key(name), in_metadata=inside)
     if isinstance(raw.get("not"), dict):
-        yield from _branch(raw["not"], path.child("not"))
+        yield from _node(raw["not"], path.child("not"))
     for keyword in ("allOf", "oneOf", "anyOf"):
         for index, child in enumerate(raw.get(keyword) or ()):
-            yield from _branch(child, path.child(keyword).index(index))
+            yield from _node(child, path.child(keyword).index(index))
     if isinstance(raw.get("items"), dict):
         yield from _node(raw["items"], path.child("items"), in_metadata=in_metadata)
-
-
-def _branch(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """A schema below anyOf, oneOf, allOf or not: it need not repeat ``items`` of the outer schema."""
-    yield from (error for error in _node(raw, path) if not error.field.endswith(".items"))
 
 
 def _extensions(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:

@@ -11,7 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-_HOST_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}[A-Za-z0-9_])?\Z")
+from .regexes import Pattern
+
+_HOST_CHAR = r"[a-zA-Z0-9\p{S}\p{L}]"
+_HOST_NAME = Pattern(
+    rf"^({_HOST_CHAR}((-?{_HOST_CHAR}{{0,62}})?)"
+    rf"|({_HOST_CHAR}(([a-zA-Z0-9-\p{{S}}\p{{L}}]{{0,61}}{_HOST_CHAR})?)\.)+([a-zA-Z\p{{L}}]){{2,63}})$"
+)
 _DATE_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d{1,9})?([Zz]|[+-]\d{2}:?\d{2})\Z", re.ASCII
 )
@@ -22,14 +28,18 @@ _DURATION = re.compile(
 )
 
 
+_DOMAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*\Z")
+
+
 def _whole(pattern: str) -> Callable[[str], bool]:
     compiled = re.compile(rf"(?:{pattern})\Z", re.ASCII)
     return lambda text: compiled.match(text) is not None
 
 
 def _hostname(text: str) -> bool:
-    name = text.removesuffix(".")
-    return 0 < len(name) <= 255 and all(_HOST_LABEL.match(label) for label in name.split("."))
+    return (
+        _HOST_NAME.matches(text) and len(text) <= 255 and all(len(label) <= 63 for label in text.split("."))
+    )
 
 
 def _address(version: int) -> Callable[[str], bool]:
@@ -59,8 +69,11 @@ def _uri(text: str) -> bool:
 
 
 def _email(text: str) -> bool:
+    """An address, or a name with the address in angle brackets."""
+    if found := re.fullmatch(r"[^<>@]*<([^<>]+)>", text):
+        text = found[1]
     local, at, domain = text.rpartition("@")
-    return bool(at and local) and " " not in local and _hostname(domain.strip("[]"))
+    return bool(at and local) and " " not in local and _DOMAIN.match(domain.strip("[]")) is not None
 
 
 def _base64(text: str) -> bool:
@@ -155,6 +168,16 @@ STRING_FORMATS: Mapping[str, Callable[[str], bool]] = MappingProxyType(
     }
 )
 """Predicates by the name of the format."""
+
+_OF_NUMBERS = {"integer": ("int32", "int64"), "number": ("float", "double")}
+
+
+def is_recognized(format_name: str, kind: str) -> bool:
+    """Whether a format means something for values of a type; an empty type may be a string."""
+    if kind in ("", "string"):
+        return any(name.replace("-", "") == format_name.replace("-", "") for name in STRING_FORMATS)
+    return format_name in _OF_NUMBERS.get(kind, ())
+
 
 INTEGER_RANGES: Mapping[str, tuple[int, int]] = MappingProxyType(
     {

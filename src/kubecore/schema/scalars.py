@@ -23,6 +23,7 @@ class Findings(list[FieldError]):
 Check = Callable[[Any, str, Findings], None]
 """(value, name, errors). The name is relative to the validated value: ``spec.list[0]``."""
 
+_MAX_FLOAT32 = 3.40282346638528859811704183484516925440e38
 NO_PATH = "<nil>"
 """Where errors are filed that name the value in their text only."""
 
@@ -71,6 +72,8 @@ def number_checks(schema: Schema) -> Iterator[Check]:
     raw = schema.raw
     if schema.type == "integer":
         yield _integer_check(schema.format)
+    if schema.type == "number" and schema.format == "float":
+        yield _check_float
     multiple = raw.get("multipleOf")
     if multiple:
 
@@ -101,6 +104,13 @@ def number_checks(schema: Schema) -> Iterator[Check]:
                 errors.append(invalid(name, value, f"{name} in body should be {words} {_number(minimum)}"))
 
         yield check_minimum
+
+
+def _check_float(value: float, name: str, errors: Findings) -> None:
+    if abs(value) > _MAX_FLOAT32:
+        errors.append(
+            invalid(NO_PATH, "", f"Checked value must be of type number with format float in {name}")
+        )
 
 
 def _integer_check(format_name: str) -> Check:

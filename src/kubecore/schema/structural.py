@@ -7,13 +7,14 @@ Only then can objects be pruned and defaulted, and merged field by field.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 
 from .defaulting import default as apply_defaults
-from .definition import check_keywords, has_references
+from .definition import check_keywords, unsupported_keyword
 from .embedded import validate_embedded
 from .list_types import validate_list_types
 from .model import Schema, SchemaSet
@@ -27,31 +28,37 @@ _LEVELS = {
     "items": "must not be empty for specified array items",
     "field": "must not be empty for specified object fields",
 }
-_EMPTY_IN_NESTED = ("type", "title", "description")
-_UNDEFINED_IN_NESTED = ("default",)
-_FALSE_IN_NESTED = (
-    "nullable",
-    "x-kubernetes-preserve-unknown-fields",
-    "x-kubernetes-embedded-resource",
-    "x-kubernetes-int-or-string",
-)
+_IN_NESTED = {
+    **dict.fromkeys(("type", "title", "description"), "empty"),
+    **dict.fromkeys(("x-kubernetes-list-map-keys", "x-kubernetes-validations"), "empty"),
+    **dict.fromkeys(("default", "additionalProperties"), "undefined"),
+    **dict.fromkeys(("x-kubernetes-list-type", "x-kubernetes-map-type"), "undefined"),
+    **dict.fromkeys(("nullable", "x-kubernetes-preserve-unknown-fields"), "false"),
+    **dict.fromkeys(("x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"), "false"),
+}
+"""What branches of a schema must leave to the schema itself."""
 
 
 def check_structural(raw: JsonObject, path: FieldPath) -> list[FieldError]:
-    """Everything wrong with ``openAPIV3Schema``: its keywords, its structure, its defaults.
+    """Everything wrong with ``openAPIV3Schema``: its structure, its defaults, its keywords.
 
     Defaults are checked only when the schema is structural, because they are validated against it.
     """
-    errors = check_keywords(raw, path)
-    if has_references(raw):
-        return errors
-    structure = [*_invariants(raw, "root", path), *_completeness(raw, path)]
-    if structure:
-        return errors + structure
-    return errors + list(_defaults(Schema(raw, SchemaSet(open_objects=False)), path))
+    errors: list[FieldError] = []
+    if raw.get("nullable"):
+        errors.append(forbidden(path.child("nullable"), "nullable cannot be true at the root"))
+    unsupported = unsupported_keyword(raw)
+    if not unsupported:
+        structure = [*_invariants(raw, "root", path), *_completeness(raw, path)]
+        structure.sort(key=FieldError.message)
+        errors += structure or _defaults(Schema(raw, SchemaSet(open_objects=False)), path, is_root=True)
+    errors += check_keywords(raw, path)
+    return errors or ([invalid(path, "", unsupported)] if unsupported else [])
 
 
 def _invariants(raw: JsonObject, level: str, path: FieldPath) -> Iterator[FieldError]:
+    if raw.get("type") == "array" and raw.get("items") is None:
+        yield required(path.child("items"), "must be specified")
     if isinstance(raw.get("items"), dict):
         yield from _invariants(raw["items"], "items", path.child("items"))
     for name, child in (raw.get("properties") or {}).items():
@@ -82,9 +89,7 @@ def _extension_conflicts(raw: JsonObject, path: FieldPath) -> Iterator[FieldErro
     if raw.get("x-kubernetes-int-or-string"):
         for other in ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"):
             if raw.get(other):
-                yield invalid(
-                    path.child("x-kubernetes-int-or-string"), True, f"must be false if {other} is true"
-                )
+                yield invalid(path.child(other), True, "must be false if x-kubernetes-int-or-string is true")
 
 
 def _types(raw: JsonObject, level: str, path: FieldPath) -> Iterator[FieldError]:
@@ -163,54 +168,37 @@ def _nested(raw: JsonObject, path: FieldPath, *, skip_any_of: bool = False) -> I
         yield from _nested(raw["items"], path.child("items"))
     for name, child in (raw.get("properties") or {}).items():
         yield from _nested(child, path.child("properties").key(name))
-    if isinstance(raw.get("additionalProperties"), dict):
-        yield from _nested(raw["additionalProperties"], path.child("additionalProperties"))
-    for key in _EMPTY_IN_NESTED:
-        if raw.get(key):
-            yield forbidden(path.child(key), "must be empty to be structural")
-    for key in _UNDEFINED_IN_NESTED:
-        if raw.get(key) is not None:
-            yield forbidden(path.child(key), "must be undefined to be structural")
-    for key in _FALSE_IN_NESTED:
-        if raw.get(key):
-            yield forbidden(path.child(key), "must be false to be structural")
+    for key, wanted in _IN_NESTED.items():
+        value = raw.get(key)
+        # additionalProperties: false is as good as none here; only a schema or true say something
+        if value or (wanted == "undefined" and value is not None and key != "additionalProperties"):
+            yield forbidden(path.child(key), f"must be {wanted} to be structural")
     if "metadata" in (raw.get("properties") or {}):
         yield forbidden(path.child("properties").key("metadata"), "must not be specified in a nested context")
 
 
 def _completeness(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Fields inside logical keywords must be specified outside of them."""
+    """Fields inside logical keywords of the root must be specified outside of them."""
     for keyword in ("anyOf", "allOf", "oneOf"):
         for index, branch in enumerate(raw.get(keyword) or []):
             yield from _specified(raw, branch, path, path.child(keyword).index(index))
     if isinstance(raw.get("not"), dict):
         yield from _specified(raw, raw["not"], path, path.child("not"))
-    for name, child in (raw.get("properties") or {}).items():
-        yield from _completeness(child, path.child("properties").key(name))
-    for keyword in ("items", "additionalProperties"):
-        if isinstance(raw.get(keyword), dict):
-            yield from _completeness(raw[keyword], path.child(keyword))
 
 
 def _specified(
     outer: Any, branch: JsonObject, path: FieldPath, branch_path: FieldPath
 ) -> Iterator[FieldError]:
-    for keyword in ("items", "additionalProperties"):
-        child = branch.get(keyword)
-        if isinstance(child, dict):
-            known = outer.get(keyword)
-            if isinstance(known, dict):
-                yield from _specified(known, child, path.child(keyword), branch_path.child(keyword))
-            else:
-                detail = f"because it is defined in {branch_path.child(keyword)}"
-                yield required(path.child(keyword), detail)
+    if isinstance(child := branch.get("items"), dict):
+        known = outer.get("items")
+        if isinstance(known, dict):
+            yield from _specified(known, child, path.child("items"), branch_path.child("items"))
+        else:
+            yield required(path.child("items"), f"because it is defined in {branch_path.child('items')}")
     for name, child in (branch.get("properties") or {}).items():
         here, there = path.child("properties").key(name), branch_path.child("properties").key(name)
-        known = (outer.get("properties") or {}).get(name)
-        if known is not None:
+        if (known := (outer.get("properties") or {}).get(name)) is not None:
             yield from _specified(known, child, here, there)
-        elif isinstance(outer.get("additionalProperties"), dict):
-            yield from _specified(outer["additionalProperties"], child, here, there)
         else:
             yield required(here, f"because it is defined in {there}")
     for keyword in ("anyOf", "allOf", "oneOf"):
@@ -220,10 +208,10 @@ def _specified(
         yield from _specified(outer, branch["not"], path, branch_path.child("not"))
 
 
-def _defaults(schema: Schema, path: FieldPath) -> Iterator[FieldError]:
+def _defaults(schema: Schema, path: FieldPath, *, is_root: bool = False) -> Iterator[FieldError]:
     """Declared defaults must be valid and must survive pruning."""
     if schema.has_default and schema.default is not None:
-        yield from _default_errors(schema, path.child("default"))
+        yield from _default_errors(schema, path.child("default"), is_root=is_root)
     for name, child in schema.properties.items():
         if schema.embedded_resource and name not in (schema.raw.get("properties") or {}):
             continue
@@ -234,13 +222,14 @@ def _defaults(schema: Schema, path: FieldPath) -> Iterator[FieldError]:
         yield from _defaults(schema.additional_properties, path.child("additionalProperties"))
 
 
-def _default_errors(schema: Schema, path: FieldPath) -> list[FieldError]:
+def _default_errors(schema: Schema, path: FieldPath, *, is_root: bool) -> list[FieldError]:
     value = deep_copy({"value": schema.default})
-    whole = Schema({"type": "object", "properties": {"value": schema.raw}}, SchemaSet(open_objects=False))
+    raw = {**schema.raw, "x-kubernetes-embedded-resource": True} if is_root else schema.raw
+    whole = Schema({"type": "object", "properties": {"value": raw}}, SchemaSet(open_objects=False))
     apply_defaults(value, whole)
-    if prune(value, whole):
-        return [invalid(path, schema.default, "must not have unknown fields")]
-    errors = validate(value.get("value"), schema, path)
-    errors += validate_embedded(value, whole, path)
+    errors = [invalid(path, schema.default, "must not have unknown fields")] if prune(value, whole) else []
+    errors += validate(value.get("value"), schema, path)
+    for error in validate_embedded(value, whole):
+        errors.append(replace(error, field=f"{path}{error.field.removeprefix('value')}"))
     errors += validate_list_types(value.get("value"), schema, path)
     return errors

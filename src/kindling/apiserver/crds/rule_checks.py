@@ -10,6 +10,7 @@ from kubecore.json import JsonObject
 from kubecore.objects.fields import FieldError, FieldPath, invalid, not_supported, required
 from kubecore.schema import Schema, custom_resource_schema
 
+from .internal_form import rule_form
 from .rule_costs import Budget, below
 from .rules import REASONS, compile_rule
 
@@ -19,9 +20,9 @@ _STEP = re.compile(r"\.([^.\[\]']+)|\['((?:[^'\\]|\\.)*)'\]")
 _ESCAPES = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "'": "'", "\\": "\\"}
 
 
-def check_rules(raw: JsonObject, path: FieldPath) -> list[FieldError]:
-    """What is wrong with the rules in a schema that is otherwise well."""
-    checks = _Checks()
+def check_rules(raw: JsonObject, path: FieldPath, *, is_well: bool = True) -> list[FieldError]:
+    """What is wrong with the rules in a schema; expressions are checked where the schema `is_well`."""
+    checks = _Checks(is_well=is_well)
     checks.walk(custom_resource_schema(raw), 1, None, path)
     return [*checks.forms, *checks.expressions, *checks.budget.check_total(path)]
 
@@ -29,7 +30,8 @@ def check_rules(raw: JsonObject, path: FieldPath) -> list[FieldError]:
 class _Checks:
     """Collects what is wrong with the form of rules, and with their expressions."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_well: bool) -> None:
+        self._is_well = is_well
         self.forms: list[FieldError] = []
         self.expressions: list[FieldError] = []
         self.budget = Budget()
@@ -51,12 +53,25 @@ class _Checks:
         if schema.items is not None:
             lost = unrelated or (None if schema.list_type == "map" else path)
             self.walk(schema.items, inner, lost, path.child("items"))
+        self._branches(schema, path)
         for index, rule in enumerate(schema.validations):
             self.forms += _form(rule, schema, path.child(_KEYWORD).index(index))
-        if len(self.forms) == before:
+        if len(self.forms) == before and self._is_well:
             for index, rule in enumerate(schema.validations):
                 here = path.child(_KEYWORD).index(index)
                 self.expressions += self._expressions(rule, schema, cardinality, unrelated, here)
+
+    def _branches(self, schema: Schema, path: FieldPath) -> None:
+        """Of the rules in branches, which no schema should have, only the form is looked at."""
+        inner = [(schema.raw["not"], path.child("not"))] if isinstance(schema.raw.get("not"), dict) else []
+        for keyword in ("allOf", "oneOf", "anyOf"):
+            for index, raw in enumerate(schema.raw.get(keyword) or ()):
+                inner.append((raw, path.child(keyword).index(index)))
+        for raw, here in inner:
+            branch = schema.branch(raw)
+            self._branches(branch, here)
+            for index, rule in enumerate(branch.validations):
+                self.forms += _form(rule, branch, here.child(_KEYWORD).index(index))
 
     def _expressions(
         self,
@@ -89,7 +104,7 @@ class _Checks:
                 except CompileError as error:
                     problem = f"{prefix}compilation failed: {error}"
             if problem:
-                yield invalid(here, _shown(raw), problem)
+                yield invalid(here, rule_form(raw), problem)
                 break
             if field == "rule":
                 is_transition = checked.tree is not None and mentions(checked.tree, "oldSelf")
@@ -145,15 +160,3 @@ def field_path(text: str, schema: Schema) -> FieldPath | None:
             return None
         node, position = found, step.end()
     return path
-
-
-def _shown(raw: JsonObject) -> JsonObject:
-    """A rule as messages dump it."""
-    return {
-        "Rule": raw.get("rule") or "",
-        "Message": raw.get("message") or "",
-        "MessageExpression": raw.get("messageExpression") or "",
-        "Reason": raw.get("reason"),
-        "FieldPath": raw.get("fieldPath") or "",
-        "OptionalOldSelf": raw.get("optionalOldSelf"),
-    }

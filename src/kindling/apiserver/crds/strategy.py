@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin
@@ -9,11 +10,12 @@ from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta, times
-from kubecore.objects.fields import FieldError
+from kubecore.objects.fields import FieldError, go_quote
 from kubecore.resources import CUSTOM_RESOURCE_DEFINITIONS
+from kubecore.schema.formats import is_recognized
 
 from . import validation
-from .versions import all_versions, storage_version
+from .versions import all_versions, schema_of, storage_version
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a deleted definition until its resources are gone."""
@@ -102,6 +104,13 @@ class DefinitionStrategy(BuiltinStrategy):
         """See ``validation``."""
         return validation.validate_update(new, old)
 
+    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
+        """Formats that mean nothing are ignored."""
+        found: dict[str, None] = {}
+        for version in all_versions(obj) if old is None else ():
+            found |= dict.fromkeys(_unrecognized_formats(schema_of(version)))
+        return super().warnings(ctx, obj, old) + [f"unrecognized format {go_quote(name)}" for name in found]
+
     def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
         """Instances go first: the definition turns Terminating and waits with a finalizer."""
         if meta.is_being_deleted(obj):
@@ -130,6 +139,18 @@ def names_of(crd: JsonObject) -> JsonObject:
 def resource_key(crd: JsonObject) -> str:
     """The bucket of the instances: ``group/plural``."""
     return f"{get_str(crd, 'spec', 'group')}/{get_str(crd, 'spec', 'names', 'plural')}"
+
+
+def _unrecognized_formats(schema: JsonObject) -> Iterator[str]:
+    """The formats in a schema that no validation knows."""
+    name = str(schema.get("format") or "")
+    if name and not is_recognized(name, str(schema.get("type") or "")):
+        yield name
+    children = [schema.get("items"), schema.get("additionalProperties"), schema.get("not")]
+    children += [branch for keyword in ("allOf", "anyOf", "oneOf") for branch in schema.get(keyword) or ()]
+    for child in (*children, *(schema.get("properties") or {}).values()):
+        if isinstance(child, dict):
+            yield from _unrecognized_formats(child)
 
 
 def _drop_null_defaults(schema: Any) -> None:

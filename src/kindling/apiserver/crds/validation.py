@@ -19,6 +19,7 @@ from kubecore.objects.fields import (
 from kubecore.schema.structural import check_structural
 
 from ..admission.client_config import validate_client_config
+from .internal_form import beyond_status, schema_form
 from .rule_checks import check_rules
 from .versions import all_versions, each_setting, internal_form
 
@@ -51,10 +52,10 @@ def validate_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
 
 def _name(crd: JsonObject) -> Iterator[FieldError]:
     wanted = f"{get_str(crd, 'spec', 'names', 'plural')}.{get_str(crd, 'spec', 'group')}"
-    if meta.name(crd) != wanted:
-        yield invalid(
-            FieldPath("metadata", "name"), meta.name(crd), 'must be spec.names.plural+"."+spec.group'
-        )
+    for field in ("name", "generateName"):
+        value = meta.metadata(crd).get(field)
+        if value and value != wanted:
+            yield invalid(FieldPath("metadata", field), value, 'must be spec.names.plural+"."+spec.group')
 
 
 def _approval(crd: JsonObject) -> Iterator[FieldError]:
@@ -97,10 +98,10 @@ def _spec(crd: JsonObject) -> Iterator[FieldError]:
     yield from _versions(crd)
     yield from _names(get_object(crd, "spec", "names"))
     yield from _schemas(crd)
-    for columns, path in each_setting(crd, "additionalPrinterColumns"):
-        yield from _columns(columns, path)
     for subresources, path in each_setting(crd, "subresources"):
         yield from _subresources(subresources, path)
+    for columns, path in each_setting(crd, "additionalPrinterColumns"):
+        yield from _columns(columns, path)
     yield from _selectable_fields(crd)
     yield from _conversion(get_object(crd, "spec", "conversion"))
 
@@ -176,11 +177,22 @@ def _schemas(crd: JsonObject) -> Iterator[FieldError]:
         raw = schema.get("openAPIV3Schema")
         if not isinstance(raw, dict):
             continue
-        here = path.child("openAPIV3Schema")
-        errors = check_structural(raw, here)
+        here, errors = path.child("openAPIV3Schema"), []
+        if _has_status(crd, schema):
+            if raw.get("type") and raw["type"] != "object":
+                message = 'only "object" is allowed as the type at the root of the schema if the status '
+                errors.append(invalid(here.child("type"), raw["type"], f"{message}subresource is enabled"))
+            elif problem := beyond_status(raw):
+                errors.append(invalid(here, schema_form(raw), problem))
+        errors += check_structural(raw, here)
         yield from errors
-        if not errors:
-            yield from check_rules(raw, here)
+        yield from check_rules(raw, here, is_well=not errors)
+
+
+def _has_status(crd: JsonObject, schema: JsonObject) -> bool:
+    """Whether a version with this schema has the status subresource."""
+    found = (version for version in all_versions(crd) if version.get("schema") == schema)
+    return any("status" in get_object(version, "subresources") for version in found)
 
 
 def _columns(columns: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
@@ -230,6 +242,11 @@ def _selectable_fields(crd: JsonObject) -> Iterator[FieldError]:
     for selectable, path in each_setting(crd, "selectableFields"):
         version = next(each for each in all_versions(crd) if each.get("selectableFields") == selectable)
         schema = get_object(version, "schema", "openAPIV3Schema")
+        if not schema:
+            shared = "validations.schema is included"
+            own = "`version.schema.openAPIV3Schema` is not included"
+            yield invalid(path, "", f"may only be set when {shared if str(path).count('.') == 1 else own}")
+            continue
         seen: set[str] = set()
         for index, field in enumerate(selectable):
             here, text = path.index(index).child("jsonPath"), str(field.get("jsonPath") or "")

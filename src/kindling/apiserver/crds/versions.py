@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import FieldPath, Verbatim
+from kubecore.objects.fields import FieldPath
+
+from .internal_form import schema_form
 
 _SHARED_FIELDS = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 
@@ -66,7 +66,7 @@ def _shared_path(name: str) -> FieldPath:
     return FieldPath("spec", "validation" if name == "schema" else name)
 
 
-def internal_form(crd: JsonObject) -> Verbatim:
+def internal_form(crd: JsonObject) -> list[JsonObject]:
     """spec.versions as messages dump them."""
     shared = {name: is_shared(crd, name) for name in _SHARED_FIELDS}
     dumped = []
@@ -79,10 +79,10 @@ def internal_form(crd: JsonObject) -> Verbatim:
                 "Storage": bool(version.get("storage")),
                 "Deprecated": bool(version.get("deprecated")),
                 "DeprecationWarning": version.get("deprecationWarning"),
-                "Schema": {"OpenAPIV3Schema": schema_of(version)} if own["schema"] else None,
+                "Schema": {"OpenAPIV3Schema": schema_form(schema_of(version))} if own["schema"] else None,
                 "Subresources": own["subresources"],
                 "AdditionalPrinterColumns": own["additionalPrinterColumns"],
                 "SelectableFields": own["selectableFields"],
             }
         )
-    return Verbatim(orjson.dumps(dumped).decode())
+    return dumped

@@ -53,9 +53,10 @@ A = "s.properties[a]"
             {"type": "string", "anyOf": [{"pattern": "a", "description": "no"}]},
             [f"{A}.anyOf[0].description: Forbidden: must be empty to be structural"],
         ),
+        ({"type": "object", "oneOf": [{"properties": {"b": {"minimum": 1}}}]}, []),
         (
-            {"type": "object", "oneOf": [{"properties": {"b": {"minimum": 1}}}]},
-            [f"{A}.properties[b]: Required value: because it is defined in {A}.oneOf[0].properties[b]"],
+            {"type": "string", "allOf": [{"x-kubernetes-validations": [{"rule": "true"}]}]},
+            [f"{A}.allOf[0].x-kubernetes-validations: Forbidden: must be empty to be structural"],
         ),
         (
             {"type": "object", "additionalProperties": False},
@@ -105,4 +106,20 @@ def test_metadata_may_be_narrowed_to_names_only() -> None:
     assert messages({"type": "object", "properties": {"metadata": labels}}) == [
         "s.properties[metadata]: Forbidden: must not specify anything other than name and generateName, "
         "but metadata is implicitly specified"
+    ]
+
+
+def test_branches_of_the_root_repeat_fields_only() -> None:
+    raw = {"type": "object", "oneOf": [{"properties": {"b": {"minimum": 1}}}]}
+    assert messages(raw) == [
+        "s.properties[b]: Required value: because it is defined in s.oneOf[0].properties[b]"
+    ]
+
+
+def test_a_keyword_that_kubernetes_lacks_is_told_once() -> None:
+    assert messages({"type": "string", "$schema": "x"}) == [
+        "s: Invalid value: \"\": OpenAPIV3Schema 'schema' is not supported"
+    ]
+    assert messages({"type": "array", "items": [{"type": "string"}]}) == [
+        "s.items: Forbidden: items must be a schema object and not an array"
     ]

@@ -136,3 +136,25 @@ def test_rules_must_fit_the_schema() -> None:
     ]
     schema = {**OBJECT, "properties": properties, "x-kubernetes-validations": rules}
     assert messages(crd(versions=[version(schema={"openAPIV3Schema": schema})])) == []
+
+
+def test_beside_a_status_the_root_has_no_branches() -> None:
+    schema = {"type": "object", "oneOf": [{"required": ["spec"]}]}
+    one = version(schema={"openAPIV3Schema": schema}, subresources={"status": {}})
+    (found,) = messages(crd(versions=[one]))
+    assert found.startswith(
+        'spec.validation.openAPIV3Schema: Invalid value: {"ID":"","Schema":"","Ref":null,'
+    )
+    assert found.endswith("fields are allowed at the root of the schema if the status subresource is enabled")
+
+
+def test_old_values_are_told_apart_by_keys_only() -> None:
+    rule = [{"rule": "self == oldSelf", "message": "m"}]
+    item = {"type": "string", "maxLength": 9, "x-kubernetes-validations": rule}
+    spec = {"type": "array", "maxItems": 9, "items": item}
+    one = version(schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}})
+    (found,) = messages(crd(versions=[one]))
+    assert found.endswith(
+        '"self == oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within '
+        "spec.validation.openAPIV3Schema.properties[spec]"
+    )
