@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, urlsplit
+
+from kubecore.objects.fields import go_quote
 
 from .declarations import STRINGS, T, function, method
 from .opaque_types import opaque
 
 _URL, _IP, _CIDR = opaque("kubernetes.URL"), opaque("net.IP"), opaque("net.CIDR")
+_HEX_DIGITS = re.compile("[0-9a-fA-F]+")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
@@ -58,10 +62,70 @@ def _address(text: str) -> _Address:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
-        raise ValueError(f"IP Address {text!r} parse error during conversion from string") from None
-    if isinstance(address, ipaddress.IPv6Address) and (address.ipv4_mapped or address.scope_id):
-        raise ValueError(f"IP Address {text!r} may not be IPv4-mapped or have a zone")
+        problem = f"ParseAddr({go_quote(text)}): {_address_problem(text)}"
+        words = "parse error during conversion from string"
+        raise ValueError(f"IP Address {go_quote(text)} {words}: {problem}") from None
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.scope_id:
+            raise ValueError(f"IP address {go_quote(text)} with zone value is not allowed")
+        if address.ipv4_mapped:
+            raise ValueError(f"IPv4-mapped IPv6 address {go_quote(text)} is not allowed")
     return address
+
+
+def _address_problem(text: str) -> str:
+    """What Go's parser says of a text that is no address."""
+    first = next((char for char in text if char in ".:%"), "")
+    if first == ".":
+        return _ipv4_problem(text)
+    if first == ":":
+        return _ipv6_problem(text)
+    return "missing IPv6 address" if first else "unable to parse IP"
+
+
+def _ipv4_problem(text: str) -> str:
+    number, dots = "", 0
+    for index, char in enumerate(text):
+        if char in "0123456789":
+            if number == "0":
+                return "IPv4 field has octet with leading zero"
+            number += char
+            if int(number) > 255:
+                return "IPv4 field has value >255"
+        elif char != ".":
+            return f"unexpected character (at {go_quote(text[index:])})"
+        elif not number or index == len(text) - 1:
+            return f"IPv4 field must have at least one digit (at {go_quote(text[index:])})"
+        elif dots == 3:
+            return "IPv4 address too long"
+        else:
+            number, dots = "", dots + 1
+    return "IPv4 address too short"
+
+
+def _ipv6_problem(text: str) -> str:
+    shortened = text.startswith("::")
+    position, fields = (2 if shortened else 0), 0
+    while position < len(text):
+        digits = _HEX_DIGITS.match(text, position)
+        rest = text[position:]
+        if digits is None:
+            return f"each colon-separated field must have at least one digit (at {go_quote(rest)})"
+        if len(digits[0]) > 4:
+            return f"each group must have 4 or less digits (at {go_quote(rest)})"
+        position, fields = digits.end(), fields + 1
+        if position < len(text) and text[position] != ":":
+            return f"unexpected character, want colon (at {go_quote(text[position:])})"
+        position += 1
+        if position == len(text):
+            return f"colon must be followed by more characters (at {go_quote(text[-1:])})"
+        if text[position] == ":":
+            if shortened:
+                return f"multiple :: in address (at {go_quote(text[position:])})"
+            shortened, position = True, position + 1
+        if fields == 8 and position < len(text):
+            return f"trailing garbage after address (at {go_quote(text[position:])})"
+    return "address string too short"
 
 
 def _ip(text: str) -> Any:
@@ -81,9 +145,14 @@ def _is_canonical(text: str) -> bool:
 
 
 def _network(text: str) -> _Network:
-    if "/" not in text:
-        raise ValueError(f"network address parse error during conversion from string: {text!r}")
-    return ipaddress.ip_interface(text)
+    words = "network address parse error during conversion from string: "
+    try:
+        if "/" not in text:
+            raise ValueError("no '/'")
+        return ipaddress.ip_interface(text)
+    except ValueError as error:
+        # the words are there twice in Kubernetes, too
+        raise ValueError(f"{words}{words}netip.ParsePrefix({go_quote(text)}): {error}") from None
 
 
 def _cidr(text: str) -> Any:

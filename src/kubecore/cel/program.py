@@ -21,6 +21,22 @@ OUT_OF_BUDGET = "validation failed due to running out of cost budget, no further
 NO_OVERLOAD = "no such overload"
 _STATUS = re.compile(r"\A[A-Z_]+: (.*?)(?: \[[A-Z_]+\])?\Z", re.DOTALL)
 
+_CONVERSION = "type conversion error from"
+_WORDS = tuple(
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"cannot convert (\w+) to (\w+)", rf"{_CONVERSION} '\1' to '\2'"),
+        (r"Type conversion error from ('\w+' to '\w+')", rf"{_CONVERSION} \1"),
+        (
+            r"String to (Duration|Timestamp) conversion failed",
+            rf"{_CONVERSION} 'string' to 'google.protobuf.\1'",
+        ),
+        (r"int64 out of uint64 range|double out of uint64 range", "unsigned integer overflow"),
+        (r"(double|uint64) out of int64 range", "integer overflow"),
+    )
+)
+"""What the interpreter says when it runs, and what Kubernetes says."""
+
 _UNDECLARED = re.compile(
     r"ERROR: <input>:(\d+):(\d+): undeclared reference to '([\w.]+)'(.*?)\n \| (.*)\n \| \.*\^"
 )
@@ -174,6 +190,9 @@ def _runtime_words(message: str) -> str:
         return "modulus by zero"
     if text.startswith("No matching overloads found"):
         return NO_OVERLOAD
+    for pattern, words in _WORDS:
+        if found := pattern.fullmatch(text):
+            return found.expand(words)
     return text
 
 

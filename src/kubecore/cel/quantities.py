@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kubecore.objects.fields import go_quote
 from kubecore.objects.quantity import Quantity
 
 from .declarations import T, function, method
@@ -13,8 +14,11 @@ from .opaque_types import opaque
 
 _QUANTITY = opaque("kubernetes.Quantity")
 _SEMVER = opaque("kubernetes.Semver")
+_RELEASE_PART = r"(?:0|[1-9]\d*|\d*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?\Z", re.ASCII
+    rf"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-({_RELEASE_PART}(?:\.{_RELEASE_PART})*))?"
+    r"(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?\Z",
+    re.ASCII,
 )
 
 
@@ -79,8 +83,39 @@ def _semver(text: str, normalize: bool = False) -> Any:
     if normalize:
         text = _normalized(text)
     if not _VERSION.match(text):
-        raise ValueError(f"Invalid semantic version: {text}")
+        raise ValueError(_version_problem(text))
     return _SEMVER.make(text=text)
+
+
+def _version_problem(text: str) -> str:
+    """What Go's parser says of a text that is no semantic version."""
+    parts = text.split(".", 2)
+    if not text:
+        return "Version string empty"
+    if len(parts) != 3:
+        return "No Major.Minor.Patch elements found"
+    core, _, build = parts[2].partition("+")
+    patch, dash, release = core.partition("-")
+    for name, number in (("major", parts[0]), ("minor", parts[1]), ("patch", patch)):
+        if not re.fullmatch("[0-9]*", number):
+            return f"Invalid character(s) found in {name} number {go_quote(number)}"
+        if len(number) > 1 and number[0] == "0":
+            return f"{name.title()} number must not contain leading zeroes {go_quote(number)}"
+        if not number:
+            return 'strconv.ParseUint: parsing "": invalid syntax'
+    for part in release.split(".") if dash else ():
+        if not part:
+            return "prerelease is empty"
+        if not re.fullmatch("[0-9A-Za-z-]+", part):
+            return f"Invalid character(s) found in prerelease {go_quote(part)}"
+        if part.isdigit() and len(part) > 1 and part[0] == "0":
+            return f"Numeric PreRelease version must not contain leading zeroes {go_quote(part)}"
+    wrong = next((part for part in build.split(".") if not re.fullmatch("[0-9A-Za-z-]+", part)), "")
+    return (
+        f"Invalid character(s) found in build meta data {go_quote(wrong)}"
+        if wrong
+        else "build meta data is empty"
+    )
 
 
 def _normalized(text: str) -> str:

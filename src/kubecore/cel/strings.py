@@ -10,13 +10,20 @@ from typing import Any
 
 from kubecore.objects import names
 from kubecore.schema.formats import STRING_FORMATS
-from kubecore.schema.regexes import Pattern
+from kubecore.schema.regexes import Pattern, PatternError
 
 from .declarations import LIST, STRINGS, T, function, method
 from .opaque_types import opaque
 
 _FORMAT = opaque("kubernetes.NamedFormat")
-_compiled = lru_cache(maxsize=64)(Pattern)
+
+
+@lru_cache(maxsize=64)
+def _compiled(pattern: str) -> Pattern:
+    try:
+        return Pattern(pattern)
+    except PatternError as error:
+        raise ValueError(f"Illegal regex: {error}") from None
 
 
 def _find(text: str, pattern: str) -> str:

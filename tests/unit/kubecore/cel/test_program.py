@@ -51,6 +51,11 @@ def environment() -> Environment:
         ("format.dns1123Label().validate('Not_ok').hasValue()", True),
         ("'%s has %d'.format(['x', 2])", "x has 2"),
         ("'a,b'.split(',')", ["a", "b"]),
+        ("'ab'.substring(1, 2) + 'ab'.substring(1) + 'ab'.charAt(2)", "bb"),
+        ("[2, 1].sort() == [1, 2] && [1, 1].distinct() == [1] && [1].first().value() == 1", True),
+        ("[0, 1].all(i, v, i == v)", True),
+        ("format.named('uuid').value().validate('x').hasValue()", True),
+        ("format.named('odd').hasValue()", False),
     ],
 )
 def test_expressions_have_the_values_of_kubernetes(
@@ -75,13 +80,32 @@ def test_a_program_knows_its_type(environment: Environment, text: str, type_name
         ("1 / 0 == 1", "division by zero"),
         ("object.l[5] == 1", "index out of bounds: 5"),
         ("object.l + 1 == 2", "no such overload"),
+        ("int('x')", "type conversion error from 'string' to 'int'"),
+        (
+            "duration(object.s) == duration('1s')",
+            "type conversion error from 'string' to 'google.protobuf.Duration'",
+        ),
+        ("uint(-1)", "unsigned integer overflow"),
+        ("'a'.substring(1, 2)", "index out of range: 2"),
+        ("'a'.charAt(3)", "index out of range: 3"),
+        ("ip('1.2')", 'IP Address "1.2" parse error .*: ParseAddr.*: IPv4 address too short'),
+        ("ip('1..2.3')", 'IP Address "1..2.3" .* must have at least one digit .at ".2.3".'),
+        ("ip('1::2::g')", 'IP Address .* multiple :: in address .at ":g".'),
+        ("ip('g::1')", 'IP Address .* each colon-separated field must have at least one digit .at "g::1".'),
+        ("cidr('a')", "network address parse error .*: no '/'"),
+        ("semver('1.2')", "No Major.Minor.Patch elements found"),
+        ("semver('1.2.3.4')", 'Invalid character.s. found in patch number "3.4"'),
+        ("semver('1.02.3')", 'Minor number must not contain leading zeroes "02"'),
+        ("semver('1.2.3-01')", 'Numeric PreRelease version must not contain leading zeroes "01"'),
+        ("'a'.find('[')", "Illegal regex: error parsing regexp: .*"),
+        ("url('')", '.*: parse "": empty url'),
     ],
 )
 def test_what_has_no_value_is_told_in_kubernetes_words(
     environment: Environment, text: str, expected: str
 ) -> None:
     with pytest.raises(EvaluationError, match=f"^{expected}$"):
-        environment.compile(text).evaluate({"object": {"l": [1]}})
+        environment.compile(text).evaluate({"object": {"l": [1], "s": "x"}})
 
 
 def test_a_syntax_error_points_at_its_place(environment: Environment) -> None:
