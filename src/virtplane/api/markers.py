@@ -115,6 +115,7 @@ UInt = Annotated[int, Meta(extra_json_schema={REQUEST_FORMAT: "int32", UNSIGNED:
 UInt32Count = Annotated[
     int, mark(format="int32"), Meta(extra_json_schema={REQUEST_FORMAT: "int64", UNSIGNED: 32})
 ]
+UInt8 = Annotated[int, Meta(extra_json_schema={REQUEST_FORMAT: "byte", UNSIGNED: 8})]
 Float = Annotated[float, mark(format="float")]
 Quantity = Annotated[
     str | int,

@@ -9,7 +9,7 @@ from msgspec import field
 
 from virtplane.api.conditions import Condition
 from virtplane.api.core_v1 import TypedLocalObjectReference
-from virtplane.api.markers import ATOMIC, NULLABLE, ApiStruct, Time, one_of
+from virtplane.api.markers import ALWAYS_WRITTEN, ATOMIC, NULLABLE, ApiStruct, Time, one_of
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -31,7 +31,9 @@ class VirtualMachineCloneSpec(ApiStruct, kw_only=True):
     patches: Annotated[tuple[str, ...], ATOMIC] = ()
     source: TypedLocalObjectReference
     target: TypedLocalObjectReference | None = None
-    template: VirtualMachineCloneTemplateFilters = VirtualMachineCloneTemplateFilters()
+    template: Annotated[VirtualMachineCloneTemplateFilters, ALWAYS_WRITTEN] = (
+        VirtualMachineCloneTemplateFilters()
+    )
     volume_name_policy: Annotated[str | None, one_of("RandomizeNames", "PrefixTargetName")] = None
 
 

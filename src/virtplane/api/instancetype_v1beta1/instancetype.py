@@ -12,7 +12,7 @@ from virtplane.api.kubevirt_v1.devices import GPU, HostDevice
 from virtplane.api.kubevirt_v1.domain import DiskIOThreads
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import Hugepages
-from virtplane.api.markers import ATOMIC, ApiStruct, Int32, Int64, Quantity, describe, mark
+from virtplane.api.markers import ATOMIC, ApiStruct, Int, Quantity, UInt32Count, describe, mark
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -20,9 +20,9 @@ class CPUInstancetype(ApiStruct, kw_only=True):
     """Number and placement of virtual CPUs."""
 
     dedicated_cpu_placement: bool | None = field(default=None, name="dedicatedCPUPlacement")
-    guest: Annotated[Int64, describe("Number of virtual CPUs.")]
+    guest: Annotated[UInt32Count, describe("Number of virtual CPUs.")]
     isolate_emulator_thread: bool | None = None
-    max_sockets: Int64 | None = None
+    max_sockets: UInt32Count | None = None
     model: str | None = None
     numa: NUMA | None = None
     realtime: Realtime | None = None
@@ -35,7 +35,7 @@ class MemoryInstancetype(ApiStruct, kw_only=True):
     hugepages: Hugepages | None = None
     max_guest: Quantity | None = None
     overcommit_percent: Annotated[
-        Int32 | None,
+        Int | None,
         mark(minimum=0, maximum=100),
         describe("By how many percent the request lies below the guest's memory."),
     ] = None

@@ -15,7 +15,7 @@ from virtplane.api.kubevirt_v1.features import FeatureAPIC, FeatureHyperv, Featu
 from virtplane.api.kubevirt_v1.firmware import EFI
 from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.networks import InterfaceMasquerade
-from virtplane.api.markers import ApiStruct, Int64, Quantity, describe
+from virtplane.api.markers import ApiStruct, Int64, Quantity, UInt32Count, describe
 from virtplane.api.meta_v1 import ObjectMeta
 
 
@@ -30,7 +30,7 @@ class SpreadOptions(ApiStruct, kw_only=True):
     """How virtual CPUs are spread over sockets, cores and threads."""
 
     across: str | None = None
-    ratio: Int64 | None = None
+    ratio: UInt32Count | None = None
 
 
 class CPUPreferences(ApiStruct, kw_only=True):
@@ -104,7 +104,7 @@ class MachinePreferences(ApiStruct, kw_only=True):
 class CPUPreferenceRequirement(ApiStruct, kw_only=True):
     """Virtual CPUs needed at least."""
 
-    guest: Int64
+    guest: UInt32Count
 
 
 class MemoryPreferenceRequirement(ApiStruct, kw_only=True):
@@ -137,7 +137,7 @@ class VirtualMachinePreferenceSpec(ApiStruct, kw_only=True):
     features: FeaturePreferences = FeaturePreferences()
     firmware: FirmwarePreferences = FirmwarePreferences()
     machine: MachinePreferences = MachinePreferences()
-    prefer_spread_socket_to_core_ratio: Int64 | None = None
+    prefer_spread_socket_to_core_ratio: UInt32Count | None = None
     preferred_architecture: str | None = None
     preferred_launch_security: LaunchSecurity | None = None
     preferred_subdomain: str | None = None

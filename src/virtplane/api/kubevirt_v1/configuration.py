@@ -14,10 +14,10 @@ from virtplane.api.markers import (
     NULLABLE,
     SET,
     ApiStruct,
-    Float,
-    Int32,
+    Int,
     Int64,
     Quantity,
+    UInt32Count,
     describe,
     list_map,
     mark,
@@ -30,8 +30,8 @@ from virtplane.api.meta_v1 import LabelSelector
 class TokenBucketRateLimiter(ApiStruct, kw_only=True):
     """Requests per second, and how many may come at once."""
 
-    burst: Int32
-    qps: Float
+    burst: Int
+    qps: float
 
 
 class RateLimiter(ApiStruct, kw_only=True):
@@ -111,13 +111,13 @@ class DiskVerification(ApiStruct, kw_only=True):
 class LogVerbosity(ApiStruct, kw_only=True):
     """Log levels of components (0-9)."""
 
-    node_verbosity: Mapping[str, Int32] = field(default_factory=dict)
-    virt_api: Int32 | None = field(default=None, name="virtAPI")
-    virt_controller: Int32 | None = None
-    virt_handler: Int32 | None = None
-    virt_launcher: Int32 | None = None
-    virt_operator: Int32 | None = None
-    virt_synchronization_controller: Int32 | None = None
+    node_verbosity: Mapping[str, Int] = field(default_factory=dict)
+    virt_api: Int | None = field(default=None, name="virtAPI")
+    virt_controller: Int | None = None
+    virt_handler: Int | None = None
+    virt_launcher: Int | None = None
+    virt_operator: Int | None = None
+    virt_synchronization_controller: Int | None = None
 
 
 class DeveloperConfiguration(ApiStruct, kw_only=True):
@@ -125,21 +125,21 @@ class DeveloperConfiguration(ApiStruct, kw_only=True):
 
     cluster_profiler: bool | None = None
     cpu_allocation_ratio: Annotated[
-        Int32 | None, describe("Virtual CPUs per CPU requested of the node; 10 when absent.")
+        Int | None, describe("Virtual CPUs per CPU requested of the node; 10 when absent.")
     ] = None
     disabled_feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched off.")] = ()
     disk_verification: DiskVerification | None = None
     feature_gates: Annotated[tuple[str, ...], ATOMIC, describe("Feature gates switched on.")] = ()
     log_verbosity: LogVerbosity = LogVerbosity()
     memory_overcommit: Annotated[
-        Int32 | None,
+        Int | None,
         mark(minimum=10),
         describe("Guest memory in percent of the memory requested of the node; 100 when absent."),
     ] = None
     minimum_cluster_tsc_frequency: Int64 | None = field(default=None, name="minimumClusterTSCFrequency")
     minimum_reserve_pvc_bytes: Int64 | None = field(default=None, name="minimumReservePVCBytes")
     node_selectors: Mapping[str, str] = field(default_factory=dict)
-    pvc_tolerate_less_space_up_to_percent: Int32 | None = None
+    pvc_tolerate_less_space_up_to_percent: Int | None = None
     use_emulation: Annotated[bool | None, describe("Emulate guests in software on nodes without KVM.")] = None
 
 
@@ -164,9 +164,9 @@ class KSMConfiguration(ApiStruct, kw_only=True):
 class LiveUpdateConfiguration(ApiStruct, kw_only=True):
     """How much CPU and memory can be added to a running guest."""
 
-    max_cpu_sockets: Int64 | None = None
+    max_cpu_sockets: UInt32Count | None = None
     max_guest: Quantity | None = None
-    max_hotplug_ratio: Int64 | None = None
+    max_hotplug_ratio: UInt32Count | None = None
 
 
 class NodeMediatedDeviceTypesConfig(ApiStruct, kw_only=True):
@@ -352,7 +352,7 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     live_update_configuration: LiveUpdateConfiguration = LiveUpdateConfiguration()
     machine_type: str | None = None
     mediated_devices_configuration: MediatedDevicesConfiguration | None = None
-    mem_balloon_stats_period: Int64 | None = None
+    mem_balloon_stats_period: UInt32Count | None = None
     migrations: MigrationConfiguration = MigrationConfiguration()
     min_cpu_model: str | None = field(default=None, name="minCPUModel")
     network: NetworkConfiguration = NetworkConfiguration()
@@ -370,7 +370,7 @@ class KubeVirtConfiguration(ApiStruct, kw_only=True):
     supported_guest_agent_versions: tuple[str, ...] = ()
     tls_configuration: TLSConfiguration | None = None
     virt_template_deployment: Annotated[VirtTemplateDeployment | None, NULLABLE] = None
-    virtual_machine_instances_per_node: Int32 | None = None
+    virtual_machine_instances_per_node: Int | None = None
     virtual_machine_options: VirtualMachineOptions = VirtualMachineOptions()
     vm_rollout_strategy: Annotated[str | None, NULLABLE, one_of("Stage", "LiveUpdate")] = None
     vm_state_storage_class: str | None = None

@@ -14,8 +14,9 @@ from virtplane.api.markers import (
     ATOMIC,
     ApiStruct,
     Duration,
-    Int32,
+    Int,
     Int64,
+    UInt8,
     describe,
     mark,
     requested_one_of,
@@ -82,14 +83,14 @@ class ComponentConfig(ApiStruct, kw_only=True):
     """Where components run and how many of them."""
 
     node_placement: NodePlacement | None = None
-    replicas: int | None = None
+    replicas: UInt8 | None = None
 
 
 class KubeVirtWorkloadUpdateStrategy(ApiStruct, kw_only=True):
     """How running guests get a new launcher after an update."""
 
     batch_eviction_interval: Duration | None = None
-    batch_eviction_size: Int32 | None = None
+    batch_eviction_size: Int | None = None
     workload_update_methods: Annotated[tuple[str, ...], ATOMIC] = ()
 
 
@@ -146,7 +147,7 @@ class KubeVirtStatus(ApiStruct, kw_only=True):
     observed_kube_virt_registry: str | None = None
     observed_kube_virt_version: str | None = None
     operator_version: str | None = None
-    outdated_virtual_machine_instance_workloads: Int32 | None = None
+    outdated_virtual_machine_instance_workloads: Int | None = None
     phase: Annotated[str | None, describe("Deploying, Deployed, Deleting or Deleted.")] = None
     synchronization_addresses: Annotated[tuple[str, ...], ATOMIC] = ()
     target_deployment_config: str | None = None

@@ -30,9 +30,11 @@ class MigrationConfiguration(ApiStruct, kw_only=True):
     max_downtime_ms: Annotated[Int64 | None, mark(minimum=1, maximum=2000000)] = None
     network: str | None = None
     node_drain_taint_key: str | None = None
-    parallel_migrations_per_cluster: Annotated[Int64 | None, describe("Migrations at the same time.")] = None
+    parallel_migrations_per_cluster: Annotated[
+        UInt32Count | None, describe("Migrations at the same time.")
+    ] = None
     parallel_outbound_migrations_per_node: Annotated[
-        Int64 | None, describe("Migrations at the same time that leave one node.")
+        UInt32Count | None, describe("Migrations at the same time that leave one node.")
     ] = None
     progress_timeout: Annotated[
         Int64 | None, describe("Seconds without progress after which a migration is aborted.")
