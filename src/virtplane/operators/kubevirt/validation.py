@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 import orjson
 
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore import resources
+from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
+from kubecore.resources import ResourceType
 from virtplane.api import feature_gates
 from virtplane.api.config import ClusterConfig
 from virtplane.api.durations import parse_duration
 from virtplane.api.fields.installation import INSTALLATION
 from virtplane.api.fields.warnings import unsupported_warnings
+from virtplane.compute.apiserver.admission.request_schema import schema_causes, write_typed
 from virtplane.compute.apiserver.admission.response import (
     FORBIDDEN,
     INVALID,
@@ -24,6 +27,8 @@ from virtplane.compute.apiserver.admission.response import (
 from virtplane.operators.kit.status import DEPLOYED
 
 BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
+_KIND = "KubeVirt"
+_PROBE_LABELS = {"kubevirt.io": "placement-probe"}
 _ROTATION = "spec.certificateRotationStrategy.selfSigned"
 _CONFIGURATION = "spec.configuration"
 
@@ -85,8 +90,55 @@ def review_delete(kubevirt: JsonObject, present: Sequence[str]) -> Response:
     )
 
 
-def review_update(new: JsonObject, old: JsonObject) -> Response:
-    """Every rule on what an update may set, and what it should be warned of."""
+def unreadable(new: JsonObject) -> Response | None:
+    """The refusal of an object that is none of KubeVirt's kind; None where it can be read."""
+    found = schema_causes(_KIND, new)
+    if found:
+        return Response.refuse(found)
+    try:
+        write_typed(_KIND, deep_copy(new))
+        for text in _lengths_of_time(get_object(new, "spec")):
+            parse_duration(text)
+    except ValueError as error:
+        return Response.plain(str(error))
+    return None
+
+
+def _lengths_of_time(spec: JsonObject) -> Iterator[str]:
+    rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
+    parts: list[tuple[JsonObject, tuple[str, ...]]] = [
+        (rotation, ("caRotateInterval", "certRotateInterval", "caOverlapInterval"))
+    ]
+    parts += [(get_object(rotation, part), ("duration", "renewBefore")) for part in ("ca", "server")]
+    parts.append((get_object(spec, "workloadUpdateStrategy"), ("batchEvictionInterval",)))
+    for part, names in parts:
+        yield from (part[name] for name in names if part.get(name) is not None)
+
+
+def placement_probes(new: JsonObject, old: JsonObject) -> Iterator[tuple[ResourceType, JsonObject]]:
+    """Workloads to create by dry run: what the API server says of them, it says of the changed placements."""
+    for part, resource in (("infra", resources.DEPLOYMENTS), ("workloads", resources.DAEMON_SETS)):
+        wanted = get_object(new, "spec", part)
+        placement = wanted.get("nodePlacement")
+        if not isinstance(placement, dict) or wanted == get_object(old, "spec", part):
+            continue
+        fields = ("nodeSelector", "affinity", "tolerations")
+        placed = {name: placement[name] for name in fields if placement.get(name) is not None}
+        pod = {"containers": [{"name": "probe", "image": "probe:v1"}], **placed}
+        spec = {
+            "selector": {"matchLabels": _PROBE_LABELS},
+            "template": {"metadata": {"labels": _PROBE_LABELS}, "spec": pod},
+        }
+        metadata = {"name": "placement-validation-webhook"}
+        identity = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+        yield resource, {**identity, "spec": spec}
+
+
+def review_update(new: JsonObject, old: JsonObject, misplacements: Iterable[str] = ()) -> Response:
+    """Every rule on what a readable update may set, and what it should be warned of.
+
+    `misplacements` is what the API server found wrong with `placement_probes`.
+    """
     spec, old_spec = get_object(new, "spec"), get_object(old, "spec")
     configuration = get_object(spec, "configuration")
     old_configuration = get_object(old_spec, "configuration")
@@ -97,8 +149,9 @@ def review_update(new: JsonObject, old: JsonObject) -> Response:
         *_overhead(configuration),
         *_gated(configuration, old_configuration, gates),
         *_tls(configuration, old_configuration),
-        *_replicas(spec, old_spec),
-        *_seccomp(configuration),
+        *(Cause(text, type=INVALID) for text in misplacements),
+        *_seccomp(configuration, old_configuration),
+        *_replicas(spec),
         *_gate_lists(configuration, old_configuration),
     ]
     if causes:
@@ -131,25 +184,25 @@ def _patches(spec: JsonObject) -> Iterator[Cause]:
 
 
 def _rotation(rotation: JsonObject) -> Iterator[Cause]:
-    old_style = any(
-        rotation.get(key) for key in ("caRotateInterval", "certRotateInterval", "caOverlapInterval")
-    )
+    deprecated = ("caRotateInterval", "certRotateInterval", "caOverlapInterval")
+    old_style = any(rotation.get(key) is not None for key in deprecated)
     authority, server = get_object(rotation, "ca"), get_object(rotation, "server")
-    if old_style and (authority or server):
+    if old_style and any(rotation.get(key) is not None for key in ("ca", "server")):
         yield Cause(
             "caRotateInterval, certRotateInterval and caOverlapInterval are deprecated"
             " and conflict with CertConfig defined rotation parameters",
             type=NOT_SUPPORTED,
         )
-        return
-    authority_duration, authority_renewal = _lengths(authority, "168h")
-    server_duration, server_renewal = _lengths(server, "24h")
-    if authority_renewal is not None and authority_duration < authority_renewal:
+    authority_duration = _length(rotation.get("caRotateInterval"), authority.get("duration"), "168h")
+    authority_renewal = _length(rotation.get("caOverlapInterval"), authority.get("renewBefore"), "0")
+    server_duration = _length(rotation.get("certRotateInterval"), server.get("duration"), "24h")
+    server_renewal = _length(server.get("renewBefore"), "0")
+    if authority_duration < authority_renewal:
         yield Cause(
             f"CA RenewBefore cannot exceed Duration ({_ROTATION}.ca.duration < {_ROTATION}.ca.renewBefore)",
             type=INVALID,
         )
-    if server_renewal is not None and server_duration < server_renewal:
+    if server_duration < server_renewal:
         yield Cause(
             "Cert RenewBefore cannot exceed Duration"
             f" ({_ROTATION}.server.duration < {_ROTATION}.server.renewBefore)",
@@ -162,11 +215,9 @@ def _rotation(rotation: JsonObject) -> Iterator[Cause]:
         )
 
 
-def _lengths(config: JsonObject, default: str) -> tuple[timedelta, timedelta | None]:
-    renewal = get_str(config, "renewBefore")
-    return parse_duration(get_str(config, "duration") or default), parse_duration(
-        renewal
-    ) if renewal else None
+def _length(*choices: str | None) -> timedelta:
+    """The first that is given."""
+    return parse_duration(next(text for text in choices if text is not None))
 
 
 def _overhead(configuration: JsonObject) -> Iterator[Cause]:
@@ -221,20 +272,21 @@ def _tls(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
             f"{path}.ciphers",
             NOT_SUPPORTED,
         )
+        return
     for index, cipher in enumerate(ciphers):
         if cipher not in _CIPHERS:
             yield Cause(f"{cipher} is not a valid cipher", f"{path}.ciphers#{index}", NOT_SUPPORTED)
 
 
-def _replicas(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
-    replicas = get_object(spec, "infra").get("replicas")
-    if replicas == 0 and replicas != get_object(old, "infra").get("replicas"):
-        yield Cause("infra replica count can't be 0", "spec.infra.replicas")
+def _replicas(spec: JsonObject) -> Iterator[Cause]:
+    if get_object(spec, "infra").get("replicas") == 0:
+        yield Cause("infra replica count can't be 0")
 
 
-def _seccomp(configuration: JsonObject) -> Iterator[Cause]:
-    profile = get_object(configuration, "seccompConfiguration").get("virtualMachineInstanceProfile")
-    if not isinstance(profile, dict):
+def _seccomp(configuration: JsonObject, old: JsonObject) -> Iterator[Cause]:
+    seccomp = get_object(configuration, "seccompConfiguration")
+    profile = seccomp.get("virtualMachineInstanceProfile")
+    if not isinstance(profile, dict) or seccomp == get_object(old, "seccompConfiguration"):
         return
     path = f"{_CONFIGURATION}.seccompConfiguration.virtualMachineInstanceProfile.customProfile"
     custom = profile.get("customProfile")
@@ -276,10 +328,10 @@ def _warnings(configuration: JsonObject, old: JsonObject) -> Iterator[str]:
                 yield warning
     mediated = get_object(configuration, "mediatedDevicesConfiguration")
     path = f"{_CONFIGURATION}.mediatedDevicesConfiguration"
-    if mediated.get("mediatedDevicesTypes"):
+    if mediated.get("mediatedDevicesTypes") is not None:
         yield f"{path}.mediatedDevicesTypes is deprecated, use mediatedDeviceTypes"
     for index, node in enumerate(get_list(mediated, "nodeMediatedDeviceTypes")):
-        if node.get("mediatedDevicesTypes"):
+        if node.get("mediatedDevicesTypes") is not None:
             yield (
                 f"{path}.nodeMediatedDeviceTypes[{index}].mediatedDevicesTypes is deprecated,"
                 " use mediatedDeviceTypes"

@@ -105,10 +105,23 @@ class OperatorWebhooks:
             existing = (await self._client.list(api.KUBEVIRTS)).get("items") or []
             return validation.review_create(get_object(request, "object"), len(existing))
         if path == "/kubevirt-validate-update":
-            return validation.review_update(get_object(request, "object"), get_object(request, "oldObject"))
+            return await self._review_update(request)
         if path == "/kubevirt-validate-delete":
             return await self._review_delete(request)
         return Response.plain(f"unknown webhook {path}")
+
+    async def _review_update(self, request: JsonObject) -> Response:
+        new, old = get_object(request, "object"), get_object(request, "oldObject")
+        refusal = validation.unreadable(new)
+        if refusal is not None:
+            return refusal
+        found = []
+        for resource, probe in validation.placement_probes(new, old):
+            try:
+                await self._client.create(resource, probe, get_str(request, "namespace"), dry_run=True)
+            except errors.StatusError as error:
+                found.append(error.message)
+        return validation.review_update(new, old, found)
 
     async def _review_delete(self, request: JsonObject) -> Response:
         kubevirt = get_object(request, "oldObject")
