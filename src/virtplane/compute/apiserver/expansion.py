@@ -12,7 +12,7 @@ from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.instancetype_v1beta1.instancetype import VirtualMachineInstancetype
 from virtplane.api.instancetype_v1beta1.preference import VirtualMachinePreference
-from virtplane.compute.apiserver.admission.request_schema import schema_causes
+from virtplane.compute.apiserver.admission.request_schema import Unreadable, schema_causes, write_typed
 from virtplane.instancetypes import references
 from virtplane.instancetypes.apply import Conflicts
 from virtplane.instancetypes.defaults import DefaultingError
@@ -31,7 +31,7 @@ class Expander:
         result = typed(vm)
         found = {name: await self._find(vm, name) for name in references.FIELDS}
         if not any(found.values()):
-            return _with_acpi(result)
+            return _written(result)
         template = result["spec"]["template"]
         kind, preference = found["instancetype"], found["preference"]
         try:
@@ -48,7 +48,7 @@ class Expander:
             raise errors.bad_request(str(error)) from error
         for name in references.FIELDS:
             result["spec"].pop(name, None)
-        return _with_acpi(result)
+        return _written(result)
 
     async def _find(self, vm: JsonObject, name: str) -> JsonObject | None:
         reference = references.matcher(vm, name)
@@ -71,6 +71,15 @@ class Expander:
         return [cause.message for cause in schema_causes("VirtualMachine", document)]
 
 
+def _written(vm: JsonObject) -> JsonObject:
+    """`vm` as KubeVirt's types write it down. Raises StatusError where they cannot hold it."""
+    try:
+        write_typed("VirtualMachine", vm)
+    except Unreadable as error:
+        raise errors.bad_request(str(error)) from error
+    return vm
+
+
 def typed(vm: JsonObject) -> JsonObject:
     """The VM with the parts that answers always show, empty or not."""
     result = deep_copy(vm)
@@ -82,14 +91,6 @@ def typed(vm: JsonObject) -> JsonObject:
     _part(domain, "resources")
     _part(domain, "devices")
     return result
-
-
-def _with_acpi(vm: JsonObject) -> JsonObject:
-    """`vm`, whose features, where there are any, always show ACPI."""
-    features = vm["spec"]["template"]["spec"]["domain"].get("features")
-    if isinstance(features, dict):
-        _part(features, "acpi")
-    return vm
 
 
 def _part(parent: JsonObject, name: str) -> JsonObject:

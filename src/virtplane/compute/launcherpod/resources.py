@@ -302,8 +302,7 @@ def support_resources(inputs: RenderInputs, kind: str) -> JsonObject:
             limits = {"cpu": "200m", "memory": "64M", **limits}
         if kind == "container-disk-binary":
             limits = {"cpu": "10m", "memory": "40M"}
-        keys = ("memory",) if kind == "virtiofs" and not inputs.is_dedicated else ("cpu", "memory")
-        requests.update({key: limits[key] for key in keys if key in limits})
+        requests.update({key: limits[key] for key in ("cpu", "memory") if key in limits})
     result: JsonObject = {}
     if requests:
         result["requests"] = requests

@@ -12,6 +12,7 @@ from typing import Any
 
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.quantity import Quantity
+from virtplane.api.clone_v1beta1 import clone
 from virtplane.api.kubevirt_v1 import kubevirt, migration, preset, replicaset, vm, vmi
 from virtplane.api.markers import PRESENCE, ApiStruct
 from virtplane.api.pool_v1beta1 import pool
@@ -23,6 +24,7 @@ _TOP_LEVEL = ("apiVersion", "kind", "metadata", "spec", "status")
 STRUCTS: dict[str, type[ApiStruct]] = {
     "KubeVirt": kubevirt.KubeVirt,
     "VirtualMachine": vm.VirtualMachine,
+    "VirtualMachineClone": clone.VirtualMachineClone,
     "VirtualMachineInstance": vmi.VirtualMachineInstance,
     "VirtualMachineInstanceMigration": migration.VirtualMachineInstanceMigration,
     "VirtualMachineInstancePreset": preset.VirtualMachineInstancePreset,
@@ -31,7 +33,7 @@ STRUCTS: dict[str, type[ApiStruct]] = {
 }
 """Kinds whose requests are read by a schema. Others are left to the served definitions."""
 
-UNCHECKED = ("VirtualMachinePool",)
+UNCHECKED = ("VirtualMachineClone", "VirtualMachinePool")
 """Kinds that nothing but the served definition checks."""
 
 
@@ -136,6 +138,9 @@ def write_typed(kind: str, document: JsonObject) -> None:
 def _written(schema: JsonObject, value: Any) -> Any:
     if schema.get("x-kubernetes-int-or-string"):
         return _amount(value) if schema[QUANTITY] else _port(value)
+    expected, given = _types(schema), _name(value)
+    if expected and given not in (*expected, "null") and (expected, given) != (("integer",), "number"):
+        raise Unreadable(f"json: cannot unmarshal {given} into Go value of type {expected[0]}")
     if isinstance(value, list):
         return [_written(schema["items"], item) for item in value]
     if isinstance(value, dict):

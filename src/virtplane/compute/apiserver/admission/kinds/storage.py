@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import string
 from collections.abc import Iterator, Mapping
 
 import orjson
 
 from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.fields import go_quote
 from virtplane.api import resources
 from virtplane.api.durations import parse_duration
 from virtplane.compute.apiserver.admission.request import Request, replace
@@ -23,6 +23,7 @@ from virtplane.compute.apiserver.admission.rules.networks import mac_address_pro
 _IMMUTABLE = "spec in immutable after creation"
 _RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")
 _OWNERSHIP_POLICIES = ("Vm", "None")
+_PATCHABLE = ('"/metadata/labels/', '"/metadata/annotations/', '"/spec/')
 
 
 def _bad_duration(spec: JsonObject, field: str) -> str:
@@ -74,31 +75,59 @@ async def validate_restore(request: Request) -> Response:
     if not request.config.gate("Snapshot"):
         return Response.plain("Snapshot/Restore feature gate not enabled")
     spec = get_object(request.new, "spec")
-    found = list(_restore_causes(spec))
+    found = list(_machine_reference("spec.target", get_object(spec, "target")))
     if not found:
-        for other in await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace):
-            same = get_object(other, "spec").get("target") == spec.get("target")
-            if same and not get_object(other, "status").get("complete"):
-                name = get_str(other, "metadata", "name")
-                found.append(Cause(f'VirtualMachineRestore "{name}" in progress', "spec.target"))
-                break
+        snapshot = get_str(spec, "virtualMachineSnapshotName")
+        problem = _unusable_name(snapshot)
+        if problem:
+            return Response.plain(problem)
+        kind = resources.VIRTUAL_MACHINE_SNAPSHOTS
+        if await request.lookups.get(kind, snapshot, request.namespace) is not None:
+            found += _patch_causes(spec)
+        found += _restore_causes(spec)
+    for other in await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace):
+        same = get_object(other, "spec").get("target") == spec.get("target")
+        if same and not get_object(other, "status").get("complete"):
+            name = get_str(other, "metadata", "name")
+            found.append(Cause(f'VirtualMachineRestore "{name}" in progress', "spec.target"))
     return Response.refuse(found) if found else Response.allow()
 
 
+def _unusable_name(name: str) -> str:
+    """Why no object of the API can have the name, in the words of Kubernetes' client; empty when one can."""
+    if not name:
+        return "resource name may not be empty"
+    if name in (".", ".."):
+        return f"invalid resource name {go_quote(name)}: [may not be '{name}']"
+    wrong = " ".join(f"may not contain '{mark}'" for mark in "/%" if mark in name)
+    return f"invalid resource name {go_quote(name)}: [{wrong}]" if wrong else ""
+
+
+def _patch_causes(spec: JsonObject) -> Iterator[Cause]:
+    """A patch is a flat object, and changes labels, annotations and the spec only."""
+    for patch in get_list(spec, "patches"):
+        for pair in patch.strip("{}").split(","):
+            parts = [part.strip() for part in pair.split(":")]
+            if len(parts) != 2:
+                wanted = 'patch format is not valid - one ":" expected in a single key-value json patch'
+                yield Cause(f"{wanted}: {pair}", "spec.patches")
+            elif parts[0] == '"path"' and not parts[1].startswith(_PATCHABLE):
+                yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
+
+
 def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
-    yield from _machine_reference("spec.target", get_object(spec, "target"))
-    # Patches are looked at when the restore works on them, not here.
     for index, override in enumerate(get_list(spec, "volumeRestoreOverrides")):
         path = f"spec.volumeRestoreOverrides[{index}]"
         if not get_str(override, "volumeName"):
             yield Cause("must provide a volume name", f"{path}.volumeName", REQUIRED)
-        if not any(override.get(key) for key in ("restoreName", "labels", "annotations")):
+        is_empty = override.get("labels") is None and override.get("annotations") is None
+        if is_empty and not get_str(override, "restoreName"):
             yield Cause("must provide at least one overriden field", path, REQUIRED)
-    policy = get_str(spec, "volumeRestorePolicy")
-    if policy and policy not in _RESTORE_POLICIES:
+    policy = spec.get("volumeRestorePolicy")
+    if policy is not None and policy not in _RESTORE_POLICIES:
         yield Cause(f'volume restore policy "{policy}" doesn\'t exist', "spec.volumeRestorePolicy")
-    ownership = get_str(spec, "volumeOwnershipPolicy")
-    if ownership and ownership not in _OWNERSHIP_POLICIES:
+    ownership = spec.get("volumeOwnershipPolicy")
+    if ownership is not None and ownership not in _OWNERSHIP_POLICIES:
         yield Cause(f'volume ownership policy "{ownership}" doesn\'t exist', "spec.volumeOwnershipPolicy")
 
 
@@ -191,7 +220,8 @@ async def validate_backup_tracker(request: Request) -> Response:
     return Response.allow()
 
 
-_ALPHABET = string.ascii_lowercase + string.digits
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+"""Letters of generated names, as Kubernetes chooses them."""
 
 
 async def mutate_clone(request: Request) -> Response:
@@ -199,16 +229,20 @@ async def mutate_clone(request: Request) -> Response:
     request.expect("virtualmachineclones")
     if "spec" not in request.new:
         return Response.refuse([Cause("spec in body is required", type="")])
+    request.read("VirtualMachineClone")
     spec = get_object(request.new, "spec")
     target = spec.get("target")
     suffix = "".join(secrets.choice(_ALPHABET) for _ in range(5))
     name = f"clone-{get_str(spec, 'source', 'name')}-{suffix}"
     if target is None:
         spec["target"] = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
-    elif isinstance(target, dict) and not target.get("name"):
+    elif not target.get("name"):
         target["name"] = name
     else:
         return Response.allow()
+    for reference in (spec.get("source"), spec["target"]):
+        if isinstance(reference, dict):
+            reference.setdefault("apiGroup", None)
     return Response.allow(patches=[replace("/spec", spec)])
 
 
@@ -232,15 +266,16 @@ def _clone_causes(spec: JsonObject) -> Iterator[Cause]:
             yield from _filter(field, entry)
     yield from _clone_ends(spec)
     for interface, address in get_object(spec, "newMacAddresses").items():
-        if mac_address_problem(address):
+        if address and mac_address_problem(address):
             yield Cause(
-                f"interface {interface} has malformed MAC address ({address}).", "spec.newMacAddresses"
+                f"interface {interface} has malformed MAC address ({address}).",
+                f"spec.newMacAddresses.{interface}",
             )
-    for patch in get_list(spec, "patches"):
+    for index, patch in enumerate(get_list(spec, "patches")):
         try:
             orjson.loads(patch)
         except orjson.JSONDecodeError:
-            yield Cause(f"patch is not valid JSON ({patch})", "spec.patches")
+            yield Cause(f"patch is not valid JSON ({patch})", f"spec.patches[{index}]")
 
 
 def _filter(field: str, entry: str) -> Iterator[Cause]:
@@ -264,16 +299,20 @@ def _filter(field: str, entry: str) -> Iterator[Cause]:
 def _clone_ends(spec: JsonObject) -> Iterator[Cause]:
     source, target = spec.get("source"), get_object(spec, "target")
     if not isinstance(source, dict):
-        yield Cause("Source cannot be nil", "spec.source")
+        yield Cause("Source cannot be nil", "spec.Source")
         return
-    for key, what in (("apiGroup", "APIGroup"), ("kind", "Kind"), ("name", "name")):
-        if not source.get(key):
-            yield Cause(f"Source's {what} cannot be empty", "spec.source")
     kind = get_str(source, "kind")
-    if kind and kind not in ("VirtualMachine", "VirtualMachineSnapshot"):
-        yield Cause("Source kind is not supported", "spec.source.Kind")
+    if kind not in ("VirtualMachine", "VirtualMachineSnapshot"):
+        yield Cause("Source kind is not supported", "spec.Source.Kind")
     if target and get_str(target, "kind") != "VirtualMachine":
-        yield Cause("Target kind is not supported", "spec.target.Kind")
+        yield Cause("Target kind is not supported", "spec.Target.Kind")
+    for key, what, field in (
+        ("apiGroup", "APIGroup", "spec.Source.APIGroup"),
+        ("kind", "Kind", "spec.Source"),
+        ("name", "name", "spec.Source.Name"),
+    ):
+        if not source.get(key):
+            yield Cause(f"Source's {what} cannot be empty", field)
     same = get_str(source, "name") == get_str(target, "name")
     if kind == get_str(target, "kind") == "VirtualMachine" and same:
         yield Cause(
