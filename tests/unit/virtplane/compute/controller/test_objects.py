@@ -8,6 +8,7 @@ import pytest
 from tests.support.controllers import running_controllers, until
 
 from kubecore.json import JsonObject
+from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.resources import EVENTS, ResourceType
 from kubecore.testing import MemoryApi
@@ -16,6 +17,7 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.compute.controller import objects
 from virtplane.compute.controller.pool.decisions import FINALIZER
+from virtplane.compute.controller.vm.starting import VM_FINALIZER
 from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
@@ -76,3 +78,27 @@ async def test_an_object_that_does_not_fit_says_which_field_and_can_still_be_del
         assert event["message"].startswith("VirtualMachinePool ns/pool: spec.replicas: ")
         await server.client().delete(_POOLS, "pool", "ns")
         await until(lambda: server.get(_POOLS, "pool", "ns") is None)
+
+
+@pytest.mark.looptime
+async def test_a_vm_whose_instance_does_not_fit_says_so_and_leaves_it_alone_until_it_is_deleted() -> None:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    vms, vmis = kinds.VIRTUAL_MACHINES, kinds.VIRTUAL_MACHINE_INSTANCES
+    metadata = {"name": "vm", "namespace": "ns"}
+    held = {**metadata, "finalizers": [VM_FINALIZER]}
+    server.put(vms, {"metadata": held, "spec": {"runStrategy": "Halted", "template": {}}})
+    owner = meta.new_controller_ref(server.get(vms, "vm", "ns") or {}, vms)
+    spec = {"domain": {"cpu": {"cores": "many"}}}
+    server.put(vmis, {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": spec})
+
+    def failure() -> JsonObject | None:
+        return meta.get_condition(server.get(vms, "vm", "ns") or {}, "Failure")
+
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
+        found = await until(failure)
+        assert found["reason"] == "InvalidObject"
+        assert "spec.domain.cpu.cores" in found["message"]
+        assert server.get(vmis, "vm", "ns") is not None
+        await server.client().delete(vms, "vm", "ns")
+        await until(lambda: server.get(vms, "vm", "ns") is None)
+        assert server.get(vmis, "vm", "ns") is None
