@@ -20,7 +20,15 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 class UnfitDocument(ValueError):
     """A document cannot be decoded as a struct."""
 
-    def __init__(self, kind: str, namespace: str, name: str, path: str, problem: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        namespace: str,
+        name: str,
+        path: str,
+        problem: str,
+        document: Mapping[str, Any] | None = None,
+    ) -> None:
         """`path` leads to the field (``spec.domain.cpu.cores``); it is empty for the whole document."""
         whose = " ".join(part for part in (kind, "/".join(filter(None, (namespace, name)))) if part)
         super().__init__(": ".join(part for part in (whose, path, problem) if part))
@@ -29,6 +37,8 @@ class UnfitDocument(ValueError):
         self.name = name
         self.path = path
         self.problem = problem
+        self.document = document or {}
+        """What was to be decoded, for whoever needs but its metadata."""
 
 
 def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
@@ -50,6 +60,7 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
             get_str(document, "metadata", "name"),
             path.strip(".`"),
             problem,
+            document,
         ) from error
 
 

@@ -106,9 +106,12 @@ class Controller:
     ) -> None:
         """Enqueue what `mapper` says for every change; both the old and the new state are mapped.
 
-        Changes for which `predicate` is false are left out.
+        Changes for which `predicate` is false are left out. Without a mapper also objects that cannot be read
+        are enqueued: their controller says what becomes of them.
         """
         self.depend(informer)
+        if mapper is own_key:
+            informer.add_unfit_handler(self.enqueue)
 
         def enqueue(event: EventType, old: Cached | None, new: Cached) -> None:
             if predicate is not None and not predicate(event, old, new):

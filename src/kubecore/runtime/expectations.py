@@ -13,20 +13,19 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Generic, TypeAlias
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject
-from kubecore.objects import meta
 from kubecore.runtime.controller import Controller
 from kubecore.runtime.informer import EventType, Informer
-from kubecore.runtime.store import Key
+from kubecore.runtime.store import Cached, Key, is_being_deleted, uid_of
 
 logger = logging.getLogger(__name__)
 
 TIMEOUT_SECONDS = 300.0
 """After so long without the expected events, expectations count as fulfilled (client-go's number)."""
 
-Owners = Callable[[JsonObject], Iterable[Key]]
+Owners: TypeAlias = Callable[[Cached], Iterable[Key]]
 """From an object to the keys that asked for it (its controlling owner's, mostly)."""
 
 
@@ -39,14 +38,14 @@ class _Expected:
     """A request ended without a response."""
 
 
-class Expectations:
+class Expectations(Generic[Cached]):
     """Expected creations (counted) and deletions (by uid) of the objects of `informer`, for each key.
 
     `owners` maps an object to the keys of its owners. A key is enqueued when its expectations are met or
     after `TIMEOUT_SECONDS`.
     """
 
-    def __init__(self, controller: Controller, informer: Informer, owners: Owners) -> None:
+    def __init__(self, controller: Controller, informer: Informer[Cached], owners: Owners[Cached]) -> None:
         self._controller = controller
         self._informer = informer
         self._owners = owners
@@ -101,25 +100,25 @@ class Expectations:
 
     async def _look(self, key: Key) -> None:
         """Set the expectations to what the server shows and the cache does not show yet."""
-        live = {meta.uid(obj): obj for obj in await self._informer.read_live(key[0] or None)}
+        live = {uid_of(obj): obj for obj in await self._informer.read_live(key[0] or None)}
         entry = self._expected.get(key)
         if entry is None:
             return
-        cached = {meta.uid(obj): obj for obj in self._informer.list(key[0] or None)}
+        cached = {uid_of(obj): obj for obj in self._informer.list(key[0] or None)}
         entry.creations = sum(uid not in cached and key in self._owners(obj) for uid, obj in live.items())
         entry.deletions = {
             uid
             for uid in entry.deletions
             if uid in cached
-            and not meta.is_being_deleted(cached[uid])
-            and (uid not in live or meta.is_being_deleted(live[uid]))
+            and not is_being_deleted(cached[uid])
+            and (uid not in live or is_being_deleted(live[uid]))
         }
         entry.is_doubtful = False
         self._drop_if_met(key)
 
-    def _observe(self, event: EventType, old: JsonObject | None, new: JsonObject) -> None:
+    def _observe(self, event: EventType, old: Cached | None, new: Cached) -> None:
         del old
-        is_going = event == "DELETED" or meta.is_being_deleted(new)
+        is_going = event == "DELETED" or is_being_deleted(new)
         if event != "ADDED" and not is_going:
             return
         for key in self._owners(new):
@@ -128,7 +127,7 @@ class Expectations:
             if event == "ADDED":
                 self._creation_observed(key)
             if is_going:
-                self._deletion_observed(key, meta.uid(new))
+                self._deletion_observed(key, uid_of(new))
             if key not in self._expected:
                 self._controller.enqueue(key)
 

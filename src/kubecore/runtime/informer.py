@@ -51,7 +51,7 @@ class Informer(Generic[Cached]):
     """The cache of one resource, in one namespace or all, of all objects or those that selectors choose.
 
     With a `struct` it holds structs. An object that does not fit is not among them: `get` raises, `unfit`
-    tells why, and handlers hear of it again once it fits or is deleted.
+    tells why, unfit handlers hear of its key, and handlers of it again once it fits or is deleted.
     """
 
     def __init__(  # noqa: PLR0913 - what is cached, by name
@@ -80,6 +80,7 @@ class Informer(Generic[Cached]):
         self._store: Store[Cached] = Store(indexers or {})
         self._unfit: dict[Key, UnfitDocument] = {}
         self._handlers: list[Handler[Cached]] = []
+        self._unfit_handlers: list[Callable[[Key], None]] = []
         self._synced = asyncio.Event()
         self._resource_version = ""
         self._failures = 0
@@ -110,6 +111,11 @@ class Informer(Generic[Cached]):
         if key in self._unfit:
             raise self._unfit[key]
         return self._store.get(key)
+
+    def contains(self, namespace: str | None, name: str) -> bool:
+        """Whether the object is there, readable or not."""
+        key = (namespace or "", name)
+        return key in self._unfit or self._store.get(key) is not None
 
     def list(
         self,
@@ -154,6 +160,15 @@ class Informer(Generic[Cached]):
         self._handlers.append(handler)
         for obj in self._store.values():
             self._call(handler, "ADDED", None, obj)
+
+    def add_unfit_handler(self, handler: Callable[[Key], None]) -> None:
+        """Have `handler(key)` called for every object that is there but cannot be read, at each write.
+
+        Such objects already known are delivered at once. Handlers must not block or raise.
+        """
+        self._unfit_handlers.append(handler)
+        for key in self._unfit:
+            handler(key)
 
     async def run(self) -> None:
         """Keep the cache current until cancelled."""
@@ -274,6 +289,8 @@ class Informer(Generic[Cached]):
         except UnfitDocument as error:
             self._unfit[key] = error
             logger.error("an object cannot be read and is left alone until it is corrected: %s", error)
+            for handler in self._unfit_handlers:
+                handler(key)
             return None
 
     def _decoded(self, document: JsonObject) -> Cached:

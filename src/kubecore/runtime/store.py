@@ -27,6 +27,8 @@ class Metadata(Protocol):
     def resource_version(self) -> str: ...
     @property
     def labels(self) -> Mapping[str, str]: ...
+    @property
+    def is_being_deleted(self) -> bool: ...
 
 
 class TypedObject(Protocol):
@@ -69,6 +71,13 @@ def version_of(obj: JsonObject | TypedObject) -> str:
 def labels_of(obj: JsonObject | TypedObject) -> Mapping[str, str]:
     """The labels of an object."""
     return get_object(obj, "metadata", "labels") if isinstance(obj, dict) else obj.metadata.labels
+
+
+def is_being_deleted(obj: JsonObject | TypedObject) -> bool:
+    """Whether an object waits for its grace period or finalizers."""
+    if isinstance(obj, dict):
+        return bool(get_str(obj, "metadata", "deletionTimestamp"))
+    return obj.metadata.is_being_deleted
 
 
 class Store(Generic[Cached]):

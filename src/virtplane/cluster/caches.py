@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import is_not_found
-from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode, readable
+from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import labels
@@ -20,6 +21,8 @@ from virtplane.api.config import ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
@@ -38,6 +41,10 @@ OPTIONAL_KINDS: tuple[ResourceType, ...] = (
 """Kinds of other products: used when the cluster serves them."""
 
 
+DECODED = frozenset({kinds.VIRTUAL_MACHINE_INSTANCES, kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS})
+"""Kinds whose caches hold structs: whoever makes a write of the document asks the server for it."""
+
+
 def by_controller(obj: JsonObject) -> Iterable[str]:
     """Index function: the uid of the controlling owner."""
     owner = meta.controller_of(obj)
@@ -51,28 +58,37 @@ def is_controlled_by_instance(obj: JsonObject) -> bool:
     return (group, get_str(owner, "kind")) == ("kubevirt.io", "VirtualMachineInstance")
 
 
-def by_vmi_name(obj: JsonObject) -> Iterable[str]:
+def by_vmi_name(migration: VirtualMachineInstanceMigration) -> Iterable[str]:
     """Index function of migrations: namespace and name of the instance."""
-    return (f"{meta.namespace(obj)}/{get_str(obj, 'spec', 'vmiName')}",)
+    return (f"{migration.metadata.namespace}/{migration.spec.vmi_name or ''}",)
 
 
-def by_node(obj: JsonObject) -> Iterable[str]:
+def by_manager(vmi: VirtualMachineInstance) -> Iterable[str]:
+    """Index function of instances: the uid of the controlling owner."""
+    owner = vmi.metadata.controller
+    return (owner.uid,) if owner is not None else ()
+
+
+def by_node(vmi: VirtualMachineInstance) -> Iterable[str]:
     """Index function of instances: the node they run on."""
-    node = get_str(obj, "status", "nodeName")
-    return (node,) if node else ()
+    return (vmi.status.node_name,) if vmi.status.node_name else ()
 
 
-def by_claim(obj: JsonObject) -> Iterable[str]:
-    """Index function of instances and VMs: namespaced names of the claims that their volumes use."""
-    spec = get_object(obj, "spec")
-    spec = get_object(spec, "template", "spec") or spec
-    for volume in get_list(spec, "volumes"):
+def by_used_claim(vmi: VirtualMachineInstance) -> Iterable[str]:
+    """Index function of instances: namespaced names of the claims that their volumes use."""
+    names = (claim_name(volume) for volume in vmi.spec.volumes)
+    return [f"{vmi.metadata.namespace}/{name}" for name in names if name]
+
+
+def by_claim(vm: JsonObject) -> Iterable[str]:
+    """Index function of VMs: namespaced names of the claims that their volumes use."""
+    for volume in get_list(vm, "spec", "template", "spec", "volumes"):
         try:
             name = claim_name(decode(Volume, volume))
         except UnfitDocument:
             continue  # Whoever reconciles the object says so; the cache must not end.
         if name:
-            yield f"{meta.namespace(obj)}/{name}"
+            yield f"{meta.namespace(vm)}/{name}"
 
 
 async def served_optional_kinds(client: Client) -> frozenset[ResourceType]:
@@ -119,16 +135,18 @@ class Cluster:
         """Asks for every cache that is used, which must happen before the manager runs."""
         for kind in self.served:
             self.informer(kind)
-        for kind in (resources.STORAGE_CLASSES, kinds.MIGRATION_POLICIES):
-            self.informer(kind)
+        self.informer(resources.STORAGE_CLASSES)
         _ = self.vmis, self.vms, self.migrations, self.pods, self.claims, self.nodes, self.namespaces
-        _ = self.quotas, self.revisions, self.kubevirts
+        _ = self.quotas, self.revisions, self.kubevirts, self.migration_policies
 
     @property
-    def vmis(self) -> Informer:
+    def vmis(self) -> Informer[VirtualMachineInstance]:
         """Virtual machine instances by controller, node and claim."""
-        indexers = {"controller": by_controller, "node": by_node, "claim": by_claim}
-        return self.informer(kinds.VIRTUAL_MACHINE_INSTANCES, indexers)
+        return self.manager.informer(
+            kinds.VIRTUAL_MACHINE_INSTANCES,
+            indexers={"controller": by_manager, "node": by_node, "claim": by_used_claim},
+            struct=VirtualMachineInstance,
+        )
 
     @property
     def vms(self) -> Informer:
@@ -136,9 +154,18 @@ class Cluster:
         return self.informer(kinds.VIRTUAL_MACHINES, {"claim": by_claim, "controller": by_controller})
 
     @property
-    def migrations(self) -> Informer:
+    def migrations(self) -> Informer[VirtualMachineInstanceMigration]:
         """Migrations by instance."""
-        return self.informer(kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS, {"vmi": by_vmi_name})
+        return self.manager.informer(
+            kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS,
+            indexers={"vmi": by_vmi_name},
+            struct=VirtualMachineInstanceMigration,
+        )
+
+    @property
+    def migration_policies(self) -> Informer[MigrationPolicy]:
+        """All migration policies."""
+        return self.manager.informer(kinds.MIGRATION_POLICIES, struct=MigrationPolicy)
 
     @property
     def pods(self) -> Informer:
@@ -207,23 +234,12 @@ class Cluster:
         informer = self.data_volumes
         return {meta.name(item): item for item in informer.list(namespace)} if informer else {}
 
-    def instance(self, namespace: str, name: str | None) -> VirtualMachineInstance | None:
-        """An instance, or None. Raises UnfitDocument for one that is there and cannot be read."""
-        found = self.vmis.get(namespace, name or "")
-        return decode(VirtualMachineInstance, found) if found is not None else None
-
-    def instances(self) -> list[VirtualMachineInstance]:
-        """All instances that can be read."""
-        return list(readable(VirtualMachineInstance, self.vmis.list()))
-
-    def instances_on(self, node: str) -> list[VirtualMachineInstance]:
-        """The instances of a node that can be read."""
-        return list(readable(VirtualMachineInstance, self.vmis.by_index("node", node)))
-
     def migrations_of(self, vmi: VirtualMachineInstance) -> list[VirtualMachineInstanceMigration]:
-        """The migrations of an instance. Raises UnfitDocument: one that cannot be read may be under way."""
-        found = self.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
-        return [decode(VirtualMachineInstanceMigration, item) for item in found]
+        """The migrations of an instance. Raises UnfitDocument: one that cannot be read may be one of them."""
+        for error in self.migrations.unfit.values():
+            if error.namespace == vmi.metadata.namespace:
+                raise error
+        return self.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
 
     def pods_of(self, uid: str) -> list[JsonObject]:
         """The pods that an instance controls; others can name its uid under another kind of owner."""
@@ -267,10 +283,21 @@ class Cluster:
         return True
 
 
-def owner_key(kind: str) -> Callable[[JsonObject], Iterable[Key]]:
+class HasMetadata(Protocol):
+    """An object of any kind, read as a struct."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+def owner_key(kind: str) -> Callable[[JsonObject | HasMetadata], Iterable[Key]]:
     """A mapper from an object to the key of its controlling owner of `kind`."""
 
-    def mapper(obj: JsonObject) -> Iterable[Key]:
+    def mapper(obj: JsonObject | HasMetadata) -> Iterable[Key]:
+        if not isinstance(obj, dict):
+            of = obj.metadata
+            manager = of.controller
+            return ((of.namespace, manager.name),) if manager is not None and manager.kind == kind else ()
         owner = meta.controller_of(obj)
         if owner is not None and owner.get("kind") == kind:
             return ((meta.namespace(obj), get_str(owner, "name")),)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_not_found
-from kubecore.json import JsonObject, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta, times
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import labels
@@ -61,7 +61,7 @@ class NodeController:
     async def _reconcile(self, key: Key) -> Result:
         name = key[1]
         node = self._cluster.nodes.get(None, name)
-        guests = self._cluster.instances_on(name)
+        guests = self._cluster.vmis.by_index("node", name)
         if node is None and not guests:
             return DONE
         if node is not None:
@@ -76,7 +76,7 @@ class NodeController:
 
     async def _label(self, node: JsonObject) -> None:
         cluster = self._cluster
-        wanted = frequencies_of_guests(cluster.instances(), cluster.nodes.list(), cluster.settings())
+        wanted = frequencies_of_guests(cluster.vmis.list(), cluster.nodes.list(), cluster.settings())
         changes = label_changes(node, wanted)
         if changes:
             patch = {"metadata": {"labels": changes}}
@@ -111,6 +111,6 @@ class NodeController:
         self._cluster.recorder.event(described(vmi), "Warning", _REASON, text)
 
 
-def _node_keys(vmi: JsonObject) -> list[Key]:
-    node = get_str(vmi, "status", "nodeName")
+def _node_keys(vmi: VirtualMachineInstance) -> list[Key]:
+    node = vmi.status.node_name
     return [("", node)] if node else []

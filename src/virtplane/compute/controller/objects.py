@@ -16,18 +16,11 @@ from kubecore.patch.guarded import guarded_patch, replacing, same_version
 from kubecore.resources import ResourceType
 from kubecore.runtime import Key
 from virtplane.api.conditions import Condition
-from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
-from virtplane.cluster.caches import Cluster
+from virtplane.api.meta_v1 import OwnerReference
+from virtplane.cluster.caches import DECODED, Cluster, HasMetadata
 from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 logger = logging.getLogger(__name__)
-
-
-class HasMetadata(Protocol):
-    """An object of any kind, read as a struct, or its metadata alone."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 class Object(HasMetadata, Protocol):
@@ -91,7 +84,7 @@ async def as_written(cluster: Cluster, kind: ResourceType, obj: HasMetadata) -> 
     """
     name, namespace = obj.metadata.name, obj.metadata.namespace
     version = obj.metadata.resource_version
-    found = cluster.informer(kind).get(namespace, name)
+    found = cluster.informer(kind).get(namespace, name) if kind not in DECODED else None
     if found is None or meta.resource_version(found) != version:
         found = await cluster.client.get(kind, name, namespace)
     if meta.resource_version(found) != version:

@@ -178,7 +178,7 @@ class RestoreController:
     async def _hold(self, restore: VirtualMachineRestore, document: JsonObject, machine: HeldMachine) -> None:
         """Waits until the target is off, as the restore's policy says, and marks it as being restored."""
         name, namespace = machine.metadata.name, machine.metadata.namespace
-        if self._cluster.vmis.get(namespace, name) is not None:
+        if self._cluster.vmis.contains(namespace, name):
             await self._wait_for_stop(restore, document)
         holders = machine.holders
         if holders.restore_in_progress == restore.metadata.name:

@@ -122,12 +122,16 @@ class SnapshotController:
         """What there is of the snapshot's objects; what cannot be read is a problem."""
         namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
         vm = self._cluster.vms.get(namespace, name)
-        vmi = self._cluster.vmis.get(namespace, name) if vm else None
         content = self._contents.get(namespace, decisions.content_name(snapshot.metadata.uid))
         problems: list[str] = []
+        vmi: VirtualMachineInstance | None = None
+        try:
+            vmi = self._cluster.vmis.get(namespace, name) if vm else None
+        except UnfitDocument as error:
+            problems.append(str(error))
         return Observed(
             _read(VirtualMachine, vm, problems),
-            _read(VirtualMachineInstance, vmi, problems),
+            vmi,
             _read(VirtualMachineSnapshotContent, content, problems),
             self._cluster.claims_of(namespace).keys(),
             "; ".join(problems),
@@ -295,10 +299,9 @@ class SnapshotController:
 
     async def _freeze(self, content: VirtualMachineSnapshotContent, action: str) -> None:
         name = content.spec.source.virtual_machine.metadata.name
-        found = self._cluster.vmis.get(content.metadata.namespace, name)
-        if found is None:
+        vmi = self._cluster.vmis.get(content.metadata.namespace, name)
+        if vmi is None:
             return
-        vmi = decode(VirtualMachineInstance, found)
         if not is_true(vmi.status.conditions, "AgentConnected") or is_true(vmi.status.conditions, "Paused"):
             return
         base = f"{kinds.SUBRESOURCES_PATH}/namespaces/{vmi.metadata.namespace}/virtualmachineinstances"

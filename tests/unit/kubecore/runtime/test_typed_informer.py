@@ -26,6 +26,11 @@ class Meta(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     uid: str = ""
     resource_version: str = ""
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    deletion_timestamp: str = ""
+
+    @property
+    def is_being_deleted(self) -> bool:
+        return bool(self.deletion_timestamp)
 
 
 class PodSpec(msgspec.Struct, rename="camel", frozen=True, kw_only=True):

@@ -11,12 +11,16 @@ from kubecore.runtime.informer import EventType
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
 from virtplane.compute.controller.objects import described
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+
+_UNREADABLE_SECONDS = 60.0
+"""After so long it is looked again whether a migration that could not be read was corrected."""
 
 
 def is_drained(node: JsonObject | None, taint_key: str) -> bool:
@@ -68,9 +72,10 @@ class EvacuationController:
         self.controller.watch(cluster.kubevirts, lambda _: map(key_of, cluster.nodes.list()))
         self._expected = Expectations(self.controller, cluster.migrations, _evacuated_node)
 
-    def _migration_keys(self, migration: JsonObject) -> list[Key]:
-        vmi = self._cluster.vmis.get(meta.namespace(migration), get_str(migration, "spec", "vmiName"))
-        return _node_keys(vmi) if vmi else []
+    def _migration_keys(self, migration: VirtualMachineInstanceMigration) -> list[Key]:
+        key = migration.metadata.namespace, migration.spec.vmi_name or ""
+        vmi = self._cluster.vmis.get(*key) if key not in self._cluster.vmis.unfit else None
+        return _node_keys(vmi) if vmi is not None else []
 
     async def _reconcile(self, key: Key) -> Result:
         if not await self._expected.settled(key):
@@ -81,12 +86,13 @@ class EvacuationController:
         drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
         wait = 0.0
         failure: StatusError | None = None
-        for vmi in self._cluster.instances_on(node_name):
+        for vmi in self._cluster.vmis.by_index("node", node_name):
             if not is_candidate(vmi, settings.eviction_strategy, drained=drained):
                 continue
             try:
                 migrations = self._cluster.migrations_of(vmi)
             except UnfitDocument:
+                wait = min(wait or _UNREADABLE_SECONDS, _UNREADABLE_SECONDS)
                 continue  # It may be under way. The controller of migrations reports it.
             if not all(phases.is_finished(item) for item in migrations):
                 continue
@@ -116,11 +122,11 @@ def _changes_taints(event: EventType, old: JsonObject | None, new: JsonObject) -
     return get_list(old, "spec", "taints") != get_list(new, "spec", "taints")
 
 
-def _evacuated_node(migration: JsonObject) -> list[Key]:
-    node = meta.annotations(migration).get(labels.EVACUATION_MIGRATION)
+def _evacuated_node(migration: VirtualMachineInstanceMigration) -> list[Key]:
+    node = migration.metadata.annotations.get(labels.EVACUATION_MIGRATION)
     return [("", node)] if node else []
 
 
-def _node_keys(vmi: JsonObject) -> list[Key]:
-    node = get_str(vmi, "status", "nodeName")
+def _node_keys(vmi: VirtualMachineInstance) -> list[Key]:
+    node = vmi.status.node_name
     return [("", node)] if node else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.structs import encode
 from kubecore.objects.times import now_rfc3339
@@ -18,6 +18,7 @@ from virtplane.api.kubevirt_v1.migration import (
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.compute.controller import pods
+from virtplane.compute.controller.objects import condition_documents
 from virtplane.compute.controller.vmi.phases import is_final
 
 FINALIZER = labels.FINALIZER_MIGRATION
@@ -53,9 +54,11 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """The migration as it should be stored, and the event that tells of its end."""
+    """What a migration should say, and the event that tells of its end."""
 
-    migration: JsonObject
+    status: JsonObject
+    is_released: bool = False
+    """Whether its finalizer goes."""
     event: tuple[EventKind, str, str] | None = None
 
 
@@ -82,30 +85,27 @@ def state_of(
     return state if state is not None and state.migration_uid == migration.metadata.uid else None
 
 
-def next_state(migration: VirtualMachineInstanceMigration, document: JsonObject, around: Around) -> Next:
-    """One step further, or the end. `migration` is read from `document`."""
-    phase = phase_of(migration)
+def next_state(migration: VirtualMachineInstanceMigration, around: Around) -> Next:
+    """One step further, or the end."""
+    phase, known = phase_of(migration), condition_documents(migration.status.conditions)
+    status: JsonObject = {**encode(migration.status), "conditions": known}
     if phase in FINAL_PHASES:
-        ended = deep_copy(document)
-        _release(ended, phase, migration, around)
-        return Next(ended)
-    new = deep_copy(document)
+        return Next(status, _is_released(phase, migration, around))
+    state = state_of(around.vmi, migration)
     failure = _failure(migration, around)
-    following = "Failed" if failure else _following(phase, around, state_of(around.vmi, migration))
-    status = new.setdefault("status", {})
+    following = "Failed" if failure else _following(phase, around, state)
     if following != phase:
         status["phase"] = following
         entered = {"phase": following, "phaseTransitionTimestamp": now_rfc3339()}
         status.setdefault("phaseTransitionTimestamps", []).append(entered)
-    _set_conditions(status, failure, around)
+    _set_conditions(known, failure, around)
     if around.source is not None and migration.status.migration_state is None:
         status["migrationState"] = {"sourcePod": meta.name(around.source)}
-    if following in FINAL_PHASES:
-        state = state_of(around.vmi, migration)
-        if state is not None:
-            status["migrationState"] = encode(state)
-        _release(new, following, migration, around)
-    return Next(new, _event(following, failure))
+    if following not in FINAL_PHASES:
+        return Next(status)
+    if state is not None:
+        status["migrationState"] = encode(state)
+    return Next(status, _is_released(following, migration, around), _event(following, failure))
 
 
 def _event(phase: str, failure: str) -> tuple[EventKind, str, str] | None:
@@ -116,11 +116,10 @@ def _event(phase: str, failure: str) -> tuple[EventKind, str, str] | None:
     return None
 
 
-def _release(new: JsonObject, phase: str, migration: VirtualMachineInstanceMigration, around: Around) -> None:
+def _is_released(phase: str, migration: VirtualMachineInstanceMigration, around: Around) -> bool:
     """The finalizer goes once nothing of the failed target is left."""
     is_gone = around.target is None or pods.is_down(around.target)
-    if phase == "Succeeded" or is_gone or not migration.metadata.is_being_deleted:
-        meta.remove_finalizer(new, FINALIZER)
+    return phase == "Succeeded" or is_gone or not migration.metadata.is_being_deleted
 
 
 def _failure(migration: VirtualMachineInstanceMigration, around: Around) -> str:
@@ -149,8 +148,7 @@ def _failure(migration: VirtualMachineInstanceMigration, around: Around) -> str:
     return "source node reported migration failed" if state.failed else ""
 
 
-def _set_conditions(status: JsonObject, failure: str, around: Around) -> None:
-    known = status.setdefault("conditions", [])
+def _set_conditions(known: list[JsonObject], failure: str, around: Around) -> None:
     if failure == _CANCELED:
         conditions.put(known, conditions.new_condition("migrationAbortRequested", "True"))
     elif not failure and around.rejected:
@@ -160,8 +158,6 @@ def _set_conditions(status: JsonObject, failure: str, around: Around) -> None:
         conditions.put(known, rejection)
     elif not failure:
         conditions.drop(known, "migrationRejectedByResourceQuota")
-    if not known:
-        del status["conditions"]
 
 
 def _following(phase: str, around: Around, state: VirtualMachineInstanceMigrationState | None) -> str:

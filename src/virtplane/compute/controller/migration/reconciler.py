@@ -8,27 +8,29 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, get_int, get_str
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
+from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.migration import (
     VirtualMachineInstanceMigration,
+    VirtualMachineInstanceMigrationStatus,
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import instances, phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
-from virtplane.compute.controller.objects import described, leave_unfit
+from virtplane.compute.controller.objects import described, leave_unfit, patch, status_patch
 from virtplane.compute.controller.vmi import backend
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.launcherpod.inputs import RenderInputs
+from virtplane.storage.snapshot.documents import finalizer_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
+_NO_STATUS = VirtualMachineInstanceMigrationStatus()
 _KEPT_FINISHED = 5
 _UNSCHEDULABLE_SECONDS = 300
 _PENDING_SECONDS = 900
@@ -55,12 +57,11 @@ class MigrationController:
             cluster.kubevirts,
         ):
             self.controller.depend(informer)
-        self.controller.depend(cluster.informer(kinds.MIGRATION_POLICIES))
+        self.controller.depend(cluster.migration_policies)
         self._expected = Expectations(self.controller, cluster.pods, self._pod_keys)
 
-    def _instance_keys(self, vmi: JsonObject) -> list[Key]:
-        found = self._cluster.migrations.by_index("vmi", f"{meta.namespace(vmi)}/{meta.name(vmi)}")
-        return [meta.key(item) for item in found]
+    def _instance_keys(self, vmi: VirtualMachineInstance) -> list[Key]:
+        return [key_of(item) for item in self._of_instance(vmi)]
 
     def _pod_keys(self, pod: JsonObject) -> list[Key]:
         name = meta.annotations(pod).get(labels.MIGRATION_JOB_NAME)
@@ -68,40 +69,40 @@ class MigrationController:
 
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        document = self._cluster.migrations.get(*key)
-        if document is None:
+        try:
+            migration = self._cluster.migrations.get(*key)
+            name = (migration.spec.vmi_name or "") if migration is not None else ""
+            vmi = self._cluster.vmis.get(key[0], name)
+        except UnfitDocument as error:
+            await leave_unfit(self._cluster, _KIND, key, error, phases.FINALIZER)
+            return DONE
+        if migration is None:
             self._expected.forget(key)
             await self._remove_leftovers(key)
             return DONE
         if not may_act:
             return DONE  # a target may be on its way: the migration must not end before it is known
-        try:
-            migration = decode(VirtualMachineInstanceMigration, document)
-            vmi = self._cluster.instance(key[0], migration.spec.vmi_name)
-        except UnfitDocument as error:
-            await leave_unfit(self._cluster, _KIND, key, error, phases.FINALIZER)
-            return DONE
-        if await self._mark(migration, document):
+        if await self._mark(migration):
             return DONE
         if vmi is None and not migration.metadata.is_being_deleted:
             await self._delete(_KIND, migration.metadata)
         rejected, wait = "", 0.0
         if vmi is not None and not phases.is_finished(migration):
             rejected, wait = await self._sync(key, migration, vmi)
-        await self._update(migration, document, self._around(migration, vmi, rejected))
+        await self._update(migration, self._around(migration, vmi, rejected))
         if vmi is not None and phases.is_finished(migration):
             await self._remove_target(migration, vmi)
             await self._collect(vmi)
         return RequeueAfter(wait) if wait else DONE
 
-    async def _mark(self, migration: VirtualMachineInstanceMigration, document: JsonObject) -> bool:
+    async def _mark(self, migration: VirtualMachineInstanceMigration) -> bool:
         name = migration.spec.vmi_name or ""
         if migration.metadata.labels.get(labels.MIGRATION_SELECTOR) != name:
-            patch = {"metadata": {"labels": {labels.MIGRATION_SELECTOR: name}}}
+            changes = {"metadata": {"labels": {labels.MIGRATION_SELECTOR: name}}}
             await self._cluster.client.patch(
-                _KIND, migration.metadata.name, patch, migration.metadata.namespace, type="merge"
+                _KIND, migration.metadata.name, changes, migration.metadata.namespace, type="merge"
             )
-        return await self._cluster.mark_observed(_KIND, document)
+        return await self._cluster.mark_observed(_KIND, described(migration))
 
     def _around(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance | None, rejected: str
@@ -124,8 +125,7 @@ class MigrationController:
         )
 
     def _of_instance(self, vmi: VirtualMachineInstance) -> list[VirtualMachineInstanceMigration]:
-        found = self._cluster.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
-        return list(readable(VirtualMachineInstanceMigration, found))
+        return self._cluster.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
 
     def _target(self, migration: VirtualMachineInstanceMigration, own: list[JsonObject]) -> JsonObject | None:
         uid = migration.metadata.uid
@@ -205,7 +205,7 @@ class MigrationController:
         """Whether the limits of the cluster and of the source node allow one more."""
         settings = self._cluster.settings().migrations
         total = outgoing = 0
-        for item in readable(VirtualMachineInstanceMigration, self._cluster.migrations.list()):
+        for item in self._cluster.migrations.list():
             name = item.spec.vmi_name or ""
             running = None if phases.is_finished(item) else self._instance(item.metadata.namespace, name)
             if running is None:
@@ -221,7 +221,7 @@ class MigrationController:
     def _instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
         """An instance, where it is there and can be read."""
         try:
-            return self._cluster.instance(namespace, name)
+            return self._cluster.vmis.get(namespace, name)
         except UnfitDocument:
             return None
 
@@ -263,7 +263,7 @@ class MigrationController:
         if not phases.runs(vmi):
             return  # the cache is late: the target was made for a running guest
         namespace = self._cluster.namespaces.get(None, vmi.metadata.namespace) or {}
-        found = readable(MigrationPolicy, self._cluster.informer(kinds.MIGRATION_POLICIES).list())
+        found = self._cluster.migration_policies.list()
         policy = policies.matching_policy(found, vmi.metadata.labels, meta.labels(namespace))
         state: JsonObject = {
             "migrationUid": migration.metadata.uid,
@@ -302,9 +302,9 @@ class MigrationController:
         key = "kubevirt.io/migration-target-ready-timestamp"
         if not moment or meta.annotations(pod).get(key):
             return
-        patch = {"metadata": {"annotations": {key: moment}}}
+        changes = {"metadata": {"annotations": {key: moment}}}
         await self._cluster.client.patch(
-            resources.PODS, meta.name(pod), patch, meta.namespace(pod), type="merge"
+            resources.PODS, meta.name(pod), changes, meta.namespace(pod), type="merge"
         )
 
     async def _cancel(
@@ -322,22 +322,16 @@ class MigrationController:
         text = f"Migration aborted for VMI {vmi.metadata.name}"
         self._cluster.recorder.event(described(migration), "Normal", "SuccessfulAbortMigration", text)
 
-    async def _update(
-        self, migration: VirtualMachineInstanceMigration, document: JsonObject, around: Around
-    ) -> None:
-        result = phases.next_state(migration, document, around)
-        new = result.migration
+    async def _update(self, migration: VirtualMachineInstanceMigration, around: Around) -> None:
+        result = phases.next_state(migration, around)
         if result.event is not None:
             self._cluster.recorder.event(described(migration), *result.event)
-        try:
-            if new.get("status") != document.get("status"):
-                written = await self._cluster.client.update(_KIND, new, subresource="status")
-                new["metadata"]["resourceVersion"] = meta.resource_version(written)
-            if meta.finalizers(new) != meta.finalizers(document):
-                await self._cluster.client.update(_KIND, new)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
+        before = migration.status if migration.status != _NO_STATUS else None
+        operations = status_patch(migration, VirtualMachineInstanceMigrationStatus, before, result.status)
+        await patch(self._cluster, _KIND, migration, operations, "status")
+        if result.is_released:
+            removing = finalizer_patch(migration.metadata, phases.FINALIZER, present=False)
+            await patch(self._cluster, _KIND, migration, removing)
 
     async def _remove_target(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance

@@ -10,6 +10,7 @@ from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, 
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.migration import backoff, phases
@@ -17,7 +18,9 @@ from virtplane.compute.controller.objects import described
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _VETO = "kubevirt.io/testWorkloadUpdateMigrationAbortion"
+_INSTANCE = kinds.VIRTUAL_MACHINE_INSTANCES.kind
 _RETRY_SECONDS = 5.0
+_UNREADABLE_SECONDS = 60.0
 _PENDING_CHANGES = ("HotVCPUChange", "HotMemoryChange", "MigrationRequired", "VolumesChange")
 
 
@@ -80,10 +83,11 @@ class UpdateController:
         if not await self._expected.settled(key):
             return DONE
         try:
-            vmi = self._cluster.instance(*key)
+            vmi = self._cluster.vmis.get(*key)
             found = self._cluster.migrations_of(vmi) if vmi is not None else []
-        except UnfitDocument:
-            return DONE  # The controller of that object reports it.
+        except UnfitDocument as error:
+            # The controller of that object reports it.
+            return DONE if error.kind == _INSTANCE else RequeueAfter(_UNREADABLE_SECONDS)
         if vmi is None or not is_candidate(vmi, self._cluster.images.launcher):
             return DONE
         strategy = self._cluster.settings().workload_update_strategy
@@ -108,10 +112,10 @@ class UpdateController:
         return RequeueAfter(_RETRY_SECONDS)
 
 
-def _updated_instance(migration: JsonObject) -> list[Key]:
-    is_update = labels.WORKLOAD_UPDATE_MIGRATION in meta.annotations(migration)
+def _updated_instance(migration: VirtualMachineInstanceMigration) -> list[Key]:
+    is_update = labels.WORKLOAD_UPDATE_MIGRATION in migration.metadata.annotations
     return _instance_keys(migration) if is_update else []
 
 
-def _instance_keys(migration: JsonObject) -> list[Key]:
-    return [(meta.namespace(migration), get_str(migration, "spec", "vmiName"))]
+def _instance_keys(migration: VirtualMachineInstanceMigration) -> list[Key]:
+    return [(migration.metadata.namespace, migration.spec.vmi_name or "")]

@@ -6,21 +6,20 @@ from collections.abc import Sequence
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.pool_v1beta1.pool import (
     VirtualMachinePool,
     VirtualMachinePoolStatus,
     VirtualMachineTemplateSpec,
 )
-from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
 from virtplane.compute.controller.objects import (
-    HasMetadata,
     as_written,
     described,
     leave_unfit,
@@ -47,7 +46,7 @@ class PoolController:
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vms, owner_key(_KIND.kind))
 
-    def _instance_keys(self, vmi: JsonObject) -> list[Key]:
+    def _instance_keys(self, vmi: VirtualMachineInstance) -> list[Key]:
         vm = self._cluster.vms.get(*key_of(vmi))
         return list(owner_key(_KIND.kind)(vm)) if vm else []
 
@@ -185,11 +184,12 @@ class PoolController:
     async def _restart(self, vm: VirtualMachine) -> None:
         """Deletes the instance of an updated VM, so that it starts anew."""
         vmi = self._cluster.vmis.get(vm.metadata.namespace, vm.metadata.name)
-        if vmi is None or meta.is_being_deleted(vmi):
+        if vmi is None or vmi.metadata.is_being_deleted:
             return
+        of = vmi.metadata
         try:
             await self._cluster.client.delete(
-                kinds.VIRTUAL_MACHINE_INSTANCES, meta.name(vmi), meta.namespace(vmi), uid=meta.uid(vmi)
+                kinds.VIRTUAL_MACHINE_INSTANCES, of.name, of.namespace, uid=of.uid
             )
         except StatusError as error:
             if not is_not_found(error):

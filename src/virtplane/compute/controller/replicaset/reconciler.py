@@ -48,15 +48,14 @@ class ReplicaSetController:
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key(_KIND.kind))
 
-    def _instance_keys(self, found: JsonObject) -> list[Key]:
-        vmi = decode(AnyObject, found).metadata
-        if vmi.controller is not None:
-            return list(owner_key(_KIND.kind)(found))
-        sets = readable(VirtualMachineInstanceReplicaSet, self._sets.list(vmi.namespace))
+    def _instance_keys(self, vmi: VirtualMachineInstance) -> list[Key]:
+        if vmi.metadata.controller is not None:
+            return list(owner_key(_KIND.kind)(vmi))
+        sets = readable(VirtualMachineInstanceReplicaSet, self._sets.list(vmi.metadata.namespace))
         return [
             (item.metadata.namespace, item.metadata.name)
             for item in sets
-            if _selector(item).matches(vmi.labels)
+            if _selector(item).matches(vmi.metadata.labels)
         ]
 
     def _read_set(self, key: Key) -> VirtualMachineInstanceReplicaSet | None:
@@ -66,14 +65,13 @@ class ReplicaSetController:
 
     def _read_instances(self, replica_set: VirtualMachineInstanceReplicaSet) -> list[VirtualMachineInstance]:
         """The instances of the namespace. Raises UnfitDocument for one of the set's own: it is not absent."""
-        result = []
-        for found in self._cluster.vmis.list(replica_set.metadata.namespace):
-            try:
-                result.append(decode(VirtualMachineInstance, found))
-            except UnfitDocument:
-                if decode(AnyObject, found).metadata.is_controlled_by(replica_set.metadata):
-                    raise
-        return result
+        of = replica_set.metadata
+        for error in self._cluster.vmis.unfit.values():
+            if error.namespace == of.namespace and decode(
+                AnyObject, error.document
+            ).metadata.is_controlled_by(of):
+                raise error
+        return self._cluster.vmis.list(of.namespace)
 
     async def _reconcile(self, key: Key) -> Result:
         try:

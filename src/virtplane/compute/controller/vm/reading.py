@@ -29,8 +29,7 @@ def machine(cluster: Cluster, key: Key) -> VirtualMachine | None:
 
 def instance(cluster: Cluster, key: Key) -> VirtualMachineInstance | None:
     """The instance of the VM's name, whoever it belongs to. Raises UnfitDocument."""
-    found = cluster.vmis.get(*key)
-    return decode(VirtualMachineInstance, found) if found is not None else None
+    return cluster.vmis.get(*key)
 
 
 def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachineSpec | None:

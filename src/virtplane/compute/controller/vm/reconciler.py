@@ -16,9 +16,8 @@ from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
-from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
 from virtplane.compute.controller.objects import (
-    HasMetadata,
     as_written,
     controller_reference,
     described,
@@ -63,7 +62,7 @@ class VmController:
         self._running = RunningInstances(cluster, self._types)
         self.controller = Controller("virt-controller-vm", self._reconcile, workers=4)
         self.controller.watch(cluster.vms)
-        self.controller.watch(cluster.vmis, self._vmi_keys)
+        self.controller.watch(cluster.vmis)
         self.controller.watch(cluster.claims, self._claim_keys)
         self.controller.watch(cluster.revisions, owner_key("VirtualMachine"))
         if cluster.data_volumes is not None:
@@ -75,9 +74,6 @@ class VmController:
             if optional is not None:
                 self.controller.depend(optional)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key("VirtualMachine"))
-
-    def _vmi_keys(self, vmi: JsonObject) -> list[Key]:
-        return [key_of(vmi)]
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vms.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")

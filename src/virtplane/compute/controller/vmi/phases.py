@@ -52,14 +52,14 @@ class Surroundings:
     has_owner_vm: bool = False
 
 
-def phase_of(vmi: VirtualMachineInstance | JsonObject) -> str:
-    """The phase, empty before the first. Documents are what controllers of machines and groups still hold."""
-    return get_str(vmi, "status", "phase") if isinstance(vmi, dict) else vmi.status.phase or ""
+def phase_of(vmi: VirtualMachineInstance) -> str:
+    """The phase, empty before the first."""
+    return vmi.status.phase or ""
 
 
-def is_final(vmi: VirtualMachineInstance | JsonObject) -> bool:
+def is_final(vmi: VirtualMachineInstance) -> bool:
     """Whether the guest has ended."""
-    return phase_of(vmi) in FINAL_PHASES
+    return vmi.status.phase in FINAL_PHASES
 
 
 def is_receiver(vmi: VirtualMachineInstance) -> bool:

@@ -10,7 +10,7 @@ from kubecore.json import JsonObject, deep_copy, get_str
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.guarded import guarded_patch
-from kubecore.runtime import DONE, Controller, EventKind, Expectations, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, EventKind, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import has_status, is_true
@@ -66,19 +66,18 @@ class VmiController:
 
     def _claim_keys(self, claim: JsonObject) -> list[Key]:
         users = self._cluster.vmis.by_index("claim", f"{meta.namespace(claim)}/{meta.name(claim)}")
-        return [meta.key(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
+        return [key_of(vmi) for vmi in users] + list(owner_key("VirtualMachineInstance")(claim))
 
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
-        document = self._cluster.vmis.get(*key)
-        if document is None:
-            self._expected.forget(key)
-            return DONE
         try:
-            vmi = decode(VirtualMachineInstance, document)
+            vmi = self._cluster.vmis.get(*key)
         except UnfitDocument as unfit:
             return await self._leave_unfit(key, unfit)
-        if await self._cluster.mark_observed(_KIND, document):
+        if vmi is None:
+            self._expected.forget(key)
+            return DONE
+        if await self._cluster.mark_observed(_KIND, described(vmi)):
             return DONE
         claims = self._cluster.claims_of(key[0])
         storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
@@ -93,7 +92,7 @@ class VmiController:
                 error = SyncError("FailedCreate", failure.message)
                 if not is_forbidden(failure):
                     logger.warning("instance %s/%s: %s", *key, failure.message)
-        await self._update_status(vmi, document, self._surroundings(vmi, own, storage, error))
+        await self._update_status(vmi, self._surroundings(vmi, own, storage, error))
         if error is not None and error.retries:
             return RequeueAfter(_RETRY_SECONDS)
         return DONE
@@ -318,15 +317,23 @@ class VmiController:
             subresource="status",
         )
 
-    async def _update_status(
-        self, vmi: VirtualMachineInstance, document: JsonObject, around: Surroundings
-    ) -> None:
-        new = phases.next_state(vmi, document, around)
-        if new == document:
+    async def _update_status(self, vmi: VirtualMachineInstance, around: Surroundings) -> None:
+        draft = encode(vmi)
+        if phases.next_state(vmi, draft, around) == draft:
             return
+        try:
+            document = await as_written(self._cluster, _KIND, vmi)
+        except StatusError as error:
+            if is_not_found(error):
+                return
+            raise
+        new = phases.next_state(vmi, document, around)
         name, namespace = vmi.metadata.name, vmi.metadata.namespace
         try:
-            if vmi.status.phase in ("Scheduled", "Running") and not phases.is_final(new):
+            if (
+                vmi.status.phase in ("Scheduled", "Running")
+                and new["status"]["phase"] not in phases.FINAL_PHASES
+            ):
                 patch = guarded_patch(document, new, ("metadata", "labels"), ("status",))
                 await self._client.patch(_KIND, name, patch, namespace, type="json")
             else:
