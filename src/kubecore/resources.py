@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import quote
+
+_SAFE = ":@$!*'(),"
+"""What may stand in a part of a path beside letters and digits; a slash in a name leads nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,10 @@ class ResourceType:
         """The URL path of a collection, an object or a subresource. `namespace` is left out when None."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if namespace and self.namespaced:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", quote(namespace, safe=_SAFE)]
         parts.append(self.plural)
         if name:
-            parts.append(name)
+            parts.append(quote(name, safe=_SAFE))
         if subresource:
             parts.append(subresource)
         return "/" + "/".join(parts)

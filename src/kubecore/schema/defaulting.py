@@ -10,32 +10,42 @@ from kubecore.json import JsonObject, deep_copy
 from .model import Schema
 
 _Walker = Callable[[Any], None]
+_Derived = Callable[[Schema], _Walker | None]
 _SCALARS = frozenset({"string", "integer", "number", "boolean"})
 _ABSENT = object()
 
 
-def default(document: JsonObject, schema: Schema) -> None:
+def default(document: JsonObject, schema: Schema, *, keeps_nulls: bool = False) -> None:
     """Set the defaults that `schema` declares for absent (or wrongly null) fields of `document`, in place.
 
-    Afterwards fields which are null though not nullable are gone, as if they had not been written.
+    Afterwards fields which are null though not nullable are gone, as if they had not been written. With
+    `keeps_nulls`, those without a default stay, for validation to refuse.
     """
-    walker = schema.derive(_walker)
+    walker = schema.derive(_keeping if keeps_nulls else _dropping)
     if walker is not None:
         walker(document)
 
 
-def _walker(schema: Schema) -> _Walker | None:
-    """The closure for a node; None for nodes without children."""
+def _dropping(schema: Schema) -> _Walker | None:
+    return _walker(schema, _dropping)
+
+
+def _keeping(schema: Schema) -> _Walker | None:
+    return _walker(schema, _keeping)
+
+
+def _walker(schema: Schema, derived: _Derived) -> _Walker | None:
+    """The closure for a node; None for nodes without children. `derived` makes those of its children."""
     if schema.type in _SCALARS or schema.int_or_string:
         return None
-    walk_object = _object_walker(schema)
+    walk_object = _object_walker(schema, derived)
 
     def walk(value: Any) -> None:
         if type(value) is dict:
             walk_object(value)
         elif type(value) is list:
             items = schema.items
-            walk_item = items.derive(_walker) if items is not None else None
+            walk_item = items.derive(derived) if items is not None else None
             if walk_item is not None:
                 for item in value:
                     walk_item(item)
@@ -43,7 +53,7 @@ def _walker(schema: Schema) -> _Walker | None:
     return walk
 
 
-def _object_walker(schema: Schema) -> Callable[[JsonObject], None]:
+def _object_walker(schema: Schema, derived: _Derived) -> Callable[[JsonObject], None]:
     known: dict[str, tuple[bool, _Walker | None]] = {}
     defaults: list[tuple[str, Any, bool]] = [
         (name, child.default, child.nullable)
@@ -66,11 +76,11 @@ def _object_walker(schema: Schema) -> Callable[[JsonObject], None]:
                 child_schema = schema.child(key)
                 if child_schema is None:
                     continue
-                nullable, walker = child_schema.nullable, child_schema.derive(_walker)
+                nullable, walker = child_schema.nullable, child_schema.derive(derived)
                 if key in schema.properties:
                     known[key] = nullable, walker
             if child is None:
-                if not nullable:
+                if not nullable and derived is _dropping:
                     nulls = [*nulls, key] if nulls else [key]
             elif walker is not None:
                 walker(child)

@@ -25,6 +25,9 @@ REQUEST_FORMAT = "x-virtplane-request-format"
 UNSIGNED = "x-virtplane-unsigned"
 """How many bits a number without sign has."""
 
+REQUEST_METADATA = "x-virtplane-request-metadata"
+"""KubeVirt's own types know which members metadata has, although the served definition does not."""
+
 PRESENCE = "x-virtplane-presence"
 """When KubeVirt's own types write a member down: see `EMPTY_IS_SET`, `ZERO_IS_UNSET` and `ALWAYS_WRITTEN`."""
 
@@ -134,7 +137,12 @@ Time = Annotated[str, mark(format="date-time")]
 """A point in time as RFC 3339 writes it."""
 Duration = str
 """A length of time as Go writes it (`1h30m`)."""
-TemplateMetadata = Annotated[Mapping[str, Any] | None, mark(type="object", nullable=True), PRESERVE]
+TemplateMetadata = Annotated[
+    Mapping[str, Any] | None,
+    mark(type="object", nullable=True),
+    PRESERVE,
+    Meta(extra_json_schema={REQUEST_METADATA: True}),
+]
 """Metadata of objects to create."""
 KeptMetadata = Annotated[Mapping[str, Any], mark(type="object"), PRESERVE]
 """Metadata of an object kept inside another one."""

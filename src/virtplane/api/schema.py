@@ -15,6 +15,7 @@ from virtplane.api.markers import (
     QUANTITY_PATTERN,
     REQUEST_ENUM,
     REQUEST_FORMAT,
+    REQUEST_METADATA,
     REQUIRED_MEMBER,
     UNSIGNED,
     ApiStruct,
@@ -116,6 +117,8 @@ def _requested(schema: JsonObject) -> JsonObject:
 
     A member that is required for the definition only has an empty value for them, which webhooks take.
     """
+    if REQUEST_METADATA in schema:
+        return _requested({"nullable": True, **_METADATA})
     found = {key: _walk(key, value, _requested) for key, value in schema.items() if key not in _SERVED_ONLY}
     found[QUANTITY] = schema.get("pattern") == QUANTITY_PATTERN
     if REQUEST_ENUM in schema:
@@ -131,6 +134,32 @@ def _requested(schema: JsonObject) -> JsonObject:
     return found
 
 
+_TEXT: JsonObject = {"type": "string"}
+_TEXTS: JsonObject = {"type": "object", "additionalProperties": _TEXT}
+_NUMBER: JsonObject = {"type": "integer", "format": "int64"}
+_OWNER: JsonObject = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("apiVersion", "kind", "name", "uid"), _TEXT),
+        "blockOwnerDeletion": {"type": "boolean"},
+        "controller": {"type": "boolean"},
+    },
+    "required": ["apiVersion", "kind", "name", "uid"],
+}
+_METADATA: JsonObject = {
+    "type": "object",
+    "properties": {
+        **dict.fromkeys(("generateName", "name", "namespace", "resourceVersion", "selfLink", "uid"), _TEXT),
+        **dict.fromkeys(("annotations", "labels"), _TEXTS),
+        **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), _TEXT),
+        "deletionGracePeriodSeconds": _NUMBER,
+        "finalizers": {"type": "array", "items": _TEXT},
+        "generation": {**_NUMBER, PRESENCE: "dropped"},
+        "managedFields": {"type": "array", "items": {"type": "object"}},
+        "ownerReferences": {"type": "array", "items": _OWNER},
+    },
+}
+"""Metadata of objects to create, as KubeVirt's own types have it."""
 _SERVED_ONLY = ("enum", "pattern", "default", "minimum", "maximum", "required")
 
 

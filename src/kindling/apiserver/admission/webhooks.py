@@ -246,7 +246,7 @@ class MutatingWebhooks(_Dispatcher):
         changed = deep_copy(patched)
         if shown is not attributes.definition and changed.get("kind") == shown.resource.kind:
             changed = await _back(changed, attributes)
-        schema = attributes.definition.schema
+        schema = None if attributes.definition.custom else attributes.definition.schema
         if schema is not None and changed.get("kind") == attributes.definition.resource.kind:
             problem = type_error(changed, schema)
             if problem:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import fields
+from kubecore.schema.defaulting import default as schema_defaults
 from kubecore.schema.metadata import OBJECT_META
 from kubecore.schema.model import Schema, SchemaSet
 from kubecore.schema.pruning import prune
@@ -144,7 +145,11 @@ def redefault(definition: ResourceDefinition) -> Callable[[JsonObject], None]:
             raise errors.internal(problem)
         if definition.schema is not None:
             prune(document, definition.schema)
-        default(definition, document)
+        if definition.custom and definition.schema is not None:
+            # A null that a webhook wrote is refused; one that a client wrote was dropped before.
+            schema_defaults(document, definition.schema, keeps_nulls=True)
+        else:
+            default(definition, document)
 
     return again
 

@@ -51,6 +51,12 @@ def test_absent_fields_get_their_defaults(spec: dict[str, Any], expected: dict[s
     assert doc["spec"] == expected
 
 
+def test_nulls_without_a_default_stay_where_validation_is_to_refuse_them() -> None:
+    doc: dict[str, Any] = {"spec": {"a": None, "plain": None, "list": [{"x": None}]}}
+    default(doc, SCHEMA, keeps_nulls=True)
+    assert doc["spec"] == {**ALL, "plain": None, "list": [{"x": "X"}]}
+
+
 def test_an_absent_parent_without_default_stays_absent() -> None:
     doc: dict[str, Any] = {"kind": "A"}
     default(doc, SCHEMA)

@@ -7,6 +7,7 @@ from typing import Protocol
 from kubecore import errors
 from kubecore.client import Client
 from kubecore.json import JsonObject
+from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import ResourceType
 
 
@@ -30,6 +31,8 @@ class ClientLookups:
 
     async def get(self, resource: ResourceType, name: str, namespace: str | None = None) -> JsonObject | None:
         """An object, or None. Raises StatusError for anything but its absence."""
+        if is_path_segment_name(name):
+            return None  # Users write these names; none that leads elsewhere is ever asked for.
         try:
             return await self._client.get(resource, name, namespace)
         except errors.StatusError as error:

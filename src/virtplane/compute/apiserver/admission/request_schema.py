@@ -72,9 +72,7 @@ def _check(schema: JsonObject, value: Any, path: str, *, strict: bool) -> Iterat
         return
     expected, given = _types(schema), _name(value)
     form = schema.get("format") if given in ("number", "boolean", "object") else ""
-    is_whole = given == "number" and float(value).is_integer() and abs(value) < 2**53
-    fits = given in expected or (is_whole and "integer" in expected)
-    if expected and not fits:
+    if not _fits(schema, value):
         wanted, shown = (
             (form, "float64" if given == "number" else "") if form else (",".join(expected), given)
         )
@@ -112,6 +110,12 @@ def _types(schema: JsonObject) -> tuple[str, ...]:
     return (schema["type"],) if "type" in schema else ()
 
 
+def _fits(schema: JsonObject, value: Any) -> bool:
+    expected, given = _types(schema), _name(value)
+    is_whole = given == "number" and float(value).is_integer() and abs(value) < 2**53
+    return not expected or given in expected or (is_whole and "integer" in expected)
+
+
 _NAMES: dict[type, str] = {dict: "object", list: "array", str: "string", bool: "boolean", NoneType: "null"}
 
 
@@ -136,6 +140,11 @@ def write_typed(kind: str, document: JsonObject) -> None:
 
 
 def _written(schema: JsonObject, value: Any) -> Any:
+    if value is None:
+        return None
+    if not _fits(schema, value):
+        kind = ",".join(_types(schema))
+        raise Unreadable(f"json: cannot unmarshal {_name(value)} into a value of type {kind}")
     if schema.get("x-kubernetes-int-or-string"):
         return _amount(value) if schema[QUANTITY] else _port(value)
     expected, given = _types(schema), _name(value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects.structs import Struct, UnfitDocument, decode
-from kubecore.resources import ResourceType
+from kubecore.resources import CONTROLLER_REVISIONS, ResourceType
 from virtplane.api import resources
 from virtplane.api.config import ClusterConfig
 from virtplane.api.instancetype_v1beta1.instancetype import (
@@ -28,6 +28,7 @@ from virtplane.compute.apiserver.admission.response import (
     Response,
 )
 from virtplane.instancetypes import apply as application
+from virtplane.instancetypes import references
 from virtplane.instancetypes.defaults import DefaultingError, default_spec
 from virtplane.instancetypes.requirements import unmet_requirement
 from virtplane.instancetypes.topology import spread_problem
@@ -92,7 +93,7 @@ async def find_instancetype(
     machine: JsonObject, namespace: str, lookups: Lookups
 ) -> VirtualMachineInstancetypeSpec | None:
     """The spec of the machine's instance type; None where it names none or it is missing."""
-    found = await _find(get_object(machine, "spec", "instancetype"), INSTANCETYPES, namespace, lookups)
+    found = await _find(machine, "instancetype", INSTANCETYPES, namespace, lookups)
     return _decoded(VirtualMachineInstancetype, found).spec if found is not None else None
 
 
@@ -100,7 +101,7 @@ async def find_preference(
     machine: JsonObject, namespace: str, lookups: Lookups
 ) -> VirtualMachinePreferenceSpec | None:
     """The spec of the machine's preference; None where it names none or it is missing."""
-    found = await _find(get_object(machine, "spec", "preference"), PREFERENCES, namespace, lookups)
+    found = await _find(machine, "preference", PREFERENCES, namespace, lookups)
     return _decoded(VirtualMachinePreference, found).spec if found is not None else None
 
 
@@ -112,8 +113,17 @@ def _decoded(struct: type[Struct], found: JsonObject) -> Struct:
 
 
 async def _find(
-    matcher: JsonObject, candidates: tuple[ResourceType, ResourceType], namespace: str, lookups: Lookups
+    machine: JsonObject,
+    field: str,
+    candidates: tuple[ResourceType, ResourceType],
+    namespace: str,
+    lookups: Lookups,
 ) -> JsonObject | None:
+    matcher = get_object(machine, "spec", field)
+    revision = references.pinned_revision(machine, field)
+    if revision:
+        kept = await lookups.get(CONTROLLER_REVISIONS, revision, namespace)
+        return get_object(kept, "data") if kept is not None else None
     name, kind = get_str(matcher, "name"), get_str(matcher, "kind").lower()
     if not name:
         return None

@@ -24,7 +24,8 @@ def _wrong(path: str, problem: str) -> Cause:
 
 def _invalid(path: str, value: str, problems: list[str]) -> Iterator[Cause]:
     for problem in problems:
-        yield _wrong(path, f'Invalid value: "{value}": {problem}')
+        # KubeVirt counts characters of label keys and values, where Kubernetes counts bytes by now.
+        yield _wrong(path, f'Invalid value: "{value}": {problem.replace(" bytes", " characters")}')
 
 
 def affinity(path: str, spec: JsonObject) -> Iterator[Cause]:

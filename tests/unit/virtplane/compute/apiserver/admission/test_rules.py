@@ -378,3 +378,54 @@ async def test_secure_boot_needs_system_management_mode() -> None:
     with_mode = {**firmware(secureBoot=True), "features": {"smm": {"enabled": True}, "acpi": {}}}
     assert await causes(instance(domain=with_mode)) == []
     assert await causes(instance(domain=firmware(secureBoot=False))) == []
+
+
+async def test_specs_are_stored_as_kubevirts_types_write_them() -> None:
+    given = instance(
+        domain={
+            "memory": {"guest": "0.5Gi"},
+            "chassis": {"version": ""},
+            "resources": {"limits": {"a/b": "1.5"}},
+        },
+        devices={"disks": [{"name": "root"}], "interfaces": []},
+        nodeSelector={},
+        volumes=[{"name": "root", "hostDisk": {"path": "/p", "type": "Disk"}}],
+    )
+    spec = await defaulted(given)
+    assert spec["domain"]["memory"]["guest"] == "512Mi"
+    assert spec["domain"]["resources"] == {"limits": {"a/b": "1500m"}}
+    assert (spec["domain"]["chassis"], "nodeSelector" in spec) == ({}, False)
+    assert spec["volumes"][0]["hostDisk"]["capacity"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "said"),
+    [
+        ({"cores": -1}, "json: cannot unmarshal number -1 into a number of 0 to 4294967295"),
+        ({"cores": 1.5}, 'spec.domain.cpu.cores in body must be of type int64: "float64"'),
+        ({"model": 1}, 'spec.domain.cpu.model in body must be of type string: "number"'),
+    ],
+)
+async def test_numbers_that_kubevirts_types_cannot_hold_are_refused(cpu: JsonObject, said: str) -> None:
+    answer = await _ask(MUTATE, instance(domain={"cpu": cpu}))
+    assert answer.status is not None
+    assert (answer.allowed, answer.status["message"]) == (False, said)
+
+
+async def test_selectors_of_affinity_have_valid_labels() -> None:
+    term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "x" * 64}}}
+    rules = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    field = "spec.podAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].labelSelector.matchLabels"
+    text = f'{field}: Invalid value: "{"x" * 64}": must be no more than 63 characters'
+    assert await causes(instance(affinity=rules)) == [(field, text)]
+
+
+async def test_metadata_of_templates_has_known_members() -> None:
+    asked = machine(runStrategy="Halted")
+    asked["spec"]["template"]["metadata"] = {"labels": {"a": 1}, "odd": "x"}
+    answer = await _ask("/virtualmachines-validate", asked)
+    assert answer.status is not None
+    assert answer.status["message"] == (
+        'spec.template.metadata.labels.a in body must be of type string: "number",'
+        " spec.template.metadata.odd in body is a forbidden property"
+    )
