@@ -14,7 +14,7 @@ from .discovery.health import Health
 from .discovery.pages import Discovery
 from .discovery.version import version_document
 from .http import media, responses
-from .http.call import Call
+from .http.call import Call, check_route
 from .http.responses import Response
 
 Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
@@ -83,6 +83,7 @@ class Pages:
     async def _version(self, call: Call) -> Response:
         if call.request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
+        check_route(media.parse_accept(call.request.headers.get("Accept") or "*/*"), (media.JSON,))
         return responses.document_response(200, version_document(), pretty=True)
 
     async def _issuer(self, call: Call) -> Response:
@@ -97,8 +98,5 @@ class Pages:
 
     async def _jwks(self, call: Call) -> Response:
         header = call.request.headers.get("Accept")
-        accepted = media.parse_accept(header or "*/*")
-        if not any(clause.type in ("*/*", _JWKS) for clause in accepted):
-            message = f"406: Not Acceptable\n\nAvailable representations: {_JWKS}"
-            raise errors.StatusError(406, errors.NOT_ACCEPTABLE, message, {})
+        check_route(media.parse_accept(header or "*/*"), (_JWKS,))
         return Response(200, orjson.dumps(self._authority.jwks()), _JWKS)

@@ -48,6 +48,8 @@ class Impersonator:
             if key.lower().startswith(_EXTRA):
                 part = unquote(key[len(_EXTRA) :]).lower()
                 extra[part] = (*extra.get(part, ()), value)
+        if not (name or groups or uid or extra):
+            return user
         if not name:
             raise errors.bad_request(
                 f"requested {_go_user(uid, groups, extra)} without impersonating a user name"

@@ -53,11 +53,9 @@ class TokenRequests:
         # Nothing is stored, but the response has managedFields like every object.
         write = managed.Write(ctx.field_manager, _API_VERSION, metadata["creationTimestamp"], "token")
         metadata["managedFields"] = managed.track_update(None, request, self._schema, write)
-        request["status"] = {"token": "", "expirationTimestamp": None}
-        if not ctx.dry_run:
-            token, expiry = self._authority.issue(account, spec["audiences"], seconds, bound)
-            moment = times.format_time(datetime.fromtimestamp(expiry, UTC))
-            request["status"] = {"token": token, "expirationTimestamp": moment}
+        token, expiry = self._authority.issue(account, spec["audiences"], seconds, bound)
+        moment = times.format_time(datetime.fromtimestamp(expiry, UTC))
+        request["status"] = {"token": token, "expirationTimestamp": moment}
         return request
 
     @staticmethod

@@ -13,7 +13,7 @@ from kubecore import errors
 from kubecore.json import JsonObject
 
 from ..http import media, responses
-from ..http.call import Call, negotiate
+from ..http.call import Call, negotiate, wants_pretty
 from ..http.responses import Response
 from ..registry.catalog import Catalog
 from . import documents
@@ -78,7 +78,7 @@ class Discovery:
             case ["api", "v1"]:
                 return self._of(lambda: self._resources("", "v1"))
             case ["apis", group] if group in self.groups():
-                return self._of(lambda: self._group(group))
+                return self._of(lambda: self._group(group), routed=False)
             case ["apis", group, version] if version in self._catalog.versions(group):
                 return self._of(lambda: self._resources(group, version))
         return None
@@ -110,10 +110,11 @@ class Discovery:
             lambda: documents.resource_list(group, version, self._catalog.in_group_version(group, version)),
         )
 
-    def _of(self, make: Callable[[], JsonObject]) -> Page:
+    def _of(self, make: Callable[[], JsonObject], *, routed: bool = True) -> Page:
         async def page(call: Call) -> Response:
-            _need_get(call)
-            chosen = negotiate(call.request, pretty=call.flag("pretty"), transforms=False)
+            if not call.info.path.endswith("/"):  # with a slash, groups answer to all methods
+                _need_get(call)
+            chosen = negotiate(call.request, transforms=False, routed=routed)
             return responses.document_response(200, make(), chosen.type, pretty=chosen.pretty)
 
         return page
@@ -157,10 +158,12 @@ class Discovery:
                 and not _prefers_aggregated(accepted)
             ):
                 chosen = media.JSON if clause.type == "*/*" else clause.type
-                response = responses.document_response(200, plain(), chosen, pretty=call.flag("pretty"))
+                response = responses.document_response(
+                    200, plain(), chosen, pretty=wants_pretty(call.request)
+                )
                 response.headers.append(("Vary", "Accept"))
                 return response
-        negotiate(call.request, pretty=False, transforms=False)
+        negotiate(call.request, transforms=False)
         raise errors.not_acceptable(media.OFFERED)
 
     @staticmethod

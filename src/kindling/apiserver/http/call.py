@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from aiohttp import web
@@ -19,7 +20,7 @@ from .media import Media
 from .request_info import RequestInfo, is_true
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
-_FALSE = ("0", "f", "F", "false", "FALSE", "False", "")
+_HUMANS = ("curl", "Wget", "Mozilla/5.0")
 _MAX_MANAGER_BYTES = 128
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _MAX_DIGITS = 64
@@ -89,39 +90,53 @@ class WriteOptions:
         return document
 
 
-def write_options(call: Call, kind: str) -> WriteOptions:
+def write_options(call: Call, kind: str, *, is_apply: bool = False) -> WriteOptions:
     """Parse and check the options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
     values = list(call.query.getall("dryRun", []))
     manager = call.query.get("fieldManager", "")
     validation = call.query.get("fieldValidation", "")
     force = call.optional_flag("force")
-    if values or manager or validation:
-        problems = meta_validation.validate_field_manager(manager, "fieldManager") if manager else []
-        problems = meta_validation.validate_dry_run(values) + problems
+    problems: list[fields.FieldError] = []
+    if is_apply and not manager:
+        problems.append(fields.required("fieldManager", "is required for apply patch"))
+    elif kind == "PatchOptions" and not is_apply and "force" in call.query:
+        problems.append(fields.forbidden("force", "may not be specified for non-apply patch"))
+    if problems or values or manager or validation:
+        problems += meta_validation.validate_dry_run(values)
+        problems += meta_validation.validate_field_manager(manager, "fieldManager") if manager else []
         problems += meta_validation.validate_field_validation(validation)
         if problems:
             raise errors.invalid(kind, "meta.k8s.io", "", problems)
     return WriteOptions(bool(values), manager, validation, force)
 
 
-def negotiate(request: web.BaseRequest, *, pretty: bool, transforms: bool, routed: bool = True) -> Media:
+def wants_pretty(request: web.BaseRequest) -> bool:
+    """Whether JSON is to be indented: as the query says, or else for browsers and command line tools."""
+    wish = request.query.get("pretty")
+    return wish in _TRUE if wish else request.headers.get("User-Agent", "").startswith(_HUMANS)
+
+
+def check_route(accepted: list[media.Accepted], offered: Sequence[str]) -> None:
+    """Refuse a client that accepts none of a fixed route's media types (406)."""
+    if not media.matches_any(accepted, offered):
+        message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(offered)}"
+        raise errors.StatusError(406, errors.NOT_ACCEPTABLE, message, {})
+
+
+def negotiate(
+    request: web.BaseRequest, *, transforms: bool, routed: bool = True, offered: Sequence[str] = media.OFFERED
+) -> Media:
     """The media type of the response. Raises StatusError (406).
 
-    `routed`: the path belongs to a fixed route (not to a custom resource), whose media types are compared
-    first, with another error message.
+    `routed`: the path belongs to a fixed route (not to a custom resource or a group), whose media types
+    (`offered`) are compared first, with another error message.
     """
-    header = request.headers.get("Accept")
+    header, pretty = request.headers.get("Accept"), wants_pretty(request)
     if media.is_plain_json(header):
         return Media(pretty=pretty)
     accepted = media.parse_accept(header or "")
-    if routed and not media.matches_any_offer(accepted):
-        offers = ", ".join(media.OFFERED)
-        raise errors.StatusError(
-            406,
-            errors.NOT_ACCEPTABLE,
-            f"406: Not Acceptable\n\nAvailable representations: {offers}",
-            {},
-        )
+    if routed:
+        check_route(accepted, offered)
     chosen = media.choose(accepted, transforms=transforms)
     if chosen is None:
         raise errors.not_acceptable(media.OFFERED)

@@ -44,7 +44,7 @@ class Contexts:
         )
 
     def for_write(self, call: Call, definition: ResourceDefinition, verb: str, kind: str) -> RequestContext:
-        options = write_options(call, kind)
+        options = write_options(call, kind, is_apply=verb == "apply")
         ctx = self.of(call, definition, verb)
         ctx.check_create = lambda: self._check_create(call, definition)
         ctx.dry_run = options.dry_run

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 OFFERED = (JSON, YAML, PROTOBUF)
+LISTED = (*OFFERED, f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
 """What errors list; protobuf is read (see ``kinds.encoding.protobuf``) but never chosen for responses."""
 
 TABLE = "Table"
@@ -33,11 +35,6 @@ class Media:
     as_version: str = "v1"
     pretty: bool = False
 
-    @property
-    def content_type(self) -> str:
-        """The Content-Type header."""
-        return self.type
-
 
 def parse_accept(header: str) -> list[Accepted]:
     """The clauses of an Accept header, best first (by quality, then by order)."""
@@ -59,9 +56,9 @@ def is_plain_json(header: str | None) -> bool:
     return header in (None, "", JSON, "*/*")
 
 
-def matches_any_offer(accepted: list[Accepted]) -> bool:
+def matches_any(accepted: list[Accepted], offered: Sequence[str]) -> bool:
     """Whether some clause names an offered type (wildcards of a subtype do not count)."""
-    return any(clause.type in ("*/*", *OFFERED) for clause in accepted)
+    return any(clause.type in ("*/*", *offered) for clause in accepted)
 
 
 def choose(accepted: list[Accepted], *, transforms: bool) -> Media | None:
@@ -69,7 +66,7 @@ def choose(accepted: list[Accepted], *, transforms: bool) -> Media | None:
     offered.
     """
     for clause in accepted:
-        media_type = JSON if clause.type == "*/*" else clause.type
+        media_type = JSON if clause.type in ("*/*", "application/*") else clause.type
         if media_type not in (JSON, YAML):
             continue
         wanted = clause.parameters.get("as", "")

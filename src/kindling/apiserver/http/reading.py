@@ -12,7 +12,7 @@ from kubecore.objects.field_selectors import FieldRequirement, FieldSelector, pa
 from kubecore.objects.selectors import SelectorError
 
 from ..registry import encoding, preconditions, reads
-from ..registry.definition import ResourceDefinition
+from ..registry.definition import ResourceDefinition, TableConverter
 from ..registry.large_requests import LARGE_BYTES
 from ..registry.reads import ListQuery, Matcher
 from ..registry.registry import Registry, Written, object_path
@@ -61,8 +61,11 @@ def document_response(
     definition: ResourceDefinition,
     document: JsonObject,
     status: int,
+    columns: TableConverter | None = None,
 ) -> Response:
-    """An object in the form and media type that the client accepts. Raises StatusError (406)."""
+    """An object in the form and media type that the client accepts; `columns` is the table of a document
+    that is not of the definition's kind. Raises StatusError (406).
+    """
     wanted = call.media
     if wanted.as_kind:
         tables.check_shape(definition, wanted, is_list=False)
@@ -70,7 +73,9 @@ def document_response(
         include = tables.include_object(call.query.get("includeObject"))
         version = document.get("metadata", {}).get("resourceVersion")
         metadata = {"resourceVersion": version} if version else {}
-        document = tables.table(definition, [document], metadata, version=wanted.as_version, include=include)
+        document = tables.table(
+            definition, [document], metadata, version=wanted.as_version, include=include, converter=columns
+        )
     elif wanted.as_kind == PARTIAL:
         document = tables.partial(document, wanted.as_version)
     return responses.document_response(status, document, wanted.type, pretty=wanted.pretty)

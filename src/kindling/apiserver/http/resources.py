@@ -7,16 +7,18 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from kubecore import errors
+from kubecore.objects.fields import go_quote
 
 from ..registry import writes
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.objects import ServerObjects
 from ..registry.registry import Registry
 from . import responses
-from .call import Call
+from .call import Call, negotiate, wants_pretty
 from .connect_admission import ConnectAdmission
 from .contexts import Authorize, Contexts
 from .deleting import Deleting
+from .media import LISTED, OFFERED, Media
 from .reading import Reading
 from .request_info import RequestInfo
 from .responses import Response
@@ -47,22 +49,40 @@ class ResourceApi:
         self._deleting = Deleting(registry, contexts, self._reading)
         self._subresources = Subresources(registry, contexts, self._reading, self._writing)
 
-    def is_custom(self, info: RequestInfo) -> bool:
-        """Whether the request is about a custom resource."""
+    def negotiate(self, call: Call) -> Media:
+        """The form of the answer, where it is an object or a list. Raises StatusError (406)."""
+        info = call.info
         definition = self._registry.catalog.find(info.group, info.version, info.resource)
-        return definition is not None and definition.custom
+        subresource = definition.subresources.get(info.subresource) if definition is not None else None
+        if definition is None or (info.subresource and (subresource is None or subresource.connect)):
+            return Media(pretty=wants_pretty(call.request))
+        offered = LISTED if info.verb in ("list", "watch") else OFFERED
+        return negotiate(call.request, transforms=True, routed=not definition.custom, offered=offered)
+
+    def owns(self, info: RequestInfo) -> bool:
+        """Whether the path is below a group of this server's own, whose unknown paths are told as JSON."""
+        catalog, group = self._registry.catalog, info.path.split("/")[2:3]
+        if info.path.startswith("/api/"):
+            return True
+        served = catalog.in_group(group[0]) if group and info.path.startswith("/apis/") else []
+        return any(not each.custom or each.resource.version == info.version for each in served)
 
     async def handle(self, call: Call) -> Response | web.StreamResponse:
         """Answer a request for a resource. Raises StatusError."""
         info = call.info
         definition = self._registry.catalog.find(info.group, info.version, info.resource)
         if definition is None or _is_no_page(definition, call):
-            if definition or not self._registry.catalog.in_group_version(info.group, info.version):
-                return responses.text_response(404, _NO_PAGE)
-            raise errors.page_not_found()
-        if definition.deprecation_warning:
-            call.warnings.append(definition.deprecation_warning)
+            if definition is None and self.owns(info):
+                raise errors.page_not_found()
+            return responses.text_response(404, _NO_PAGE)
         _check_path(definition, call)
+        if definition.custom and not info.verb:
+            resource = definition.resource
+            message = f" is not supported on resources of kind {go_quote(resource.group_resource)}"
+            details = {"group": resource.group, "kind": resource.plural}
+            raise errors.StatusError(405, errors.METHOD_NOT_ALLOWED, message, details)
+        if definition.deprecation_warning and (info.subresource or info.verb in definition.verbs):
+            call.warnings.append(definition.deprecation_warning)
         if info.subresource:
             return await self._subresource(call, definition)
         if info.is_named and not info.prefix:
@@ -147,5 +167,5 @@ def _check_path(definition: ResourceDefinition, call: Call) -> None:
         raise errors.page_not_found()
     if info.subresource and info.subresource not in definition.subresources:
         raise errors.page_not_found()
-    if len(info.parts) > 3 and not definition.subresources[info.subresource].connect:
+    if len(info.parts) > 3 and info.subresource != "proxy":
         raise errors.page_not_found()

@@ -16,6 +16,7 @@ from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import fields
 
+from ..registry import yaml_text
 from .media import JSON, YAML
 
 _GZIP_THRESHOLD_BYTES = 128 * 1024
@@ -30,6 +31,19 @@ class _Dumper(yaml.CSafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         """Always."""
         return True
+
+
+def _text(dumper: _Dumper, value: str) -> yaml.ScalarNode:
+    """Quoted twice where it would be read as something else without quotes, by lines where it has some."""
+    style = None
+    if "\n" in value:
+        style = "|"
+    elif not yaml_text.is_text(value):
+        style = '"'
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+_Dumper.add_representer(str, _text)
 
 
 @dataclass(slots=True)
@@ -59,13 +73,13 @@ def document_response(
     if media_type == YAML:
         return Response(status, to_yaml(document), YAML)
     if pretty:
-        return Response(status, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+        return Response(status, orjson.dumps(document, option=orjson.OPT_INDENT_2))
     return Response(status, orjson.dumps(document) + b"\n")
 
 
-def error_response(error: errors.StatusError, media_type: str = JSON) -> Response:
+def error_response(error: errors.StatusError, media_type: str = JSON, *, pretty: bool = False) -> Response:
     """A Status document."""
-    response = document_response(error.code, error.to_status(), media_type)
+    response = document_response(error.code, error.to_status(), media_type, pretty=pretty)
     response.headers.extend(error.headers.items())
     return response
 

@@ -19,10 +19,10 @@ from ..registry.context import UserInfo
 from ..registry.identifiers import new_uuid
 from ..storage.journal import StorageError
 from . import deadlines, media, responses
-from .call import Call, negotiate
+from .call import Call, wants_pretty
 from .connection import Connection
 from .deadlines import Deadlines
-from .media import JSON, YAML, Media
+from .media import JSON, Media
 from .request_info import RequestInfo, parse
 from .resources import ResourceApi, check_place
 from .responses import Response
@@ -85,11 +85,11 @@ class RequestServer:
         try:
             response = await self._dispatch(call)
         except errors.StatusError as error:
-            response = responses.error_response(error, self._error_type(call))
+            response = self._error(call, error)
         except (ConnectionError, asyncio.IncompleteReadError):
             raise
         except (RecursionError, TooDeep):
-            response = responses.error_response(errors.bad_request(TOO_DEEP), self._error_type(call))
+            response = self._error(call, errors.bad_request(TOO_DEEP))
         except StorageError as error:
             _LOG.error("Storage refused a write", extra={"err": str(error)})
             response = responses.error_response(errors.internal(str(error)))
@@ -107,14 +107,13 @@ class RequestServer:
         return responses.to_aiohttp(response, extra=extra)
 
     @staticmethod
-    def _error_type(call: Call) -> str:
-        if call.media.type == YAML:
-            return YAML
-        header = call.request.headers.get("Accept")
-        if media.is_plain_json(header):
-            return JSON
-        chosen = media.choose(media.parse_accept(header or ""), transforms=True)
-        return chosen.type if chosen is not None else JSON
+    def _error(call: Call, error: errors.StatusError) -> Response:
+        """The Status document in the form that the client accepts; indented JSON where there is none."""
+        chosen = media.choose(
+            media.parse_accept(call.request.headers.get("Accept") or "*/*"), transforms=False
+        )
+        pretty = chosen is None or wants_pretty(call.request)
+        return responses.error_response(error, chosen.type if chosen else JSON, pretty=pretty)
 
     async def _dispatch(self, call: Call) -> Response | web.StreamResponse:
         routes, info, request = self._routes, call.info, call.request
@@ -126,16 +125,15 @@ class RequestServer:
         handler = routes.aggregate(info)
         if handler is not None:
             return await handler(call)
-        pretty = request.method in ("GET", "HEAD") and call.flag("pretty")
         if info.is_resource:
-            if not info.subresource or info.subresource in ("status", "scale"):
-                routed = not routes.resources.is_custom(info)
-                call.media = negotiate(request, pretty=pretty, transforms=True, routed=routed)
+            call.media = routes.resources.negotiate(call)
             if limit is not None:
                 return await self._deadlines.within(limit, routes.resources.handle(call))
             return await routes.resources.handle(call)
         page = routes.pages(info.path)
         if page is None:
+            if routes.resources.owns(info):
+                raise errors.page_not_found()
             return responses.text_response(404, "404 page not found\n")
         return await page(call)
 

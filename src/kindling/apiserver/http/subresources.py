@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from kubecore import errors
 
+from ..kinds.machinery.printing import AGE, Column, Table, name_of, plain
 from ..registry import decoding, patches, scales, writes
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.registry import Registry
-from . import bodies, responses, writing
+from . import bodies, reading, responses, writing
 from .call import Call
 from .contexts import Contexts
 from .reading import Reading
 from .responses import Response
 from .writing import Writing
+
+_SCALE_TABLE = Table(
+    Column("Name", read=name_of),
+    plain("Desired", "spec.replicas", absent=0, kind="integer"),
+    plain("Available", "status.replicas", absent=0, kind="integer"),
+    AGE,
+)
 
 
 class Subresources:
@@ -79,7 +87,7 @@ class Subresources:
             item = self._reading.find(call, definition)
             current = await self._registry.document(definition, item)
             document = scales.view(definition, subresource, current, must_exist=True)
-            return responses.document_response(200, document, call.media.type, pretty=call.media.pretty)
+            return reading.document_response(call, definition, document, 200, _SCALE_TABLE)
         kind = "UpdateOptions" if verb == "update" else "PatchOptions"
         if verb == "update":
             ctx = self._contexts.for_write(call, definition, "update", kind)
@@ -93,10 +101,11 @@ class Subresources:
             change = scales.replacement(definition, subresource, ctx, body)
         else:
             patch_type = writing.patch_type_of(call, definition)
-            ctx = self._contexts.for_write(call, definition, "patch", kind)
+            ctx = self._contexts.for_write(
+                call, definition, "apply" if patch_type == "apply" else "patch", kind
+            )
             raw = await bodies.read(call.request)
             if patch_type == "apply":
-                writing.check_apply(call)
                 ctx.weight = len(raw)
                 document, _ = await ctx.run(patches.decode_applied, raw)
                 force = bool(ctx.options.get("force"))
@@ -106,4 +115,4 @@ class Subresources:
         target = scales.target(definition, subresource)
         written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
         document = scales.view(definition, subresource, written.document)
-        return responses.document_response(200, document, call.media.type, pretty=call.media.pretty)
+        return reading.document_response(call, definition, document, 200, _SCALE_TABLE)

@@ -7,8 +7,9 @@ from typing import Any
 
 from kubecore import errors
 from kubecore.json import JsonObject
+from kubecore.objects.fields import go_quote
 
-from ..registry.definition import ResourceDefinition, TableColumn
+from ..registry.definition import ResourceDefinition, TableColumn, TableConverter
 from .media import PARTIAL, PARTIAL_LIST, TABLE, Media
 
 _NAME = TableColumn(
@@ -63,10 +64,10 @@ def table(
     *,
     version: str = "v1",
     include: str = "Metadata",
-    columns: bool = True,
+    converter: TableConverter | None = None,
 ) -> JsonObject:
     """A Table of objects. `include`: Metadata, Object or None, as the parameter ``includeObject`` says."""
-    converter = definition.table or DEFAULT_TABLE
+    converter = converter or definition.table or DEFAULT_TABLE
     rows: list[JsonObject] = []
     for obj in objects:
         row: JsonObject = {"cells": converter.cells(obj)}
@@ -84,7 +85,7 @@ def table(
         "kind": TABLE,
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "columnDefinitions": [column.to_json() for column in converter.columns] if columns else None,
+        "columnDefinitions": [column.to_json() for column in converter.columns],
         "rows": rows,
     }
 
@@ -95,7 +96,10 @@ def include_object(value: str | None) -> str:
         return "Metadata"
     if value in ("None", "Object"):
         return value
-    raise errors.bad_request(f"unrecognized includeObject value: {value!r}")
+    raise errors.bad_request(
+        f"Unable to convert to Table as requested: includeObject: Invalid value: {go_quote(value)}: must be "
+        "'Metadata', 'Object', 'None', or empty"
+    )
 
 
 def check_shape(definition: ResourceDefinition, wanted: Media, *, is_list: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import fields
 
 from ..registry import decoding, managed, patches, writes
 from ..registry.context import RequestContext
@@ -80,11 +79,7 @@ class Writing:
         raw = await bodies.read(call.request)
         ctx.weight = len(raw)
         if patch_type != "apply":
-            if "force" in call.query:
-                problem = fields.forbidden("force", "may not be specified for non-apply patch")
-                raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
             return patches.change(target, ctx, patch_type, raw)
-        check_apply(call)
         document, repeated = await ctx.run(patches.decode_applied, raw)
         force = bool(ctx.options.get("force"))
         return patches.applying(target, ctx, document, repeated, force=force)
@@ -123,12 +118,6 @@ def patch_type_of(call: Call, definition: ResourceDefinition) -> str:
         supported = [name for name, kind in _PATCH_TYPES.items() if kind != "strategic"]
         raise errors.unsupported_media_type(supported)
     return found
-
-
-def check_apply(call: Call) -> None:
-    if not call.query.get("fieldManager"):
-        problem = fields.required("fieldManager", "is required for apply patch")
-        raise errors.invalid("PatchOptions", "meta.k8s.io", "", [problem])
 
 
 def check_name(name: str, obj: JsonObject) -> None:

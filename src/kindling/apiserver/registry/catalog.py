@@ -70,6 +70,10 @@ class Catalog:
         """Served versions of a group in the order they came."""
         return self._versions.get(group, ())
 
+    def in_group(self, group: str) -> Sequence[ResourceDefinition]:
+        """The resources of one group, in all versions."""
+        return [definition for definition in self.all() if definition.resource.group == group]
+
     def in_group_version(self, group: str, version: str) -> Sequence[ResourceDefinition]:
         """The resources of one group and version."""
         return [

@@ -13,9 +13,14 @@ from .definition import ResourceDefinition, Strategy
 from .identifiers import new_uuid
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_EXTENDING_GROUPS = ("admissionregistration.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io")
-"""Kinds of these groups are free to have finalizers of any name, as custom resources are."""
 _SUFFIX_LENGTH = 5
+_LENIENT_GROUPS = (
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apiregistration.k8s.io",
+    "coordination.k8s.io",
+    "events.k8s.io",
+)
 _MAX_GENERATED_BASE = 63 - _SUFFIX_LENGTH
 
 
@@ -68,12 +73,17 @@ def deduplicate_owners(metadata: JsonObject) -> str:
 
 def validate(definition: ResourceDefinition, strategy: Strategy, obj: JsonObject) -> list[FieldError]:
     """All errors in the metadata of a new object."""
-    found = meta_validation.validate_object_meta(
+    return meta_validation.validate_object_meta(
         obj, definition.resource.namespaced, lambda name: strategy.validate_name(name, prefix=False)
-    )
-    if definition.custom or definition.resource.group in _EXTENDING_GROUPS:
-        return found
+    ) + finalizer_names(definition, obj)
+
+
+def finalizer_names(definition: ResourceDefinition, obj: JsonObject) -> list[FieldError]:
+    """Finalizers of Kubernetes' own kinds are standard ones or qualified; extensions' may have any name."""
+    if definition.custom or definition.resource.group in _LENIENT_GROUPS:
+        return []
     path = meta_validation.METADATA.child("finalizers")
+    found: list[FieldError] = []
     for position, finalizer in enumerate(obj["metadata"].get("finalizers") or ()):
         found += meta_validation.kubernetes_finalizer(finalizer, path.index(position))
     return found
@@ -81,15 +91,12 @@ def validate(definition: ResourceDefinition, strategy: Strategy, obj: JsonObject
 
 def carry_over(new: JsonObject, old: JsonObject) -> None:
     """On update: keep what users cannot set, and identity fields they left out."""
-    for key in ("creationTimestamp", "uid"):
-        if not new.get(key) and key in old:
-            new[key] = old[key]
-    for key in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+    for key in ("creationTimestamp", "deletionTimestamp"):
         if key in old:
-            if new.get(key) is None:
-                new[key] = old[key]
-        else:
-            new.pop(key, None)
+            new[key] = old[key]
+    for key in ("uid", "deletionGracePeriodSeconds"):
+        if new.get(key) in (None, "") and key in old:
+            new[key] = old[key]
     if "generation" in old:
         new["generation"] = old["generation"]
     else:

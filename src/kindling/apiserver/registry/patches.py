@@ -36,7 +36,9 @@ def patched_document(
     try:
         patch = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise errors.bad_request(f"error decoding patch: {syntax_error(raw) or error}") from error
+        problem = syntax_error(raw) or str(error)
+        prefix = "" if problem == "unexpected end of JSON input" else "error decoding patch: "
+        raise errors.bad_request(prefix + problem) from error
     if patch_type == "json":
         try:
             result = apply_json_patch(current, decode_json_patch(patch))
@@ -60,6 +62,8 @@ def change(target: Target, ctx: RequestContext, patch_type: str, raw: bytes) -> 
 
     def patched(current: JsonObject) -> JsonObject:
         new = patched_document(patch_type, raw, current, definition)
+        if definition.custom and not new.get("apiVersion"):
+            raise errors.internal("Object 'apiVersion' is missing in 'object has no apiVersion field'")
         new.setdefault("kind", definition.resource.kind)
         new.setdefault("apiVersion", definition.resource.api_version)
         restored = patch_type == "strategic"
@@ -110,8 +114,8 @@ def _foreign_kind(definition: ResourceDefinition, new: JsonObject) -> str:
     """What is wrong with a patch that makes another kind of the object; empty when it does not."""
     resource = definition.resource
     kind, api_version = str(new["kind"]), str(new["apiVersion"])
-    if (kind, api_version) == (resource.kind, resource.api_version):
-        return ""
+    if (kind, api_version) == (resource.kind, resource.api_version) or definition.custom:
+        return ""  # a custom resource of another kind is refused by its validation
     problem = decoding.foreign_kind(kind, api_version, resource.api_version, resource.kind)
     if problem.startswith("converting"):
         group, _, version = api_version.rpartition("/")
@@ -167,6 +171,8 @@ def decode_applied(raw: bytes) -> tuple[JsonObject, list[str]]:
         raise errors.bad_request(
             f"error decoding YAML: error converting YAML to JSON: {yaml_text.message(error)}"
         ) from error
+    if document is None:
+        document = {}
     if not isinstance(document, dict):
         raise errors.bad_request(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "

@@ -278,7 +278,8 @@ def _check_changed(ctx: RequestContext, target: Target, new: JsonObject, old: Js
         metadata["generation"] = int(old["metadata"].get("generation") or 0) + 1
     # Reported twice, as Kubernetes does: its generic code and each kind's both check the metadata.
     in_metadata = meta_validation.validate_object_meta_update(new, old)
-    problems = in_metadata + in_metadata + strategy.validate_update(ctx, new, old)
+    problems = in_metadata + in_metadata + object_meta.finalizer_names(target.definition, new)
+    problems += strategy.validate_update(ctx, new, old)
     if problems:
         raise invalid(target.definition, ctx.name, problems, new)
     for message in strategy.warnings(ctx, new, old):

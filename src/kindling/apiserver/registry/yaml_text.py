@@ -33,6 +33,8 @@ _NULL: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _INTEGER: Final = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0o?[0-7_]+|[0-9][0-9_]*)\Z")
 _FLOAT: Final = re.compile(r"[-+]?(?:[0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?\Z")
 _SPECIAL: Final = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
+_MOMENT: Final = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt ].*)?\Z")
+_BASE_60: Final = re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?\Z")
 _FIRST_OF_NUMBER: Final = frozenset("0123456789+-.")
 _MAX_NUMBER_CHARS: Final = 400
 
@@ -259,6 +261,16 @@ def _scalar(event: Any, *, is_key: bool) -> Any:
     if type(value) is not wanted:
         raise _refused(f"cannot decode !!str `{text[:64]}` as a !!{kind}", event)
     return value
+
+
+def is_text(text: str) -> bool:
+    """Whether Kubernetes' YAML reads `text` as text when it stands without quotes."""
+    if text in ("<<", "=") or _MOMENT.match(text) or _BASE_60.match(text):
+        return False
+    try:
+        return isinstance(_plain(text), str)
+    except errors.StatusError:
+        return False
 
 
 def _plain(text: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, plain
+from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, go_selector, plain
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
@@ -121,7 +121,7 @@ def _param_ref(obj: JsonObject) -> str:
     if reference.get("name"):
         namespace = reference.get("namespace")
         return f"{namespace}/{reference['name']}" if namespace else f"*/{reference['name']}"
-    return str(reference.get("selector") or UNSET)
+    return go_selector(reference["selector"]) if reference.get("selector") is not None else UNSET
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -269,8 +269,8 @@ _REPLICATED = Table(
 _DEPLOYMENT = Table(
     NAME,
     plain("Ready"),
-    plain("Up-to-date", kind="integer"),
-    plain("Available", kind="integer"),
+    plain("Up-to-date"),
+    plain("Available"),
     AGE,
     *_TEMPLATE_COLUMNS,
     fill=_deployment_cells,

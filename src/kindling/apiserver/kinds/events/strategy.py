@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import UNKNOWN, Table, plain, since, wide
+from kindling.apiserver.kinds.machinery.printing import UNKNOWN, Column, Table, plain, since, wide
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
@@ -135,7 +135,7 @@ def _cells(obj: JsonObject) -> list[Any]:
         since(last) if last else first_seen,
         obj.get("type", ""),
         obj.get("reason", ""),
-        f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+        f"{about['kind'].lower()}/{about.get('name', '')}" if about.get("kind") else "",
         about.get("fieldPath", ""),
         _source(obj),
         str(obj.get("message", "")).strip(),
@@ -155,7 +155,7 @@ _TABLE = Table(
     plain("Message"),
     wide("First Seen"),
     wide("Count"),
-    wide("Name"),
+    Column("Name", format="name", priority=1),
     fill=_cells,
 )
 

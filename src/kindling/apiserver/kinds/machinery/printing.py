@@ -185,6 +185,18 @@ def format_selector(selector: Mapping[str, Any] | None) -> str:
     return ",".join(text for _, text in sorted(parts, key=lambda part: part[0])) or NONE
 
 
+def go_selector(selector: Mapping[str, Any]) -> str:
+    """A label selector as Go's types print themselves."""
+    labels = "".join(f"{key}: {value}," for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    expressions = "".join(
+        f"LabelSelectorRequirement{{Key:{each.get('key', '')},Operator:{each.get('operator', '')},"
+        f"Values:[{' '.join(each.get('values') or [])}],}},"
+        for each in selector.get("matchExpressions") or []
+    )
+    shown = f"MatchExpressions:[]LabelSelectorRequirement{{{expressions}}}"
+    return f"&LabelSelector{{MatchLabels:map[string]string{{{labels}}},{shown},}}"
+
+
 def containers(template: Mapping[str, Any]) -> tuple[str, str]:
     """Names and images of a pod template's containers, each joined by commas."""
     found = get_list(template, "spec", "containers")

@@ -130,7 +130,7 @@ def _address_cells(obj: JsonObject) -> list[Any]:
     parent = get_object(obj, "spec", "parentRef")
     parts = [parent.get(part) or "" for part in ("resource", "namespace", "name")]
     reference = "/".join(part for part in parts if part)
-    return [name_of(obj), reference or UNSET]
+    return [name_of(obj), reference or UNSET, age(obj)]  # the age has no column
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
-from kindling.apiserver.kinds.machinery.printing import AGE, NAME, NONE, UNSET, Table, name_as, name_of, plain
+from kindling.apiserver.kinds.machinery.printing import (
+    AGE,
+    NAME,
+    NONE,
+    UNSET,
+    Column,
+    Table,
+    name_as,
+    name_of,
+    plain,
+)
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
@@ -129,7 +139,7 @@ _DRIVER_TABLE = Table(
 )
 _ATTACHMENT_TABLE = Table(
     NAME,
-    plain("Attacher", "spec.attacher"),
+    Column("Attacher", format="name", read=lambda obj: get_object(obj, "spec").get("attacher") or ""),
     plain("PV", "spec.source.persistentVolumeName", empty=""),
     plain("Node", "spec.nodeName"),
     plain("Attached", "status.attached", absent=False, kind="boolean"),

@@ -343,7 +343,8 @@ def test_requests_are_approved_by_their_own_path_and_not_denied_as_well(kinds: K
 
 
 def bind(kinds: Kinds, binding: JsonObject) -> JsonObject:
-    return kinds.act("pods", "binding", "p", binding)
+    metadata = {"name": "p", **binding.get("metadata", {})}
+    return kinds.act("pods", "binding", "p", {**binding, "metadata": metadata})
 
 
 def stored_pod(kinds: Kinds, **fields: Any) -> None:
@@ -375,7 +376,7 @@ def test_bindings_are_checked(kinds: Kinds) -> None:
 
 
 def evict(kinds: Kinds, eviction: JsonObject | None = None) -> JsonObject:
-    return kinds.act("pods", "eviction", "p", eviction or {})
+    return kinds.act("pods", "eviction", "p", {"metadata": {"name": "p"}, **(eviction or {})})
 
 
 def budget(kinds: Kinds, name: str, **status: Any) -> None:

@@ -26,10 +26,12 @@ def validate_binding(binding: JsonObject) -> list[FieldError]:
 
 async def bind(ctx: RequestContext, binding: JsonObject) -> JsonObject:
     """Write the node's name into the pod, once. Raises Conflict, Invalid, NotFound."""
+    name = get_str(binding, "metadata", "name")
+    if ctx.name and name != ctx.name:
+        raise errors.bad_request("name in URL does not match name in Binding object")
     problems = validate_binding(binding)
     if problems:
-        raise errors.invalid("Binding", "", get_str(binding, "metadata", "name"), problems)
-    name = ctx.name or get_str(binding, "metadata", "name")
+        raise errors.invalid("Binding", "", name, problems)
     node = get_str(binding, "target", "name")
 
     def assign(pod: JsonObject) -> JsonObject:

@@ -21,10 +21,16 @@ MAX_DISRUPTED_PODS = 2000
 async def evict(ctx: RequestContext, eviction: JsonObject) -> JsonObject:
     """Delete the pod ctx.name. Raises NotFound, BadRequest, TooManyRequests, Conflict."""
     name = get_str(eviction, "metadata", "name")
-    if name and name != ctx.name:
+    if name != ctx.name:
         raise errors.bad_request("name in URL does not match name in Eviction object")
     options = dict(get_object(eviction, "deleteOptions"))
-    dry_run = ctx.dry_run or bool(options.pop("dryRun", None))
+    asked = options.pop("dryRun", None) or []
+    if asked and ctx.dry_run and asked != ["All"]:
+        shown = " ".join(map(str, asked))
+        raise errors.plain_internal(
+            f"Non-matching dry-run options in request and content: [All] and [{shown}]"
+        )
+    dry_run = ctx.dry_run or bool(asked)
     pod = ctx.objects.get(PODS, ctx.namespace, ctx.name)
     if pod is None:
         raise errors.not_found(PODS, ctx.name)

@@ -220,11 +220,15 @@ def validate_resize(new: JsonObject, old: JsonObject) -> list[FieldError]:
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     found = validate_pod_spec(spec, path)
     if qos_class(spec) != qos_class(before):
-        found.append(invalid(path, qos_class(spec), "Pod QOS Class may not change as a result of resizing"))
+        found.append(invalid(path, qos_class(before), "Pod QOS Class may not change as a result of resizing"))
+    resizes_others = False
     for field in _CONTAINER_FIELDS:
         for position, container in enumerate(get_list(spec, field)):
             known = get_list(before, field)[position]
             found += _validate_resized(container, known, path.child(field).index(position).child("resources"))
+            resizes_others |= _resizes_others(container, known)
+    if resizes_others:
+        found.append(forbidden(path, "only cpu and memory resources are mutable"))
     return found
 
 
@@ -235,7 +239,14 @@ def _validate_resized(container: JsonObject, known: JsonObject, path: FieldPath)
         if before.keys() - amounts.keys():
             what = f"resource {field}"
             found.append(forbidden(path.child(field), f"{what} cannot be removed"))
-        changed = {name for name in amounts if amounts[name] != before.get(name)}
-        if changed - {"cpu", "memory"}:
-            found.append(forbidden(path.child(field), "only cpu and memory resources are mutable"))
     return found
+
+
+def _resizes_others(container: JsonObject, known: JsonObject) -> bool:
+    """Whether more than cpu and memory changes."""
+    return any(
+        amounts[name] != get_object(known, "resources", field).get(name)
+        for field in ("limits", "requests")
+        for amounts in (get_object(container, "resources", field),)
+        for name in amounts.keys() - {"cpu", "memory"}
+    )
