@@ -72,3 +72,33 @@ def test_refusals_equal_the_recorded_ones(name: str) -> None:
         assert answer.status is not None, step["note"]
         assert answer.status["message"] == body["message"].removeprefix(PREFIX)
         assert answer.status["details"] == body["details"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        ({"workloadUpdateStrategy": {"batchEvictionInterval": "soon"}}, "time: invalid duration"),
+        ({"infra": {"replicas": -1}}, "json: cannot unmarshal"),
+    ],
+)
+def test_values_that_kubevirt_s_types_cannot_hold_are_refused(spec: JsonObject, problem: str) -> None:
+    answer = validation.unreadable(apply_merge_patch(KUBEVIRT, {"spec": spec}))
+    assert answer is not None and (answer.status or {})["message"].startswith(problem)
+    assert validation.unreadable(KUBEVIRT) is None
+
+
+def test_changed_placements_are_tried_on_the_api_server() -> None:
+    placement = {"nodePlacement": {"tolerations": [{"tolerationSeconds": 1}]}}
+    new = apply_merge_patch(KUBEVIRT, {"spec": {"infra": placement, "workloads": placement}})
+    probes = list(validation.placement_probes(new, KUBEVIRT))
+    assert [resource.kind for resource, _ in probes] == ["Deployment", "DaemonSet"]
+    assert probes[0][1]["spec"]["template"]["spec"]["tolerations"] == [{"tolerationSeconds": 1}]
+    assert not list(validation.placement_probes(new, new))
+    assert not validation.review_update(new, KUBEVIRT, ["it fits nowhere"]).allowed
+
+
+def test_deprecated_lifetimes_of_certificates_count() -> None:
+    rotation = {"selfSigned": {"caRotateInterval": "1h"}}
+    new = apply_merge_patch(KUBEVIRT, {"spec": {"certificateRotateStrategy": rotation}})
+    answer = validation.review_update(new, KUBEVIRT)
+    assert "Certificate duration cannot exceed CA" in (answer.status or {})["message"]
