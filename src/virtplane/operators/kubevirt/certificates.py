@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_object
+from kubecore.objects.structs import decode
 from virtplane.api.durations import parse_duration
+from virtplane.api.kubevirt_v1.kubevirt import (
+    CertConfig,
+    KubeVirtCertificateRotateStrategy,
+    KubeVirtSelfSignConfiguration,
+)
 from virtplane.operators.kit.certificates import CertificateSet, CertificateSpec, Lifetime, Lifetimes
 from virtplane.operators.kubevirt.product import KUBEVIRT
 
@@ -51,19 +57,23 @@ CERTIFICATES = CertificateSet(
 
 
 def lifetimes(spec: JsonObject) -> Lifetimes:
-    """How long certificates live: authorities a week, others a day; renewed in the last fifth of it."""
-    rotation = get_object(spec, "certificateRotateStrategy", "selfSigned")
-    authority = get_str(rotation, "ca", "duration") or get_str(rotation, "caRotateInterval") or "168h"
-    server = get_str(rotation, "server", "duration") or get_str(rotation, "certRotateInterval") or "24h"
+    """How long certificates live: authorities a week, others a day; renewed in the last fifth of it.
+
+    Raises UnfitDocument.
+    """
+    strategy = decode(KubeVirtCertificateRotateStrategy, get_object(spec, "certificateRotateStrategy"))
+    rotation = strategy.self_signed or KubeVirtSelfSignConfiguration()
+    authority, server = rotation.ca or CertConfig(), rotation.server or CertConfig()
     return Lifetimes(
         _lifetime(
-            authority, get_str(rotation, "ca", "renewBefore") or get_str(rotation, "caOverlapInterval")
+            authority.duration or rotation.ca_rotate_interval or "168h",
+            authority.renew_before or rotation.ca_overlap_interval,
         ),
-        _lifetime(server, get_str(rotation, "server", "renewBefore")),
+        _lifetime(server.duration or rotation.cert_rotate_interval or "24h", server.renew_before),
     )
 
 
-def _lifetime(duration: str, renew_before: str) -> Lifetime:
+def _lifetime(duration: str, renew_before: str | None) -> Lifetime:
     length = parse_duration(duration)
     before = parse_duration(renew_before) if renew_before else length * 0.2
     return Lifetime(length, min(before, max(length - timedelta(seconds=1), timedelta())))

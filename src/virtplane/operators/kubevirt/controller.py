@@ -15,6 +15,7 @@ from kubecore import errors, resources
 from kubecore.client import Client
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta, times
+from kubecore.objects.structs import UnfitDocument
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 from kubecore.runtime.informer import Informer
@@ -119,7 +120,7 @@ class KubeVirtController:
         kubevirt = await self._prepare(kubevirt)
         try:
             return await self._install(kubevirt)
-        except BadCustomization as error:
+        except (BadCustomization, UnfitDocument) as error:
             await self._report_failure(kubevirt, str(error))
             return DONE
         except errors.StatusError as error:
