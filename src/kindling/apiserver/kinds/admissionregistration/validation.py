@@ -98,7 +98,7 @@ def _validate_review_versions(versions: list[str], path: FieldPath) -> list[Fiel
             found.append(invalid(here, version, "duplicate version"))
         seen.add(version)
         found += messages(here, version, names.is_dns1035_label)
-    if not found and not seen & set(REVIEW_VERSIONS):
+    if not seen & set(REVIEW_VERSIONS):
         text = f"must include at least one of {', '.join(REVIEW_VERSIONS)}"
         found.append(invalid(at, versions, text))
     return found
@@ -289,7 +289,7 @@ def _validate_mutations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         elif field is None:
             found.append(not_supported(here.child("patchType"), kind, ["ApplyConfiguration", "JSONPatch"]))
         elif not isinstance(mutation.get(field), dict):
-            found.append(required(here.child(field), f"{field} must be specified when patchType is {kind}"))
+            found.append(required(here.child(field), f"must be specified when patchType is {kind}"))
         elif not str(mutation[field].get("expression", "")).strip():
             found.append(required(here.child(field, "expression")))
     return found + check_fields(spec, path, must("reinvocationPolicy", _REINVOCATIONS))
@@ -320,7 +320,18 @@ def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[Fie
         found += validate_label_selector_object(resources.get(field), path.child(field))
     for field in ("resourceRules", "excludeResourceRules"):
         for position, rule in enumerate(get_list(resources, field)):
-            found += validate_rule(rule, path.child(field).index(position))
+            here = path.child(field).index(position)
+            found += _validate_resource_names(get_list(rule, "resourceNames"), here.child("resourceNames"))
+            found += validate_rule(rule, here)
+    return found
+
+
+def _validate_resource_names(values: list[str], path: FieldPath) -> list[FieldError]:
+    found: list[FieldError] = []
+    for position, name in enumerate(values):
+        found += messages(path.index(position), name, names.is_path_segment_name)
+        if name in values[:position]:
+            found.append(duplicate(path.index(position), name))
     return found
 
 
@@ -343,8 +354,13 @@ def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldErr
 def _validate_param_ref(reference: JsonObject, path: FieldPath) -> list[FieldError]:
     found: list[FieldError] = []
     name, selector = reference.get("name"), reference.get("selector")
+    exclusive = "name and selector are mutually exclusive"
     if name and selector is not None:
-        found.append(forbidden(path.child("name"), "name and selector are mutually exclusive"))
+        found.append(forbidden(path.child("name"), exclusive))
+    if selector is not None:
+        found += validate_label_selector_object(selector, path.child("selector"))
+    if name and selector is not None:
+        found.append(forbidden(path.child("selector"), exclusive))
     elif not name and selector is None:
         found.append(required(path, "one of name or selector must be specified"))
     action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True)

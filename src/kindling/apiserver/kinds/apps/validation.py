@@ -74,6 +74,14 @@ def _validate_match(spec: JsonObject, detail: str | None = "invalid label select
     return [_no_match(labels)]
 
 
+def _validate_matched(spec: JsonObject) -> list[FieldError]:
+    """The template, unless the selector that it should match is none."""
+    found = _validate_match(spec)
+    if any(error.field == "spec.selector" for error in found):
+        return found
+    return found + _validate_kept_template(spec.get("template") or {})
+
+
 def _no_match(labels: JsonObject) -> FieldError:
     return invalid(_TEMPLATE.child("metadata", "labels"), labels or None, NO_MATCH)
 
@@ -114,7 +122,7 @@ def validate_replica_set(obj: JsonObject) -> list[FieldError]:
     found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     found += _validate_selector(spec, "deployment")
-    return found + _validate_match(spec) + _validate_kept_template(spec.get("template") or {})
+    return found + _validate_matched(spec)
 
 
 def validate_deployment(obj: JsonObject) -> list[FieldError]:
@@ -122,7 +130,7 @@ def validate_deployment(obj: JsonObject) -> list[FieldError]:
     spec = get_object(obj, "spec")
     found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += _validate_selector(spec, "deployment")
-    found += _validate_match(spec) + _validate_kept_template(spec.get("template") or {})
+    found += _validate_matched(spec)
     found += _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
     ready = spec.get("minReadySeconds", 0)
     found += not_negative(_SPEC.child("minReadySeconds"), ready)
@@ -203,8 +211,8 @@ def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[Field
     return found
 
 
-def validate_stateful_set(obj: JsonObject) -> list[FieldError]:
-    """A StatefulSet."""
+def validate_stateful_set(obj: JsonObject, *, is_new: bool = True) -> list[FieldError]:
+    """A StatefulSet; claims of one that is there stay as they were."""
     spec = get_object(obj, "spec")
     found: list[FieldError] = []
     policy = spec.get("podManagementPolicy", "")
@@ -221,11 +229,11 @@ def validate_stateful_set(obj: JsonObject) -> list[FieldError]:
     found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     found += not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
-    found += _validate_selector(spec, "statefulset")
     claims = get_list(spec, "volumeClaimTemplates")
-    for position, claim in enumerate(claims):
+    for position, claim in enumerate(claims if is_new else ()):
         at = _SPEC.child("volumeClaimTemplates").index(position).child("spec")
         found += validate_claim_spec(get_object(claim, "spec"), at)
+    found += _validate_selector(spec, "statefulset")
     found += _validate_match(spec, "")
     found += _validate_kept_template(_with_claims(spec.get("template") or {}, claims), "StatefulSet")
     return found + counts(spec, _SPEC, "revisionHistoryLimit")
@@ -271,7 +279,7 @@ _INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
 
 def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
     """A change of what can be changed while pods with names exist."""
-    found = validate_stateful_set(new)
+    found = validate_stateful_set(new, is_new=False)
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     keys = (spec.keys() | before.keys()) - set(_STATEFUL_FIELDS)
     if any(spec.get(key) != before.get(key) for key in keys):

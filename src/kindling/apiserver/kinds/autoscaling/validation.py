@@ -25,12 +25,18 @@ def validate_autoscaler(obj: JsonObject) -> list[FieldError]:
     if least is not None and least < 1:
         text = "must be greater than or equal to 1"
         found.append(invalid(_SPEC.child("minReplicas"), least, text))
-    if most < 1:
+    if not most:
         found.append(required(_SPEC.child("maxReplicas"), "must be set and greater than 0"))
+    elif most < 1:
+        text = "must be greater than or equal to 1"
+        found.append(invalid(_SPEC.child("maxReplicas"), most, text))
     if least is not None and most < least:
         text = "must be greater than or equal to `minReplicas`"
         found.append(invalid(_SPEC.child("maxReplicas"), most, text))
     found += _validate_target(get_object(spec, "scaleTargetRef"), _SPEC.child("scaleTargetRef"))
+    if not get_object(spec, "scaleTargetRef").get("apiVersion"):
+        text = "apiVersion must specify API group"
+        found.append(invalid(_SPEC.child("scaleTargetRef", "apiVersion"), "", text))
     metrics = get_list(spec, "metrics")
     for position, metric in enumerate(metrics):
         found += _validate_metric(metric, _SPEC.child("metrics").index(position))
@@ -48,9 +54,6 @@ def _validate_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
     found: list[FieldError] = []
     for field in ("kind", "name"):
         found += check_fields(target, path, must(field, named(names.is_path_segment_name)))
-    version = target.get("apiVersion", "")
-    if not version:
-        found.append(invalid(path.child("apiVersion"), version, "apiVersion must specify API group"))
     return found
 
 

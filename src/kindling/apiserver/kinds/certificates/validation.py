@@ -59,7 +59,9 @@ def validate_request(obj: JsonObject) -> list[FieldError]:
     problem = _request_problem(spec.get("request") or "")
     if problem:
         # The server shows the bytes of what it could not read.
-        found.append(invalid(_SPEC.child("request"), Verbatim(_bytes(spec.get("request") or "")), problem))
+        request = spec.get("request")
+        shown = Verbatim(_bytes(request)) if request else request
+        found.append(invalid(_SPEC.child("request"), shown, problem))
     usages = get_list(spec, "usages")
     if not usages:
         found.append(required(_SPEC.child("usages")))

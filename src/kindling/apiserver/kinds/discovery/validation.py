@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import messages, parse_address, port, remote_address
+from kindling.apiserver.kinds.machinery.checks import address, messages, parse_address, port, remote_address
 from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
@@ -25,7 +25,11 @@ PROTOCOLS = ("SCTP", "TCP", "UDP")
 MAX_ENDPOINTS = 1000
 MAX_ADDRESSES = 100
 MAX_PORTS = 20000
-MAX_ZONES = 8
+MAX_HINTS = 8
+
+
+_HINTS = {"forZones": names.is_label_value, "forNodes": names.is_dns1123_subdomain}
+"""What may hint at an endpoint's users, and how their names are judged."""
 
 
 def validate_slice(obj: JsonObject) -> list[FieldError]:
@@ -57,15 +61,18 @@ def _slice_endpoint(endpoint: JsonObject, kind: str, path: FieldPath) -> list[Fi
         found += _slice_address(value, kind, at, at.index(position))
     found += check_fields(endpoint, path, given("nodeName", named(names.is_dns1123_subdomain)))
     found += check_fields(endpoint, path, given("hostname", named(names.is_dns1123_label)))
-    zones = get_list(endpoint, "hints", "forZones")
-    if len(zones) > MAX_ZONES:
-        found.append(too_many(path.child("hints", "forZones"), len(zones), MAX_ZONES))
-    seen: set[str] = set()
-    for position, zone in enumerate(zones):
-        here = path.child("hints", "forZones").index(position)
-        if zone.get("name") in seen:
-            found.append(duplicate(here, zone.get("name")))
-        seen.add(zone.get("name", ""))
+    for field, rule in _HINTS.items():
+        hints, here = get_list(endpoint, "hints", field), path.child("hints", field)
+        if len(hints) > MAX_HINTS:
+            found.append(too_many(here, len(hints), MAX_HINTS))
+            continue
+        known: set[str] = set()
+        for position, hint in enumerate(hints):
+            name = hint.get("name", "")
+            if name in known:
+                found.append(duplicate(here.index(position).child("name"), name))
+            known.add(name)
+            found += messages(here.index(position).child("name"), name, rule)
     if get_object(endpoint, "deprecatedTopology"):
         found += _topology(endpoint["deprecatedTopology"], path.child("deprecatedTopology"))
     return found
@@ -88,12 +95,12 @@ def _slice_address(value: str, kind: str, all_path: FieldPath, path: FieldPath) 
     if kind not in ("IPv4", "IPv6"):
         return []
     parsed = parse_address(value)
+    if parsed is None:
+        return address(path, value)
     found: list[FieldError] = []
-    if parsed is None or f"IPv{parsed.version}" != kind:
+    if f"IPv{parsed.version}" != kind:
         found.append(invalid(all_path, value, f"must be an {kind} address"))
-    if parsed is not None:
-        found += remote_address(path, value)
-    return found
+    return found + remote_address(path, value)
 
 
 def _slice_ports(ports: list[JsonObject]) -> list[FieldError]:

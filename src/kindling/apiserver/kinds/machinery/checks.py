@@ -21,6 +21,8 @@ PERCENT = names.regex_message(
 )
 _PERCENT = re.compile("[0-9]+%")
 
+_LEADING_ZERO = re.compile(r"(?<![0-9a-fA-F:])0+(?=[0-9])")
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -128,6 +130,8 @@ def address(path: FieldPath, value: Any) -> list[FieldError]:
 
 def cidr(path: FieldPath, value: Any) -> list[FieldError]:
     """A block of addresses."""
+    if isinstance(value, str) and _LEADING_ZERO.search(value) and parse_network(_LEADING_ZERO.sub("", value)):
+        return [invalid(path, value, "must not have leading 0s in IP or prefix length")]
     return [] if parse_network(value) is not None else [invalid(path, value, CIDR)]
 
 

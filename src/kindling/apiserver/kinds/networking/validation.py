@@ -60,6 +60,8 @@ def validate_ingress(obj: JsonObject, *, create: bool) -> list[FieldError]:
         for number, host in enumerate(get_list(tls, "hosts")):
             at = _SPEC.child("tls").index(position).child("hosts").index(number)
             found += _host(host, at)
+        at = _SPEC.child("tls").index(position)
+        found += check_fields(tls, at, may("secretName", named(names.is_dns1123_subdomain)))
     return found + check_fields(spec, _SPEC, given("ingressClassName", named(names.is_dns1123_subdomain)))
 
 
@@ -200,7 +202,9 @@ def _validate_parameters(parameters: JsonObject, path: FieldPath) -> list[FieldE
         return [*found, required(path.child("scope"))]
     if scope not in ("Cluster", "Namespace"):
         found.append(not_supported(path.child("scope"), scope, ["Cluster", "Namespace"]))
-    if scope == "Namespace" and not namespace:
+    if scope == "Namespace" and namespace is not None:
+        found += messages(path.child("namespace"), namespace, names.is_dns1123_label)
+    elif scope == "Namespace":
         text = "`parameters.scope` is set to 'Namespace'"
         found.append(required(path.child("namespace"), text))
     if scope == "Cluster" and namespace is not None:
@@ -321,7 +325,7 @@ def validate_service_cidr(obj: JsonObject) -> list[FieldError]:
     if not ranges:
         return [required(at, "at least one CIDR required")]
     if len(ranges) > 2:
-        return [invalid(at, ranges, "may only hold up to 2 values")]
+        return [invalid(at, {"CIDRs": ranges}, "may only hold up to 2 values")]
     found = [error for position, value in enumerate(ranges) for error in cidr(at.index(position), value)]
     versions = [network.version for network in map(parse_network, ranges) if network is not None]
     if len(versions) == 2 and versions[0] == versions[1]:

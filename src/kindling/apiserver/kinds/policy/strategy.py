@@ -9,6 +9,7 @@ from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, age, p
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_object, get_str
+from kubecore.objects.names import is_path_segment_name
 from kubecore.resources import POD_DISRUPTION_BUDGETS
 
 from .validation import validate_budget, validate_budget_status
@@ -19,6 +20,10 @@ class BudgetStrategy(BuiltinStrategy):
 
     allow_unconditional_update = False
     rules = Rules(validate_budget, status=validate_budget_status)
+
+    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
+        """Anything that fits into a path."""
+        return is_path_segment_name(name)
 
 
 def _cells(obj: JsonObject) -> list[Any]:

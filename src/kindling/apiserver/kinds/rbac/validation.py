@@ -25,7 +25,10 @@ def validate_role(obj: JsonObject, *, cluster: bool) -> list[FieldError]:
                 required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")
             )
         for position, selector in enumerate(selectors):
-            found += validate_label_selector_object(selector, path.index(position))
+            problems = validate_label_selector_object(selector, path.index(position))
+            if problems:
+                problems.append(invalid(path.index(position), None, "invalid label selector."))
+            found += problems
     return found
 
 

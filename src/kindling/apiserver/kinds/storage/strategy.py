@@ -75,7 +75,7 @@ class CsiDriverStrategy(_StorageStrategy):
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Tokens that a driver may log."""
-        return validation.driver_warnings(obj)
+        return validation.driver_warnings(obj) if old is None else []
 
 
 class CsiNodeStrategy(_StorageStrategy):

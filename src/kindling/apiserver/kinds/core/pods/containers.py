@@ -7,8 +7,8 @@ from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.sources import (
     field_reference,
-    local_non_reserved_path,
     local_path,
+    no_backsteps,
     resource_reference,
 )
 from kindling.apiserver.kinds.machinery.checks import one_of, port
@@ -162,7 +162,7 @@ def _validate_file_reference(part: JsonObject, path: FieldPath, pod: Mapping[str
         text = "referenced volume must be of type emptyDir"
         found.append(invalid(path.child("volumeName"), name, text))
     key = must("key", named(names.is_relaxed_env_var_name))
-    return found + check_fields(part, path, must("path", local_non_reserved_path), key)
+    return found + check_fields(part, path, must("path", no_backsteps), key)
 
 
 def _validate_env_source(

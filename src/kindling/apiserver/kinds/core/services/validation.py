@@ -233,7 +233,8 @@ def _validate_load_balancer(spec: JsonObject, kind: str) -> list[FieldError]:
         at = _SPEC.child("loadBalancerClass")
         if kind != "LoadBalancer":
             found.append(forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
-        found += messages(at, spec["loadBalancerClass"], names.is_qualified_name)
+        else:
+            found += messages(at, spec["loadBalancerClass"], names.is_qualified_name)
     return found
 
 
