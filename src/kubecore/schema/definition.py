@@ -37,11 +37,22 @@ def unsupported_keyword(raw: Any) -> str:
 
 
 def _node(
-    raw: JsonObject, path: FieldPath, *, is_root: bool = False, in_metadata: bool = False
+    raw: JsonObject,
+    path: FieldPath,
+    *,
+    is_root: bool = False,
+    in_metadata: bool = False,
+    without_default: str = "",
 ) -> Iterator[FieldError]:
+    """`without_default` says where no default may be set."""
+    kind = raw.get("type")
+    if kind and kind not in _TYPES:
+        yield not_supported(path.child("type"), kind, _TYPES)
+    if without_default and raw.get("default") is not None:
+        yield forbidden(path.child("default"), f"must not be set {without_default}")
     yield from _forbidden_keywords(raw, path, in_metadata=in_metadata)
     yield from _object_keywords(raw, path)
-    yield from _children(raw, path, is_root=is_root, in_metadata=in_metadata)
+    yield from _children(raw, path, is_root=is_root, in_metadata=in_metadata, without_default=without_default)
     yield from _extensions(raw, path)
     yield from _list_keywords(raw, path)
 
@@ -50,12 +61,9 @@ def _forbidden_keywords(raw: JsonObject, path: FieldPath, *, in_metadata: bool) 
     for keyword in _UNSUPPORTED:
         if raw.get(keyword) or (keyword in _NOT_EVEN_EMPTY and raw.get(keyword) is not None):
             yield forbidden(path.child(keyword), f"{keyword} is not supported")
-    kind = raw.get("type")
-    if kind == "null":
+    if raw.get("type") == "null":
         message = "type cannot be set to null, use nullable as an alternative"
         yield forbidden(path.child("type"), message)
-    elif kind and kind not in _TYPES:
-        yield not_supported(path.child("type"), kind, _TYPES)
     items = raw.get("items")
     if isinstance(items, list):
         yield forbidden(path.child("items"), "items must be a schema object and not an array")
@@ -77,21 +85,27 @@ def _object_keywords(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
         yield forbidden(path.child("additionalProperties"), message)
 
 
-def _children(raw: JsonObject, path: FieldPath, *, is_root: bool, in_metadata: bool) -> Iterator[FieldError]:
+def _children(
+    raw: JsonObject, path: FieldPath, *, is_root: bool, in_metadata: bool, without_default: str
+) -> Iterator[FieldError]:
     has_metadata = is_root or bool(raw.get("x-kubernetes-embedded-resource"))
     extra = raw.get("additionalProperties")
     if isinstance(extra, dict):
-        yield from _node(extra, path.child("additionalProperties"), in_metadata=in_metadata)
+        where = "inside additionalProperties applying to object metadata" if in_metadata else without_default
+        here = path.child("additionalProperties")
+        yield from _node(extra, here, in_metadata=in_metadata, without_default=where)
     for name, child in (raw.get("properties") or {}).items():
-        inside = in_metadata or (has_metadata and name == "metadata")
-        yield from _node(child, path.child("properties").key(name), in_metadata=inside)
-    if isinstance(raw.get("not"), dict):
-        yield from _node(raw["not"], path.child("not"))
+        common = has_metadata and name in ("metadata", "kind", "apiVersion")
+        where = f"in top-level {name}" if common and is_root else without_default
+        here = path.child("properties").key(name)
+        yield from _node(child, here, in_metadata=in_metadata or common, without_default=where)
+    branches = [("not", raw["not"])] if isinstance(raw.get("not"), dict) else []
     for keyword in ("allOf", "oneOf", "anyOf"):
-        for index, child in enumerate(raw.get(keyword) or ()):
-            yield from _node(child, path.child(keyword).index(index))
+        branches += [(f"{keyword}[{index}]", each) for index, each in enumerate(raw.get(keyword) or ())]
     if isinstance(raw.get("items"), dict):
-        yield from _node(raw["items"], path.child("items"), in_metadata=in_metadata)
+        branches.append(("items", raw["items"]))
+    for name, child in branches:
+        yield from _node(child, path.child(name), in_metadata=in_metadata, without_default=without_default)
 
 
 def _extensions(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
@@ -117,18 +131,21 @@ def _wants_type(raw: JsonObject, path: FieldPath, wanted: str, because: str) -> 
 def _list_keywords(raw: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     list_type, keys = raw.get("x-kubernetes-list-type"), raw.get("x-kubernetes-list-map-keys") or []
     type_path = path.child("x-kubernetes-list-type")
+    items = raw.get("items")
     if list_type is not None:
         yield from _wants_type(raw, path, "array", "x-kubernetes-list-type")
+        if list_type == "set" and raw.get("type") == "array" and isinstance(items, dict):
+            yield from _set_items(items, path.child("items"))
         if list_type not in {"atomic", "set", "map"}:
             yield not_supported(type_path, list_type, ("atomic", "set", "map"))
     if keys and list_type != "map":
         message = "must be map if x-kubernetes-list-map-keys is non-empty"
         yield required(type_path, message) if list_type is None else invalid(type_path, list_type, message)
-    items = raw.get("items")
     if list_type == "map":
         yield from _map_list(raw, keys, items, path)
-    elif list_type == "set" and isinstance(items, dict):
-        yield from _set_items(items, path.child("items"))
+    elif list_type == "set" and isinstance(items, dict) and items.get("nullable"):
+        message = "cannot be nullable when x-kubernetes-list-type is set"
+        yield forbidden(path.child("items", "nullable"), message)
 
 
 def _map_list(raw: JsonObject, keys: list[str], items: Any, path: FieldPath) -> Iterator[FieldError]:
@@ -138,27 +155,29 @@ def _map_list(raw: JsonObject, keys: list[str], items: Any, path: FieldPath) -> 
     if not isinstance(items, dict):
         yield required(items_path, "must have a schema if x-kubernetes-list-type is map")
         return
+    properties = items.get("properties") or {}
     if items.get("type") != "object":
         message = "must be object if parent array's x-kubernetes-list-type is map"
         yield invalid(items_path.child("type"), items.get("type") or "", message)
-    if len(set(keys)) != len(keys):
-        yield invalid(keys_path, keys, "must not contain duplicate entries")
-    properties = items.get("properties") or {}
-    if any(key not in properties for key in keys):
-        yield invalid(keys_path, keys, "entries must all be names of item properties")
-        return
-    for key in keys:
-        yield from _map_key(properties[key], key, items, items_path.child("properties").key(key))
-    if raw.get("items", {}).get("nullable"):
+    else:
+        for index, key in enumerate(keys):
+            if key not in properties:
+                yield invalid(keys_path, keys, "entries must all be names of item properties")
+            elif properties[key].get("type") in {"array", "object"}:
+                message = "must be a scalar type if parent array's x-kubernetes-list-type is map"
+                yield invalid(items_path.child("properties").key(key).child("type"), "object", message)
+            if key in keys[:index]:
+                yield invalid(keys_path, keys, "must not contain duplicate entries")
+    if items.get("nullable"):
         yield forbidden(items_path.child("nullable"), "cannot be nullable when x-kubernetes-list-type is map")
+    for key in keys:
+        if key in properties:
+            yield from _map_key(properties[key], key, items, items_path.child("properties").key(key))
 
 
 def _map_key(field: JsonObject, key: str, items: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     because = "this property is in x-kubernetes-list-map-keys, so it"
-    if field.get("type") in {"array", "object"}:
-        message = "must be a scalar type if parent array's x-kubernetes-list-type is map"
-        yield invalid(path.child("type"), field["type"], message)
-    if "default" not in field and key not in (items.get("required") or ()):
+    if field.get("default") is None and key not in (items.get("required") or ()):
         yield required(path.child("default"), f"{because} must have a default or be a required property")
     if field.get("nullable"):
         yield forbidden(path.child("nullable"), f"{because} cannot be nullable")
@@ -166,12 +185,10 @@ def _map_key(field: JsonObject, key: str, items: JsonObject, path: FieldPath) ->
 
 def _set_items(items: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Elements of sets are compared as a whole, so they must be atomic."""
-    if items.get("nullable"):
-        yield forbidden(path.child("nullable"), "cannot be nullable when x-kubernetes-list-type is set")
     kind = items.get("type")
     if kind == "object" and items.get("x-kubernetes-map-type") != "atomic":
         message = "must be atomic as item of a list with x-kubernetes-list-type=set"
-        yield invalid(path.child("x-kubernetes-map-type"), items.get("x-kubernetes-map-type"), message)
+        yield invalid(path.child("x-kubernetes-map-type"), items.get("x-kubernetes-list-type"), message)
     elif kind == "array" and items.get("x-kubernetes-list-type") not in {None, "atomic"}:
         message = "must be atomic as item of a list with x-kubernetes-list-type=set"
         yield invalid(path.child("x-kubernetes-list-type"), items["x-kubernetes-list-type"], message)
