@@ -146,11 +146,18 @@ class VmController:
         conditions.put(work.conditions, conditions.new_condition("Failure", "True", INVALID, str(unfit)))
         await patch(self._cluster, _VMS, work.vm, work.operations(), "status")
         if work.vm.metadata.is_being_deleted:
-            found = decode(AnyObject, await self._client.get(_VMIS, key[1], key[0]))
-            is_own = found.metadata.is_controlled_by(work.vm.metadata)
-            if is_own and not found.metadata.is_being_deleted:
-                await self._stop(key, work, found)
+            await self._delete_unreadable(key, work.vm)
         return RequeueAfter(_RETRY_SECONDS)
+
+    async def _delete_unreadable(self, key: Key, vm: VirtualMachine) -> None:
+        """Delete the VM's instance. Nothing is expected of the cache, which does not show this one."""
+        try:
+            found = decode(AnyObject, await self._client.get(_VMIS, key[1], key[0]))
+            if found.metadata.is_controlled_by(vm.metadata) and not found.metadata.is_being_deleted:
+                await self._client.delete(_VMIS, key[1], key[0], uid=found.metadata.uid)
+        except StatusError as error:
+            if not is_not_found(error):
+                raise
 
     async def _sync(
         self, key: Key, work: Draft, vmi: VirtualMachineInstance | None
