@@ -91,7 +91,8 @@ def _is_fulfilled(
     request: VirtualMachineStateChangeRequest, vm: VirtualMachine, vmi: VirtualMachineInstance | None
 ) -> bool:
     if request.action != "Stop":
-        return vmi is not None and not is_final(vmi) and not vmi.metadata.is_being_deleted
+        # An instance that has ended meanwhile was started, too: a start in its place begins with its stop.
+        return vmi is not None and not vmi.metadata.is_being_deleted
     if vmi is None or not request.uid or request.uid != vmi.metadata.uid:
         return True
     # Under Once an instance that has ended stays, so nobody would ever take the request away.

@@ -82,10 +82,14 @@ def test_a_stop_request_for_an_instance_that_is_gone_is_fulfilled_and_the_start_
     assert _open(vm, None) == ["Start"]
 
 
-def test_a_start_request_is_fulfilled_by_a_live_instance() -> None:
-    vm = _vm("Manual", stateChangeRequests=_START)
-    assert _open(vm, _vmi("Scheduling")) == []
-    assert _open(vm, _vmi("Failed")) == ["Start"]
+@pytest.mark.parametrize("phase", ["Scheduling", "Running", "Failed"])
+def test_a_start_request_is_fulfilled_by_an_instance_even_if_that_ended_at_once(phase: str) -> None:
+    assert _open(_vm("Manual", stateChangeRequests=_START), _vmi(phase)) == []
+
+
+def test_a_start_in_place_of_an_ended_instance_waits_behind_its_stop() -> None:
+    requests = [*_STOP, *_START]
+    assert _open(_vm("Manual", stateChangeRequests=requests), _vmi("Failed")) == ["Stop", "Start"]
 
 
 def test_a_stop_request_ends_with_an_instance_that_once_keeps() -> None:
