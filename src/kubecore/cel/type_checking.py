@@ -59,7 +59,8 @@ def check_types(
     try:
         tree = parse(parse_only(text))
     except ValueError as error:
-        return Checked(_shown(text, _parser_problems(str(error), text)), "", None)
+        # What has no place in the text (it is too long or too deep) is told as the parser tells it.
+        return Checked(_shown(text, _parser_problems(str(error), text)) or str(error), "", None)
     return _checked(text, tree, variables, escape_names)
 
 

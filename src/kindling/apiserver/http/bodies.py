@@ -115,10 +115,14 @@ def decode(raw: bytes, content_type: str, kind: str = "", *, check_duplicates: b
         document = decode_json(raw)
     except (orjson.JSONDecodeError, TooDeep) as error:
         problem = syntax_error(raw) or (str(error) if isinstance(error, TooDeep) else "")
+        if not problem:
+            try:
+                document = read_leniently(raw)
+            except ValueError as unreadable:
+                problem = str(unreadable)
         if problem:
             problem = f"couldn't get version/kind; json parse error: {problem}"
             raise _unrecognized(problem, raw, kind) from error
-        document = read_leniently(raw)
     body = Body(_object(document, raw, kind))
     if check_duplicates and may_repeat_fields(raw, orjson.dumps(body.document)):
         body.duplicates = duplicate_fields(raw)

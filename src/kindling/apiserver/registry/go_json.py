@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any, NoReturn
 
@@ -16,6 +17,8 @@ _DIGITS = frozenset(b"0123456789")
 _SPACE = re.compile(rb"[ \t\r\n]*")
 _CHARACTERS = re.compile(rb'(?:[^"\\\x00-\x1f]+|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})){0,256}')
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_MOST_DIGITS = 20
+"""Of an integer that 64 bits hold, with its sign."""
 _DIGIT_RUN = re.compile(rb"[0-9]*")
 _LITERALS = {0x74: b"true", 0x66: b"false", 0x6E: b"null"}
 _OBJECT, _OBJECT_END, _ARRAY, _ARRAY_END = b"{}[]"
@@ -34,10 +37,23 @@ def syntax_error(data: bytes) -> str:
 
 def read_leniently(data: bytes) -> Any:
     """The value of text that is well-formed for Go but not for orjson: halves of surrogate pairs become
-    U+FFFD, numbers that are too big infinite.
+    U+FFFD, and so do bytes that are no UTF-8. Raises ValueError for numbers that are too big.
     """
-    text = json.dumps(json.loads(data), ensure_ascii=False)
-    return json.loads(_SURROGATE.sub("\ufffd", text))
+    found = json.loads(data.decode(errors="replace"), parse_int=_integer, parse_float=_finite)
+    return json.loads(_SURROGATE.sub("\ufffd", json.dumps(found, ensure_ascii=False)))
+
+
+def _integer(text: str) -> int | float:
+    """Like orjson: what 64 bits do not hold is a float."""
+    value = int(text) if len(text) <= _MOST_DIGITS else _finite(text)
+    return value if -(1 << 63) <= value < 1 << 64 else float(value)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError("number is infinity")
+    return value
 
 
 class _Complaint(Exception):

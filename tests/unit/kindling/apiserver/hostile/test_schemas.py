@@ -90,7 +90,7 @@ def _doubling(times: int) -> str:
     names = ["self", *(f"v{number}" for number in range(times))]
     rule = f"{names[-1]}.size() > 0"
     for former, name in reversed(list(itertools.pairwise(names))):
-        rule = f"cel.bind({name}, {former} + {former}, {rule})"
+        rule = f"[{former} + {former}].all({name}, {rule})"
     return rule
 
 
