@@ -150,7 +150,7 @@ def test_patches_of_subresources_and_refused_ones(kubectl: Kubectl) -> None:
     )
     assert kubectl.get("deployment", "web")["spec"]["replicas"] == 0
     said = kubectl.refused("patch", "deployment", "web", "-p", '{"spec":{"replicas":"many"}}')
-    assert said.endswith("cannot convert string to int32")
+    assert said.endswith("unrecognized type: int32")
     said = kubectl.refused("patch", "deployment", "web", "-p", '{"spec":{"replicas":-1}}')
     assert "spec.replicas: Invalid value: -1: must be greater than or equal to 0" in said
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-from virtplane.api.markers import NULLABLE, ApiStruct, Int64, Time, mark, one_of
+from virtplane.api.markers import NULL_IS_WRITTEN, NULLABLE, ApiStruct, Int64, Time, mark, one_of
 
 
 class Condition(ApiStruct, kw_only=True):
     """One observed aspect of an object, with the times it was probed and last changed."""
 
-    last_probe_time: Annotated[Time | None, NULLABLE] = None
-    last_transition_time: Annotated[Time | None, NULLABLE] = None
+    last_probe_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
+    last_transition_time: Annotated[Time | None, NULLABLE, NULL_IS_WRITTEN] = None
     message: str | None = None
     reason: str | None = None
     status: str

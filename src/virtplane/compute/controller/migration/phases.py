@@ -99,6 +99,8 @@ def next_state(migration: VirtualMachineInstanceMigration, around: Around) -> Ne
         entered = {"phase": following, "phaseTransitionTimestamp": now_rfc3339()}
         status.setdefault("phaseTransitionTimestamps", []).append(entered)
     _set_conditions(known, failure, around)
+    if not known:
+        status.pop("conditions")
     if around.source is not None and migration.status.migration_state is None:
         status["migrationState"] = {"sourcePod": meta.name(around.source)}
     if following not in FINAL_PHASES:

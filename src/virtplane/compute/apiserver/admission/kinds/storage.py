@@ -23,7 +23,7 @@ from virtplane.compute.apiserver.admission.rules.networks import mac_address_pro
 _IMMUTABLE = "spec in immutable after creation"
 _RESTORE_POLICIES = ("InPlace", "RandomizeNames", "PrefixTargetName")
 _OWNERSHIP_POLICIES = ("Vm", "None")
-_PATCHABLE = ('"/metadata/labels/', '"/metadata/annotations/', '"/spec/')
+_PATCHABLE = ("/metadata/labels/", "/metadata/annotations/", "/spec/")
 
 
 def _bad_duration(spec: JsonObject, field: str) -> str:
@@ -83,7 +83,7 @@ async def validate_restore(request: Request) -> Response:
             return Response.plain(problem)
         kind = resources.VIRTUAL_MACHINE_SNAPSHOTS
         if await request.lookups.get(kind, snapshot, request.namespace) is not None:
-            found += _patch_causes(spec)
+            found += _clone_patch_causes(spec) if request.is_from_component else _patch_causes(spec)
         found += _restore_causes(spec)
     for other in await request.lookups.list(resources.VIRTUAL_MACHINE_RESTORES, request.namespace):
         same = get_object(other, "spec").get("target") == spec.get("target")
@@ -111,8 +111,17 @@ def _patch_causes(spec: JsonObject) -> Iterator[Cause]:
             if len(parts) != 2:
                 wanted = 'patch format is not valid - one ":" expected in a single key-value json patch'
                 yield Cause(f"{wanted}: {pair}", "spec.patches")
-            elif parts[0] == '"path"' and not parts[1].startswith(_PATCHABLE):
+            elif parts[0] == '"path"' and not parts[1].removeprefix('"').startswith(_PATCHABLE):
                 yield Cause(f"patching is valid only for elements under /spec/ only: {pair}", "spec.patches")
+
+
+def _clone_patch_causes(spec: JsonObject) -> Iterator[Cause]:
+    """The same of what a clone asks for, whose patches may hold addresses and whole maps of labels."""
+    for patch in get_list(spec, "patches"):
+        operation = orjson.loads(patch)
+        path = operation.get("path") if isinstance(operation, dict) else None
+        if not f"{path}/".startswith(_PATCHABLE):
+            yield Cause(f"patching is valid only for elements under /spec/ only: {patch}", "spec.patches")
 
 
 def _restore_causes(spec: JsonObject) -> Iterator[Cause]:
