@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.core.volumes.sources import (
+from kindling.apiserver.kinds.core.volumes.projections import (
     field_reference,
     local_path,
     no_backsteps,

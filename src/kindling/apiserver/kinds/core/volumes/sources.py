@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import amount, in_range, messages
 from kindling.apiserver.kinds.machinery.fields import (
@@ -12,7 +11,6 @@ from kindling.apiserver.kinds.machinery.fields import (
     check_fields,
     choice,
     given,
-    items,
     may,
     must,
     named,
@@ -36,31 +34,15 @@ from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import validate_labels
 
 from .claim_validation import validate_claim_spec
+from .projections import (
+    DEFAULT_MODE,
+    KEYS,
+    downward_files,
+    local_path,
+    no_backsteps,
+    projected,
+)
 
-MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-DOWNWARD_FIELDS = (
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-)
-_POD_FIELDS = (
-    *DOWNWARD_FIELDS,
-    *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName")),
-    *(f"status.{name}" for name in ("phase", "hostIP", "hostIPs", "podIP", "podIPs")),
-)
-_CONTAINER_RESOURCES = tuple(
-    f"{kind}.{name}" for kind in ("limits", "requests") for name in ("cpu", "ephemeral-storage", "memory")
-)
-_DIVISORS = ("1", *(f"1{prefix}" for prefix in "kMGTPE"), *(f"1{prefix}i" for prefix in "KMGTPE"))
-_DIVISOR_RULES = {
-    "cpu": (("1m", "1"), "1m and 1", "cpu"),
-    "memory": (_DIVISORS, ", ".join(_DIVISORS), "memory"),
-    "ephemeral-storage": (_DIVISORS, ", ".join(_DIVISORS), "local ephemeral storage"),
-    "hugepages": (_DIVISORS, ", ".join(_DIVISORS), "hugepages"),
-}
-"""Units in which a resource may be shown, how errors list them, and how they call the resource."""
 _ISCSI_NAMES = (
     re.compile(r"iqn\.\d{4}-\d{2}\.[A-Za-z0-9-.]+(:[^,;*&$|\s]+)"),
     re.compile(r"eui.[A-Za-z0-9]{16}"),
@@ -79,142 +61,12 @@ _TEMPLATE_METADATA = {
 """What a claim's template may not set, and how errors call it."""
 
 
-def file_mode(path: FieldPath, mode: Any) -> list[FieldError]:
-    """Permission bits."""
-    return [] if 0 <= mode <= 0o777 else [invalid(path, mode, MODE)]
-
-
-def no_backsteps(path: FieldPath, value: str) -> list[FieldError]:
-    """A path without ``..`` elements."""
-    return [invalid(path, value, "must not contain '..'")] if ".." in value.split("/") else []
-
-
-def local_path(path: FieldPath, value: str) -> list[FieldError]:
-    """A relative path within a volume."""
-    absolute = [invalid(path, value, "must be a relative path")] if value.startswith("/") else []
-    return absolute + no_backsteps(path, value)
-
-
-def local_non_reserved_path(path: FieldPath, value: str) -> list[FieldError]:
-    """A relative path that does not start with ``..`` either."""
-    found = local_path(path, value)
-    if value.startswith("..") and not value.startswith("../"):
-        found.append(invalid(path, value, "must not start with '..'"))
-    return found
-
-
 def csi_driver_name(path: FieldPath, name: str) -> list[FieldError]:
     """A CSI driver: a domain, up to 63 characters."""
     if not name:
         return [required(path)]
     found = [too_long(path, 63)] if len(name) > 63 else []
     return found + messages(path, name, lambda value: names.is_dns1123_subdomain(value.lower()))
-
-
-def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> list[FieldError]:
-    """A field of the pod that an environment variable or file shows."""
-    for needed_field in ("apiVersion", "fieldPath"):
-        if not reference.get(needed_field):
-            return [required(path.child(needed_field))]
-    field, version = reference["fieldPath"], reference["apiVersion"]
-    base, subscript, key = (
-        field.removesuffix("']").partition("['") if field.endswith("']") else (field, "", "")
-    )
-    problem = ""
-    if version != "v1":
-        problem = f"unsupported pod version: {version}"
-    elif subscript and base not in ("metadata.annotations", "metadata.labels"):
-        problem = f"field label does not support subscript: {field}"
-    elif not subscript and field not in _POD_FIELDS:
-        problem = f"field label not supported: {field}"
-    if problem:
-        return [invalid(path.child("fieldPath"), field, f"error converting fieldPath: {problem}")]
-    if subscript:
-        return messages(path, key if base.endswith("labels") else key.lower(), names.is_qualified_name)
-    return [] if field in allowed else [not_supported(path.child("fieldPath"), field, sorted(allowed))]
-
-
-def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> list[FieldError]:
-    """A container's request or limit that an environment variable or file shows."""
-    resource = reference.get("resource", "")
-    huge = resource.startswith(("limits.hugepages-", "requests.hugepages-"))
-    found: list[FieldError] = []
-    if volume and not reference.get("containerName"):
-        found.append(required(path.child("containerName")))
-    elif not resource:
-        found.append(required(path.child("resource")))
-    elif resource not in _CONTAINER_RESOURCES and not huge:
-        found.append(not_supported(path.child("resource"), resource, _CONTAINER_RESOURCES))
-    divisor = amount(reference.get("divisor"))
-    rule = _DIVISOR_RULES.get("hugepages" if huge else resource.partition(".")[2])
-    if rule and divisor != Quantity.parse("0") and str(divisor) not in rule[0]:
-        text = f"only divisor's values {rule[1]} are supported with the {rule[2]} resource"
-        found.append(invalid(path.child("divisor"), resource, text))
-    return found
-
-
-def _downward_file(path: FieldPath, item: JsonObject) -> list[FieldError]:
-    found = check_fields(item, path, must("path", local_non_reserved_path))
-    field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
-    if field is not None:
-        found += field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
-        if resource is not None:
-            text = "fieldRef and resourceFieldRef can not be specified simultaneously"
-            found.append(invalid(path, "resource", text))
-    elif resource is not None:
-        found += resource_reference(resource, path.child("resourceFieldRef"), volume=True)
-    else:
-        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return found + check_fields(item, path, given("mode", file_mode))
-
-
-def _downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
-    return [error for item in get_list(source, "items") for error in _downward_file(path, item)]
-
-
-def _token(path: FieldPath, part: JsonObject) -> list[FieldError]:
-    seconds, at = part.get("expirationSeconds", 3600), path.child("expirationSeconds")
-    found: list[FieldError] = []
-    if seconds < 600:
-        found.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
-    if seconds > 2**32:
-        found.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
-    return found
-
-
-_KEYS = given(
-    "items",
-    items(within(must("key"), must("path", local_non_reserved_path), given("mode", file_mode))),
-)
-_DEFAULT_MODE = given("defaultMode", file_mode)
-_PROJECTIONS: Mapping[str, Check] = {
-    "secret": within(must("name"), _KEYS),
-    "configMap": within(must("name"), _KEYS),
-    "downwardAPI": _downward_files,
-    "serviceAccountToken": _token,
-}
-
-
-def _projected(path: FieldPath, source: JsonObject) -> list[FieldError]:
-    found = check_fields(source, path, _DEFAULT_MODE)
-    taken: set[str] = set()
-    for position, projection in enumerate(get_list(source, "sources")):
-        here = path.child("sources").index(position)
-        given_kinds = [kind for kind in _PROJECTIONS if isinstance(projection.get(kind), dict)]
-        for kind in given_kinds:
-            part = projection[kind]
-            found += _PROJECTIONS[kind](here.child(kind), part)
-            if kind == "serviceAccountToken":
-                found += check_fields(part, path, must("path", local_non_reserved_path))
-            for item in get_list(part, "items"):
-                target = item.get("path", "")
-                if target and target in taken:
-                    shown = target if kind == "downwardAPI" else part.get("name", "")
-                    found.append(invalid(path, shown, "conflicting duplicate paths"))
-                taken.add(target)
-        if len(given_kinds) > 1:
-            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
-    return found
 
 
 def _empty_dir(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -371,7 +223,7 @@ SOURCES: Mapping[str, Check] = {
     "gitRepo": within(must("repository"), may("directory", local_path)),
     "gcePersistentDisk": within(must("pdName"), given("partition", _partition)),
     "awsElasticBlockStore": within(must("volumeID"), given("partition", _partition)),
-    "secret": within(must("secretName"), _DEFAULT_MODE, _KEYS),
+    "secret": within(must("secretName"), DEFAULT_MODE, KEYS),
     "nfs": _nfs,
     "iscsi": iscsi,
     "glusterfs": within(*needed("endpoints", "path")),
@@ -382,18 +234,18 @@ SOURCES: Mapping[str, Check] = {
     "cephfs": within(must("monitors")),
     "quobyte": _quobyte,
     "downwardAPI": lambda path, source: (
-        check_fields(source, path, _DEFAULT_MODE) + _downward_files(path, source)
+        check_fields(source, path, DEFAULT_MODE) + downward_files(path, source)
     ),
     "fc": _fibre_channel,
     "flexVolume": _FLEX,
-    "configMap": within(must("name"), _DEFAULT_MODE, _KEYS),
+    "configMap": within(must("name"), DEFAULT_MODE, KEYS),
     "azureFile": within(*needed("secretName", "shareName")),
     "vsphereVolume": within(must("volumePath")),
     "photonPersistentDisk": within(must("pdID")),
     "portworxVolume": within(must("volumeID")),
     "azureDisk": _azure_disk,
     "storageos": within(*_STORAGEOS, _SECRET_NAME),
-    "projected": _projected,
+    "projected": projected,
     "scaleIO": within(*needed("gateway", "system", "volumeName")),
     "csi": within(must("driver", csi_driver_name), given("nodePublishSecretRef", within(must("name")))),
     "ephemeral": within(must("volumeClaimTemplate", _claim_template)),
