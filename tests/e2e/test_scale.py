@@ -43,7 +43,7 @@ def test_twenty_machines_created_at_once_all_run_none_lost_or_doubled(
         )
         assert guests == Counter(f"guest=default_{name}" for name in names)
         for machine in machines:
-            assert machine.is_running()
+            machine.wait_running()  # its condition Ready follows a moment after the phase
             assert len(machine.pods()) == 1
         addresses = {machine.address() for machine in machines}
         assert len(addresses) == _COUNT

@@ -43,8 +43,16 @@ def test_other_kinds_are_told_from_unknown_ones() -> None:
     )
 
 
-def test_half_a_surrogate_pair_and_huge_numbers_are_read() -> None:
-    assert read_leniently(b'{"a":"\\ud800x","b":1e400}') == {"a": "\ufffdx", "b": float("inf")}
+def test_half_a_surrogate_pair_and_bytes_that_are_no_utf_8_are_replaced() -> None:
+    found = read_leniently(b'{"a":"\\ud800x","b":"\xff","c":12345678901234567890123}')
+    assert found == {"a": "\ufffdx", "b": "\ufffd", "c": 12345678901234567890123.0}
+
+
+@pytest.mark.parametrize("number", [b"1e400", b"-1e400", b"9" * 5000])
+def test_numbers_that_no_float_holds_are_refused(number: bytes) -> None:
+    # As null, which infinity becomes in JSON, they would be lost in silence.
+    with pytest.raises(ValueError, match="number is infinity"):
+        read_leniently(b'{"a":"\\ud800","b":%s}' % number)
 
 
 def test_an_update_keeps_the_times_that_the_server_set() -> None:
