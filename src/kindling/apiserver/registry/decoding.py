@@ -19,6 +19,8 @@ from .definition import ResourceDefinition
 from .repeated_fields import in_order
 
 _SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+_UNSERVED = frozenset({("apiextensions.k8s.io/v1beta1", "CustomResourceDefinition")})
+"""Versions that Kubernetes' types know though no server serves them."""
 _META_FIELDS = ("apiVersion", "kind", "metadata")
 _META_NAME = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _OBJECT_META = Schema({"$ref": _META_NAME}, SchemaSet({_META_NAME: OBJECT_META}))
@@ -114,6 +116,8 @@ def wrong_type(
 
 def foreign_kind(sent_kind: str, sent_version: str, api_version: str, kind: str) -> str:
     """Why an object of `sent_kind` is none of `kind`; empty when it is one in another version."""
+    if (sent_version, sent_kind) in _UNSERVED:
+        return ""
     group, _, version = sent_version.rpartition("/")
     try:
         builtin_schemas().name_of(group, version, sent_kind)
