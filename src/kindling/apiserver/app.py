@@ -36,7 +36,7 @@ from .discovery.health import Health
 from .discovery.openapi import OpenApi
 from .discovery.pages import Discovery
 from .event_expiry import EventExpiry
-from .http import http2, tls
+from .http import tls
 from .http.audit import AuditLog
 from .http.connection import HttpServer
 from .http.metrics import Metrics
@@ -289,7 +289,7 @@ class ApiServer:
         )
         if settings.tls_cert is not None and settings.tls_key is not None:
             authorities = [ca for ca in (settings.client_ca, settings.front_proxy_ca) if ca is not None]
-            self._tls = tls.server_context(settings.tls_cert, settings.tls_key, authorities, [http2.PROTOCOL])
+            self._tls = tls.server_context(settings.tls_cert, settings.tls_key, authorities, [tls.HTTP2])
         self._listener = Listener(self._http.protocol, settings.bind.split(","), settings.port)
         self.spawn(self._http.drop_slow_heads(), "slow connections")
         self.port = self._listener.port

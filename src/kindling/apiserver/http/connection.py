@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import weakref
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
@@ -13,7 +13,10 @@ from aiohttp.web_protocol import RequestHandler
 
 from ..registry.context import UserInfo
 from ..registry.large_requests import LargeRequestPool, RequestShare
-from .http2 import PROTOCOL, Http2Connection
+from .tls import HTTP2
+
+if TYPE_CHECKING:
+    from .http2 import Http2Connection
 
 _HEAD_SECONDS = 32.0
 """How long the head of a request may take to arrive, as Kubernetes' server gives it."""
@@ -123,7 +126,7 @@ class _Negotiated(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         secured = transport.get_extra_info("ssl_object")
-        is_http2 = secured is not None and secured.selected_alpn_protocol() == PROTOCOL
+        is_http2 = secured is not None and secured.selected_alpn_protocol() == HTTP2
         chosen = self._http2() if is_http2 else self._http1()
         transport.set_protocol(chosen)
         chosen.connection_made(transport)
@@ -150,6 +153,8 @@ class HttpServer(web.Server):
         return _Negotiated(self, self._multiplex)
 
     def _multiplex(self) -> Http2Connection:
+        from .http2 import Http2Connection  # noqa: PLC0415 (for the first client that asks for it)
+
         made = Http2Connection(self, self._idle_seconds)
         self._multiplexed.add(made)
         return made

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from .connection import Connection
 
 _LOG = logging.getLogger(__name__)
-PROTOCOL = "h2"
-"""Its name in ALPN."""
-
 _MAX_STREAMS = 100
 """Requests of one connection at a time. client-go opens another connection for more."""
 _STREAM_WINDOW_BYTES = 256 * 1024

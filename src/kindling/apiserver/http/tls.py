@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+HTTP2 = "h2"
+"""The name of HTTP/2 in ALPN."""
+
 
 def server_context(
     certificate: Path, key: Path, client_cas: Sequence[Path], protocols: Sequence[str] = ()
