@@ -18,6 +18,7 @@ from .types import (
     INT,
     Bindings,
     Type,
+    TypesTooLargeError,
     field_type,
     is_less_specific,
     list_of,
@@ -40,10 +41,10 @@ _OTHER_TYPE_NAMES: Final = {
 class Checker:
     """Walks a tree once; `problems` holds what was found."""
 
-    def __init__(self, variables: Mapping[str, Type], *, escaped: bool) -> None:
+    def __init__(self, variables: Mapping[str, Type], *, escaped: bool, steps: int) -> None:
         self.problems: list[Problem] = []
         self._escaped = escaped
-        self._bindings = Bindings()
+        self._bindings = Bindings(steps)
         self._free = 0
         self._texts = 0
         """In how many calls of ``format`` the walk is."""
@@ -54,7 +55,12 @@ class Checker:
 
     def check(self, root: Node) -> Type:
         """The type of the whole expression."""
-        found = self._bindings.substitute(self._check(root), close=True)
+        try:
+            found = self._bindings.substitute(self._check(root), close=True)
+            if not self.problems:
+                self.problems = self._mixed_literals() + literal_problems(root)
+        except TypesTooLargeError:
+            return self._report(0, "the types of this expression are too large to be checked")
         return ERROR if self.problems else found
 
     def _check(self, node: Node) -> Type:
@@ -187,7 +193,7 @@ class Checker:
             return known if is_less_specific(known, kind) else kind
         return DYN
 
-    def mixed_literals(self) -> list[Problem]:
+    def _mixed_literals(self) -> list[Problem]:
         """Lists and maps whose elements are not of one type; texts are made of anything."""
         found: list[Problem] = []
         for parts in self._literals:

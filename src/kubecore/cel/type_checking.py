@@ -13,7 +13,7 @@ from typing import Final
 
 from kubecore.schema import Schema
 
-from .checker import Checker, Problem, literal_problems
+from .checker import Checker, Problem
 from .engine import parse_only
 from .syntax import Node, parse
 from .types import Type, of_schema, optional_of, parse_type
@@ -26,6 +26,14 @@ _WORDS: Final = (
     (rf"(all|exists|exists_one|existsOne|transform\w+){_SIMPLE}", "argument must be a simple name"),
 )
 """What the parser says, and what Kubernetes says."""
+
+_STEPS: Final = 1_000
+_STEPS_PER_CHARACTER: Final = 20
+"""What checking types may cost; ordinary expressions take at most three steps per character."""
+
+_MOST_PROBLEMS: Final = 100
+_LONGEST_SHOWN_LINE: Final = 16_384
+"""How much of what is wrong messages show; these are the bounds of the language's parser in Go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +73,9 @@ def check_types(
 
 
 def _checked(text: str, tree: Node, variables: Mapping[str, Type], escaped: bool) -> Checked:
-    checker = Checker(variables, escaped=escaped)
+    checker = Checker(variables, escaped=escaped, steps=_STEPS + _STEPS_PER_CHARACTER * len(text))
     kind = checker.check(tree)
-    problems = checker.problems or checker.mixed_literals() + literal_problems(tree)
-    return Checked(_shown(text, problems), str(kind), tree)
+    return Checked(_shown(text, checker.problems), str(kind), tree)
 
 
 def _parser_problems(message: str, text: str) -> list[Problem]:
@@ -85,7 +92,11 @@ def _parser_problems(message: str, text: str) -> list[Problem]:
 
 def _shown(text: str, problems: list[Problem]) -> str:
     """The problems by their place in the text, each with the line that it is in."""
-    return "\n".join(_marked(text, at, words) for at, words in sorted(problems, key=lambda each: each[0]))
+    by_place = sorted(problems, key=lambda each: each[0])
+    shown = [_marked(text, at, words) for at, words in by_place[:_MOST_PROBLEMS]]
+    if len(by_place) > _MOST_PROBLEMS:
+        shown.append(f"{len(by_place) - _MOST_PROBLEMS} more errors were truncated")
+    return "\n".join(shown)
 
 
 def _marked(text: str, at: int, words: str) -> str:
@@ -95,4 +106,6 @@ def _marked(text: str, at: int, words: str) -> str:
     dots = "".join("." if char.isascii() else "\uff0e" for char in shown[:column]).ljust(column, ".")
     mark = "^" if shown[column : column + 1].isascii() else "\uff3e"
     where = f"ERROR: <input>:{line}:{column + 1}: {words}"
-    return f"{where}\n | {shown}\n | {dots}{mark}" if shown or text else where
+    if not text or len(shown) > _LONGEST_SHOWN_LINE:
+        return where
+    return f"{where}\n | {shown}\n | {dots}{mark}"

@@ -7,7 +7,7 @@ wrong expressions go with everything, type parameters (``A``) take the first typ
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kubecore.schema import Schema
@@ -123,11 +123,25 @@ def _visible_metadata(schema: Schema) -> Schema:
     return Schema({"type": "object", "properties": {key: schema.properties[key].raw for key in seen}})
 
 
-class Bindings:
-    """Which types the type parameters stand for."""
+class TypesTooLargeError(Exception):
+    """The types of an expression take more steps to compare and to replace than it may cost."""
 
-    def __init__(self, known: Mapping[Type, Type] | None = None) -> None:
-        self._known = dict(known or {})
+
+class Bindings:
+    """Which types the type parameters stand for.
+
+    Types that hold themselves twice (``{v: v}``) double with every nested loop, so all work is counted: after
+    `steps` comparisons and replacements, every method raises `TypesTooLargeError`.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._known: dict[Type, Type] = {}
+        self._steps_left = steps
+
+    def _step(self) -> None:
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise TypesTooLargeError
 
     def assign(self, types: Sequence[Type], wanted: Sequence[Type]) -> bool:
         """Whether values of `types` can be used as `wanted`; binds type parameters if so."""
@@ -139,6 +153,7 @@ class Bindings:
 
     def substitute(self, kind: Type, *, close: bool = False) -> Type:
         """The type with its parameters replaced; unknown ones by ``dyn`` when `close`."""
+        self._step()
         if kind in self._known:
             return self.substitute(self._known[kind], close=close)
         if kind.is_parameter:
@@ -147,6 +162,7 @@ class Bindings:
         return Type(kind.name, inner, kind.schema) if inner else kind
 
     def _assignable(self, left: Type, right: Type) -> bool:
+        self._step()
         if right.is_parameter:
             valid, known = self._bind(left, right)
             if valid or known:
@@ -183,6 +199,7 @@ class Bindings:
         return True, False
 
     def _occurs(self, parameter: Type, within: Type) -> bool:
+        self._step()
         if parameter == within:
             return True
         if within.is_parameter:

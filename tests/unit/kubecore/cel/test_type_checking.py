@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import time
+
 import pytest
 
 from kubecore.cel.type_checking import check_types
@@ -74,3 +77,36 @@ def test_what_the_schema_allows_passes(text: str) -> None:
 )
 def test_what_can_never_work_is_told(text: str, complaint: str) -> None:
     assert complaint in check_types(text, {"self": SCHEMA}, {}).problem
+
+
+def _nested(literal: str, *, times: int) -> str:
+    """Loops over literals that hold the outer loop's variable twice: the types double every time."""
+    names = ["self", *(f"v{number}" for number in range(times))]
+    rule = "true"
+    for outer, name in reversed([*itertools.pairwise(names)]):
+        rule = f"[{literal.format(outer)}].all({name}, {rule})"
+    return rule
+
+
+@pytest.mark.parametrize("literal", ["{{{0}: {0}}}", "{{1: {0}, 2: {0}}}", "[{0}, {0}]", "[{0}] + [{0}]"])
+def test_types_that_double_with_every_loop_are_refused_at_once(literal: str) -> None:
+    started = time.thread_time()
+    check_types(_nested(literal, times=28), {"self": SCHEMA}, {})
+    assert time.thread_time() - started < 1
+
+
+def test_types_that_are_too_large_are_told() -> None:
+    found = check_types(_nested("{{{0}: {0}}}", times=20), {"self": SCHEMA}, {})
+    assert "the types of this expression are too large to be checked" in found.problem
+
+
+def test_a_hundred_problems_are_shown_and_the_others_counted() -> None:
+    found = check_types(" && ".join(f"a{number}" for number in range(130)), {}, {})
+    assert found.problem.count("undeclared reference") == 100
+    assert found.problem.endswith("\n30 more errors were truncated")
+
+
+def test_a_long_line_is_not_repeated_for_each_of_its_problems() -> None:
+    found = check_types(" && ".join(["true"] * 3_000 + ["a"]), {}, {})
+    assert found.problem.startswith("ERROR: <input>:1:")
+    assert "\n" not in found.problem

@@ -120,6 +120,18 @@ async def test_rules_beyond_the_cost_budget_are_refused(
     assert reply.seconds < 5
 
 
+async def test_rules_whose_types_double_with_every_loop_hold_up_nobody(target: Target) -> None:
+    rule = "true"
+    for number in range(25, 0, -1):
+        rule = f"[{{v{number - 1}: v{number - 1}}}].all(v{number}, {rule})"
+    rule = f"[self].all(v0, {rule})"
+    schema = _with(a={"type": "integer", "x-kubernetes-validations": [{"rule": rule}] * 10})
+    async with bystander_unharmed(target, growth_mib=100):
+        reply = await target.request("POST", _DEFINITIONS, _definition("types", schema))
+        assert (reply.status, reply.reason) == (422, "Invalid"), reply.body[:300]
+        assert reply.seconds < 5
+
+
 @pytest.mark.parametrize(
     "rule", ["(" * 300 + "true" + ")" * 300, "+".join(["1"] * 20_000) + " > 0", "true // " + "x" * 100_000]
 )
