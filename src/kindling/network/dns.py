@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import itertools
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ _IN = 1
 NO_ERROR, SERVER_FAILURE, NAME_ERROR = 0, 2, 3
 _TTL_SECONDS = 5
 _MAX_LABEL = 63
+_OPT, _OPTIONS = 41, struct.Struct(">BHHIH")
+"""A record of EDNS: owner, kind, bytes by UDP, flags, length of the options (RFC 6891, 6.1.2)."""
+_TRUNCATED = 0x0200
+_DATAGRAM_BYTES, _MAX_DATAGRAM_BYTES = 512, 1232
+"""The largest answer by UDP to a client that names no size (RFC 1035, 4.2.1), and to any client: longer
+datagrams are fragmented on some paths."""
 
 
 class MalformedMessage(Exception):
@@ -20,13 +27,19 @@ class MalformedMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a query asks; `raw` is the question section as it came."""
+    """What a query asks.
+
+    `raw` is the question section as it came, `datagram_bytes` the longest answer by UDP, `has_options` says
+    whether the client understands EDNS (RFC 6891).
+    """
 
     identifier: int
     recursion: bool
     name: str
     kind: int
     raw: bytes
+    datagram_bytes: int = _DATAGRAM_BYTES
+    has_options: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +57,7 @@ def parse_query(message: bytes) -> Question:
     """The question of a query. Raises MalformedMessage."""
     if len(message) < 12:
         raise MalformedMessage("too short")
-    identifier, flags, questions = struct.unpack_from(">HHH", message)
+    identifier, flags, questions, answers, authorities, extras = struct.unpack_from(">HHHHHH", message)
     if flags & 0x8000 or questions != 1:
         raise MalformedMessage("not a query with one question")
     labels = []
@@ -59,14 +72,42 @@ def parse_query(message: bytes) -> Question:
     except (IndexError, struct.error) as error:
         raise MalformedMessage("truncated question") from error
     raw = message[12 : position + 5]
-    return Question(identifier, bool(flags & 0x0100), ".".join(labels).lower(), kind, raw)
+    offered = _offered_bytes(message, position + 5) if (answers, authorities, extras) == (0, 0, 1) else None
+    allowed = max(_DATAGRAM_BYTES, min(offered or 0, _MAX_DATAGRAM_BYTES))
+    name = ".".join(labels).lower()
+    return Question(identifier, bool(flags & 0x0100), name, kind, raw, allowed, offered is not None)
 
 
-def answer(question: Question, code: int, records: Sequence[Record] = ()) -> bytes:
-    """A response with `records`, authoritative. Raises MalformedMessage for a name that does not fit."""
+def _offered_bytes(message: bytes, position: int) -> int | None:
+    """What the options at `position` say that the client can take by UDP; None without options."""
+    if len(message) < position + _OPTIONS.size:
+        return None
+    owner, kind, size, *_ = _OPTIONS.unpack_from(message, position)
+    return int(size) if (owner, kind) == (0, _OPT) else None
+
+
+def answer(
+    question: Question, code: int, records: Sequence[Record] = (), *, by_datagram: bool = False
+) -> bytes:
+    """A response with `records`, authoritative. Raises MalformedMessage for a name that does not fit.
+
+    A datagram holds as many records as the client can take. If some are left out, it says so, and the client
+    asks again by TCP (RFC 1035, 4.2.1).
+    """
     flags = 0x8480 | (0x0100 if question.recursion else 0) | code
-    head = struct.pack(">HHHHHH", question.identifier, flags, 1, len(records), 0, 0)
-    return head + question.raw + b"".join(_encode(record) for record in records)
+    encoded = [_encode(record) for record in records]
+    options = _OPTIONS.pack(0, _OPT, _MAX_DATAGRAM_BYTES, 0, 0) if question.has_options else b""
+    if by_datagram:
+        ends = itertools.accumulate(map(len, encoded), initial=12 + len(question.raw) + len(options))
+        encoded = encoded[: sum(end <= question.datagram_bytes for end in ends) - 1]
+        flags |= _TRUNCATED if len(encoded) < len(records) else 0
+    head = struct.pack(">HHHHHH", question.identifier, flags, 1, len(encoded), 0, 1 if options else 0)
+    return head + question.raw + b"".join(encoded) + options
+
+
+def is_truncated(message: bytes) -> bool:
+    """Whether a response leaves records out because they did not fit into its datagram."""
+    return len(message) > 2 and bool(message[2] & _TRUNCATED >> 8)
 
 
 def _encode(record: Record) -> bytes:

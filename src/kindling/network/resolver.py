@@ -187,7 +187,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         task.add_done_callback(self._tasks.discard)
 
     async def _respond(self, data: bytes, addr: tuple[str, int]) -> None:
-        response = await self._resolver.respond(data, addr[0])
+        response = await self._resolver.respond(data, addr[0], by_datagram=True)
         if response is not None and self._transport is not None:
             self._transport.sendto(response, addr)
 
@@ -214,11 +214,12 @@ class _Once(asyncio.DatagramProtocol):
 class Resolver:
     """Serves `names` on a port of its own at `address`, by UDP and TCP."""
 
-    def __init__(self, address: str, upstream_servers: Sequence[str]) -> None:
+    def __init__(self, address: str, upstream_servers: Sequence[str], *, upstream_port: int = 53) -> None:
         self.address = address
         self.port = 0
         self.names = Names()
         self._upstream = list(upstream_servers)
+        self._upstream_port = upstream_port
         self._questions = _Places(*_QUESTIONS)
         self._connections = _Places(*_CONNECTIONS)
 
@@ -236,8 +237,11 @@ class Resolver:
         finally:
             transport.close()
 
-    async def respond(self, message: bytes, client: str = "") -> bytes | None:
-        """The response to a query of the client at an address; None for what is no query."""
+    async def respond(self, message: bytes, client: str = "", *, by_datagram: bool = False) -> bytes | None:
+        """The response to a query of the client at an address; None for what is no query.
+
+        A datagram leaves out what does not fit; the client then asks by TCP.
+        """
         try:
             question = dns.parse_query(message)
         except dns.MalformedMessage as error:
@@ -245,12 +249,13 @@ class Resolver:
             return None
         found = self.names.lookup(question)
         if found is None:
-            return await self._forward(message, client) or dns.answer(question, dns.SERVER_FAILURE)
+            forwarded = await self._forward(message, client, by_datagram=by_datagram)
+            return forwarded or dns.answer(question, dns.SERVER_FAILURE)
         code, records = found
         try:
             if records and records[-1].kind == dns.CNAME and not _in_cluster(records[-1].value):
                 records += await self._resolve_elsewhere(question, records[-1].value, client)
-            return dns.answer(question, code, records)
+            return dns.answer(question, code, records, by_datagram=by_datagram)
         except dns.MalformedMessage as error:
             _log.warning(
                 "%s cannot be answered, correct the service's externalName: %s", question.name, error
@@ -270,28 +275,43 @@ class Resolver:
             _log.warning("the upstream DNS server's answer for %s is ignored: %s", name, error)
             return []
 
-    async def _forward(self, message: bytes, client: str) -> bytes | None:
+    async def _forward(self, message: bytes, client: str, *, by_datagram: bool = False) -> bytes | None:
         """An upstream server's answer; None without one, or when too many queries are being forwarded."""
         with self._questions.take(client) as is_admitted:
-            return await self._ask_servers(message) if is_admitted else None
+            return await self._ask_servers(message, by_datagram=by_datagram) if is_admitted else None
 
-    async def _ask_servers(self, message: bytes) -> bytes | None:
-        loop = asyncio.get_running_loop()
+    async def _ask_servers(self, message: bytes, *, by_datagram: bool) -> bytes | None:
+        """The first answer; where that leaves records out and the client has a connection, the one by TCP."""
         for server in self._upstream:
             try:
-                transport, protocol = await loop.create_datagram_endpoint(
-                    lambda: _Once(message), remote_addr=(server, 53)
-                )
-            except OSError as error:
+                response = await self._ask(server, message)
+                if dns.is_truncated(response) and not by_datagram:
+                    response = await self._ask_by_tcp(server, message)
+            except (TimeoutError, OSError, asyncio.IncompleteReadError) as error:
                 _log.debug("upstream DNS server %s does not answer: %s", server, error)
                 continue
-            try:
-                return await asyncio.wait_for(protocol.response, _FORWARD_SECONDS)
-            except (TimeoutError, OSError) as error:
-                _log.debug("upstream DNS server %s does not answer: %s", server, error)
-            finally:
-                transport.close()
+            return response
         return None
+
+    async def _ask(self, server: str, message: bytes) -> bytes:
+        """Raises TimeoutError, OSError."""
+        transport, protocol = await asyncio.get_running_loop().create_datagram_endpoint(
+            lambda: _Once(message), remote_addr=(server, self._upstream_port)
+        )
+        try:
+            return await asyncio.wait_for(protocol.response, _FORWARD_SECONDS)
+        finally:
+            transport.close()
+
+    async def _ask_by_tcp(self, server: str, message: bytes) -> bytes:
+        """Raises TimeoutError, OSError, IncompleteReadError."""
+        async with asyncio.timeout(_FORWARD_SECONDS):
+            reader, writer = await asyncio.open_connection(server, self._upstream_port)
+            try:
+                writer.write(struct.pack(">H", len(message)) + message)
+                return await _read_message(reader)
+            finally:
+                writer.close()
 
     async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")
@@ -311,10 +331,15 @@ class Resolver:
         """Answer queries until the client disconnects. Raises TimeoutError when it is too slow."""
         while True:
             async with asyncio.timeout(_IDLE_SECONDS):
-                (size,) = struct.unpack(">H", await reader.readexactly(2))
-                message = await reader.readexactly(size)
+                message = await _read_message(reader)
             response = await self.respond(message, client)
             if response is not None:
                 writer.write(struct.pack(">H", len(response)) + response)
                 async with asyncio.timeout(_IDLE_SECONDS):
                     await writer.drain()
+
+
+async def _read_message(reader: asyncio.StreamReader) -> bytes:
+    """A message of a TCP connection, which its length precedes. Raises IncompleteReadError, OSError."""
+    (size,) = struct.unpack(">H", await reader.readexactly(2))
+    return await reader.readexactly(size)

@@ -41,7 +41,8 @@ async def test_one_clients_questions_to_other_servers_leave_room_for_anothers(
 ) -> None:
     made, asked, answers = Resolver("127.0.0.1", ["192.0.2.53"]), 0, asyncio.Event()
 
-    async def silent(message: bytes) -> bytes:
+    async def silent(message: bytes, *, by_datagram: bool) -> bytes:
+        assert not by_datagram
         nonlocal asked
         asked += 1
         await answers.wait()
