@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kindling.cluster.errors import SetupError
 from kindling.cluster.processes import ProcessSpec
 
 MARK = "KINDLING_PROCESS"
@@ -84,8 +85,17 @@ class Supervisor:
             os.write(self._wake_writer, b".")
 
     def _sync_processes(self) -> None:
-        """Start the processes of the specs: adopt those that run, replace those with other settings."""
-        specs = self._read_specs()
+        """Start the processes of the specs: adopt those that run, replace those with other settings.
+
+        Raises SetupError when the specs cannot be read and no process is supervised yet.
+        """
+        try:
+            specs = self._read_specs()
+        except SetupError as error:
+            if not self._children:
+                raise
+            _say(f"the processes stay as they are, because their settings cannot be read: {error}")
+            return
         known = {child.spec.name: child for child in self._children}
         self._children = [known.get(spec.name) or _Child(spec) for spec in specs]
         running = find_children(self._identifier, specs)

@@ -37,6 +37,7 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 
+from kindling.cluster.errors import SetupError
 from kindling.cluster.supervisor import Supervisor
 from tests.unit.kindling.cluster.test_supervisor import sleeper
 
@@ -44,7 +45,10 @@ folder = Path(sys.argv[2])
 
 
 def read():
-    pairs = [line.split("=") for line in (folder / "settings").read_text().split()]
+    text = (folder / "settings").read_text()
+    if text == "damaged":
+        raise SetupError("settings", "damaged")
+    pairs = [line.split("=") for line in text.split()]
     return [sleeper(name, SETTING=value) for name, value in pairs]
 
 
@@ -87,6 +91,23 @@ def test_processes_are_added_and_replaced_when_the_layout_changes(
     eventually("the first one is replaced", lambda: running().get("one") not in (first, None))
     assert supervisor.has_settings(running()["one"], sleeper("one", SETTING="2"))
     assert running()["two"] == second
+
+
+def test_processes_stay_as_they_are_while_the_layout_cannot_be_read(
+    supervised: tuple[subprocess.Popen[bytes], Path],
+) -> None:
+    process, settings = supervised
+    eventually("the first one runs", lambda: set(running()) == {"one"})
+    first = running()["one"]
+
+    settings.write_text("damaged")
+    process.send_signal(signal.SIGHUP)
+    os.kill(first, signal.SIGKILL)
+    eventually("the first one runs again", lambda: running().get("one") not in (first, None))
+
+    settings.write_text("one=1\ntwo=1")
+    process.send_signal(signal.SIGHUP)
+    eventually("the second one runs", lambda: set(running()) == {"one", "two"})
 
 
 def test_a_process_is_outdated_until_it_has_its_new_settings(
