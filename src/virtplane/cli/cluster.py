@@ -11,13 +11,17 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from virtplane.cli.state import add_state_option
 from virtplane.cli.terminal import EXIT_FAILED, EXIT_NOT_PERMITTED, EXIT_UNUSABLE, CommandError, require_root
 from virtplane.programs import own_program
+
+if TYPE_CHECKING:
+    from kubecore.client import Client
 
 NAMESPACE = "kubevirt"
 HOST_IMAGE = "kindling.local/host:latest"
@@ -72,6 +76,10 @@ def start(
     asyncio.run(_install(state))
 
 
+_READY_SECONDS = 120.0
+_POLL_SECONDS = 0.2
+
+
 async def _install(state: Path) -> None:
     from kubecore.client import Client
     from kubecore.client.kubeconfig import load_kubeconfig
@@ -92,6 +100,29 @@ async def _install(state: Path) -> None:
                 require_webhook_certificate=True,
             ),
         )
+        await _wait_ready(client)
+
+
+async def _wait_ready(client: Client) -> None:
+    """Wait until `status` says ready: the virt-handler of a node that was added starts later.
+
+    Raises CommandError.
+    """
+    from kubecore.client import ConnectionFailed
+    from virtplane.cli import status
+
+    async def look() -> str:
+        try:
+            return await status.missing_parts(client, NAMESPACE)
+        except ConnectionFailed as error:
+            return f"the API does not answer: {error}"
+
+    deadline = time.monotonic() + _READY_SECONDS
+    while missing := await look():
+        if time.monotonic() > deadline:
+            do = f"Look at: kubectl -n {NAMESPACE} get pods,events"
+            raise CommandError("virtplane did not become ready.", missing, do)
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _up(options: argparse.Namespace) -> int:
