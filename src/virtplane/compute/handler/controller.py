@@ -90,7 +90,7 @@ class InstanceController:
         self._config = config
         self._emulation = emulation
         self._last_written: dict[str, tuple[int, float]] = {}
-        """The resourceVersion of our own last write, and when that was, by the instance's UID."""
+        """The resourceVersion of our own recent last write, and when that was, by the instance's UID."""
 
     def machine_of(self, namespace: str, name: str) -> Machine | None:
         """The running machine of an instance, for the streams and actions of the console server.
@@ -168,7 +168,6 @@ class InstanceController:
 
     async def _forget(self, key: Key, uid: str, machine: Machine) -> None:
         del self.machines[uid]
-        self._last_written.pop(uid, None)
         await machine.close()
         await self._unmount_images(key, machine)
 
@@ -288,8 +287,11 @@ class InstanceController:
             if failure.code == 404:
                 return
             raise
-        moment = asyncio.get_running_loop().time()
-        self._last_written[vmi.metadata.uid] = (_version(meta.resource_version(written)), moment)
+        now = asyncio.get_running_loop().time()
+        recent = {
+            uid: each for uid, each in self._last_written.items() if now - each[1] < _BEHIND_FOR_SECONDS
+        }
+        self._last_written = {**recent, vmi.metadata.uid: (_version(meta.resource_version(written)), now)}
 
     def _announce(self, vmi: VirtualMachineInstance, phase: str) -> None:
         if phase == vmi.status.phase:
