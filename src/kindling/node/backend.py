@@ -109,7 +109,8 @@ class ApiBackend:
         wanted = Wanted(get_str(pod, "metadata", "uid"), reference, policy)
         await self._images.ensure(wanted, record_event, credentials)
         await _ctr("images", "mount", name, str(target))
-        # A single layer is a bind of the runtime's own directory; mounts must not spread there.
+        # The mount of a single layer is a bind mount of containerd's own directory: new mounts must not
+        # propagate to it.
         mounts.make_private(target)
 
     async def unmount_image(self, target: Path) -> None:
@@ -165,7 +166,7 @@ class ApiBackend:
         return token
 
     def forget(self, uid: str) -> None:
-        """A pod is gone."""
+        """Stop renewing the tokens of a deleted pod."""
         for key in [key for key in self._tokens if key[0] == uid]:
             del self._tokens[key]
 

@@ -15,19 +15,19 @@ class _Entry:
 
 
 class Backoff:
-    """Delays by key. Times are seconds of any one clock."""
+    """Back-off delays by key. Callers pass times in seconds, all from the same clock."""
 
     def __init__(self, initial: float = INITIAL_SECONDS, maximum: float = MAXIMUM_SECONDS) -> None:
         self._initial, self._maximum = initial, maximum
         self._entries: dict[str, _Entry] = {}
 
     def delay(self, key: str) -> float:
-        """The current delay, 0 without failures."""
+        """The current delay in seconds; 0 if the key has not failed."""
         entry = self._entries.get(key)
         return entry.delay if entry else 0.0
 
     def remaining(self, key: str, now: float, since: float | None = None) -> float:
-        """Seconds to wait still, counted from `since` (default: the last failure)."""
+        """The seconds left to wait, counted from `since` (default: the last failure)."""
         entry = self._entries.get(key)
         if entry is None:
             return 0.0
@@ -37,11 +37,13 @@ class Backoff:
         return max(0.0, start + entry.delay - now)
 
     def is_waiting(self, key: str, now: float) -> bool:
-        """Whether it is too early to try again."""
+        """Whether the back-off delay of the key has not passed yet."""
         return self.remaining(key, now) > 0
 
     def failed(self, key: str, now: float) -> None:
-        """Another failure: the delay doubles, or starts anew after a long quiet time."""
+        """Record a failure: double the delay, or restart at the initial delay if the last failure is long
+        ago.
+        """
         entry = self._entries.get(key)
         if entry is None or now - entry.since > 2 * self._maximum:
             self._entries[key] = _Entry(self._initial, now)
@@ -49,10 +51,10 @@ class Backoff:
             self._entries[key] = _Entry(min(entry.delay * 2, self._maximum), now)
 
     def forget(self, key: str) -> None:
-        """Start over."""
+        """Forget the failures of one key."""
         self._entries.pop(key, None)
 
     def forget_prefix(self, prefix: str) -> None:
-        """Start over for all keys that begin with `prefix`."""
+        """Forget the failures of all keys that begin with `prefix`."""
         for key in [key for key in self._entries if key.startswith(prefix)]:
             del self._entries[key]

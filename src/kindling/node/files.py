@@ -1,8 +1,8 @@
 """Files below directories that pods write to: read within bounds, removed without leaving the directory.
 
 The agent is root and a pod may leave anything in its volumes: links, mounts, files of any size, directories
-nested without end, and it may change them while they are looked at. The kernel resolves names here
-(``openat2``), so that a check and its use cannot be told apart.
+nested without end, and it may change them while the agent reads them. The kernel resolves names here
+(``openat2``), so that nothing can change between a check and the use of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def through(descriptor: int) -> Path:
 
 
 def read_end(path: Path, limit: int) -> bytes:
-    """The last `limit` bytes of a regular file. A link or pipe in its place is an OSError, never a wait."""
+    """The last `limit` bytes of a regular file. Raises OSError for a symbolic link or a pipe, and never
+    blocks on one.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -41,11 +43,11 @@ def read_end(path: Path, limit: int) -> bytes:
 
 
 def remove_tree(directory: Path, check: Check = lambda: None) -> None:
-    """Remove `directory` and everything in it; no such directory is fine.
+    """Remove `directory` and everything in it; a missing directory is no error.
 
     Links are removed, not followed. With something mounted inside, nothing is removed (OSError, EBUSY); a
-    mount that appears meanwhile ends the removal (EBUSY or EXDEV). Takes two descriptors whatever the depth:
-    a directory that holds others hands them up to `directory` first.
+    mount that appears meanwhile ends the removal (EBUSY or EXDEV). Uses two descriptors at any depth:
+    subdirectories of nested directories are first moved up into `directory`.
     """
     inside = [point for point in mountinfo.mount_points_below(directory) if point != directory]
     if inside:
@@ -86,7 +88,7 @@ def _remove_entry(directory: int, entry: os.DirEntry[str]) -> bool:
 
 
 def _hand_up(root: int, name: str, check: Check) -> None:
-    """Empty the directory `name` of `root`: its own directories become directories of `root`."""
+    """Move the subdirectories of the directory `name` up into `root`, until it has none."""
     directory = open_below(root, name, _DIRECTORY, NO_MOUNTS | NO_LINKS)
     try:
         while entries := _some_entries(directory):

@@ -41,7 +41,7 @@ class Housekeeping:
         self._lost_shims = lost_shims
 
     async def run(self) -> None:
-        """Run until cancelled; what fails is logged and tried again."""
+        """Run until cancelled; a failure is logged and the work is tried again."""
         rounds = 0
         while True:
             await asyncio.sleep(PERIOD_SECONDS)
@@ -67,7 +67,7 @@ class Housekeeping:
 
     async def _rotate_log(self, container: Container) -> None:
         path = Path(container.log_path)
-        # Without a file, the runtime still writes to the one that was moved away before.
+        # Until the runtime opens a new file, it writes to the file that was renamed before.
         if rotate(path, LOG_MAX_BYTES, LOG_MAX_FILES) or not path.exists():
             await self._runtime.reopen_log(container.id)
 

@@ -7,7 +7,8 @@ from asyncio.subprocess import PIPE
 
 
 async def run_program(*command: str, seconds: float) -> tuple[int, str, str]:
-    """Exit code, output and error output. One that takes longer is killed, as when this task is cancelled.
+    """Exit code, output and error output. The program is killed at the timeout, and when this task is
+    cancelled.
 
     Raises OSError when it cannot be started, TimeoutError (an OSError) when it takes longer.
     """

@@ -209,7 +209,7 @@ class NodeRegistration:
             "declaredFeatures": list(_DECLARED_FEATURES),
             "images": sorted(images, key=lambda item: -item["sizeBytes"])[:50],
         }
-        # Resources of plugins that are gone for good are taken back with explicit nulls.
+        # A merge patch keeps what is not in it: null removes the resources of plugins that are gone.
         for field in ("capacity", "allocatable"):
             stale = set(get_object(node, "status", field)) - set(status[field])
             status[field] = dict(status[field]) | dict.fromkeys(stale)

@@ -6,5 +6,5 @@ import base64
 
 
 def decode_text(value: str) -> str:
-    """The text behind a secret's base64 value; bytes that are no text survive as surrogates."""
+    """The decoded value of a secret as text; bytes that are not UTF-8 become surrogates."""
     return base64.b64decode(value).decode("utf-8", "surrogateescape")

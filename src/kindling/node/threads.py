@@ -1,4 +1,4 @@
-"""Running long work on files in threads of their own."""
+"""Running long file operations, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class Abandoned(Exception):
 
 
 async def in_thread(name: str, work: Callable[[Callable[[], None]], _T]) -> _T:
-    """What `work` returns or raises, run in a thread of its own, so that no work of others waits for it.
+    """Run `work` in a thread of its own, so that it delays no other work, and return or raise what it does.
 
-    `work` gets a function to call now and then. When this task is cancelled, that function raises
-    `Abandoned`, and the cancellation goes on once the work has ended: nobody works on the files from then on.
+    `work` is passed a function that it must call regularly. When this task is cancelled, that function raises
+    `Abandoned`; the cancellation goes on when the thread has ended, so that the thread no longer touches the
+    files.
     """
     unwanted = threading.Event()
 

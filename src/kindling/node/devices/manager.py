@@ -1,7 +1,7 @@
-"""Device plugins: registration, what they offer, and who got what.
+"""Device plugins: their registration, the devices that they offer, and allocations to containers.
 
-Plugins register on ``kubelet.sock`` and are then asked over their own socket. Allocations are kept on disk,
-so that a restarted agent does not hand out a device twice.
+Plugins register on ``kubelet.sock``; the agent then calls each over the plugin's own socket. Allocations are
+kept on disk, so that a restarted agent does not hand out a device twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel
 
 
 class _Plugin:
-    """One registered resource."""
+    """A registered device plugin and the resource that it offers."""
 
     def __init__(self, resource: str, socket: Path) -> None:
         self.resource = resource
@@ -44,7 +44,9 @@ class _Plugin:
 
 
 class DeviceManager:
-    """Resources of device plugins on this node. `changed` is called when the offer changes."""
+    """The resources that device plugins offer on this node. `changed` is called when a resource or its
+    devices change.
+    """
 
     def __init__(self, directory: Path, changed: Callable[[], None]) -> None:
         self._directory = directory
@@ -58,7 +60,9 @@ class DeviceManager:
         self._lock = asyncio.Lock()
 
     async def start(self) -> None:
-        """Serve registrations. Sockets of plugins stay, so those that watch ours register again."""
+        """Serve registrations. Plugin sockets are kept: plugins that watch ``kubelet.sock``
+        register again.
+        """
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o755)
         socket = self._directory / "kubelet.sock"
         socket.unlink(missing_ok=True)
@@ -84,7 +88,9 @@ class DeviceManager:
         }
 
     async def allocate(self, pod: JsonObject, container: JsonObject) -> DeviceGrant:
-        """Devices for a container, the same ones on every call. Raises ContentProblem when there are none."""
+        """Allocate devices to a container; repeated calls return the same devices. Raises ContentProblem when
+        too few are available.
+        """
         wanted = extended_resources(container)
         if not wanted:
             return DeviceGrant()
@@ -113,12 +119,12 @@ class DeviceManager:
         return DeviceGrant(envs, mounts, devices, annotations)
 
     def release(self, uid: str) -> None:
-        """A pod has ended; its devices are free."""
+        """Free the devices of a pod that has ended."""
         if self._allocated.pop(uid, None) is not None:
             self._save()
 
     def retain(self, uids: set[str]) -> None:
-        """Free the devices of all pods but these (after a restart)."""
+        """Free the devices of all pods except these (after a restart of the agent)."""
         for uid in set(self._allocated) - uids:
             self.release(uid)
 
@@ -177,7 +183,9 @@ class DeviceManager:
         return self._interface.message("Empty")
 
     async def _watch(self, plugin: _Plugin) -> None:
-        """Follow a plugin's list of devices; a plugin that goes away offers none until it registers again."""
+        """Follow a plugin's ListAndWatch stream. When it ends, the resource has no devices until the plugin
+        registers again.
+        """
         async with grpc.aio.insecure_channel(f"unix:{plugin.socket}", options=_OPTIONS) as channel:
             plugin.stub = self._interface.stub(channel, "DevicePlugin")
             try:
@@ -207,7 +215,9 @@ class DeviceManager:
 
 
 def _registration_problem(version: str, resource: str, endpoint: str) -> str:
-    """Why a registration is refused, else empty: a name that is none would spoil the node's status."""
+    """Why a registration is refused, else empty. An invalid resource name would make every status update of
+    the node invalid.
+    """
     if version != _VERSION:
         return f"unsupported API version {version[:20]!r}, want {_VERSION}"
     reserved = "/" not in resource or "kubernetes.io/" in resource or resource.startswith("requests.")

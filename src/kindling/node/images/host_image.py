@@ -77,7 +77,7 @@ def bind_paths() -> list[Path]:
 
 
 def outermost(paths: Iterable[Path]) -> list[Path]:
-    """`paths` without those inside another one of them."""
+    """The entries of `paths` that are not inside another entry."""
     kept: list[Path] = []
     for path in sorted(set(paths), key=lambda item: len(item.parts)):
         if not any(path.is_relative_to(outer) for outer in kept):
@@ -86,21 +86,24 @@ def outermost(paths: Iterable[Path]) -> list[Path]:
 
 
 def own_paths() -> list[Path]:
-    """The product's own files, of which nothing is kept from it whatever their modes are."""
+    """Files of the product, which its containers may read whatever the files' modes are."""
     return [Path(sys.prefix), source_tree()]
 
 
 def hidden(paths: Iterable[Path], own: Collection[Path] = ()) -> list[Path]:
-    """What below `paths` not everybody on the machine may read, outermost first, without what is in `own`.
+    """Files and directories below `paths` that are not world-readable, outermost first, except those in
+    `own`.
 
-    Raises OSError where that cannot be found out.
+    Raises OSError when the search for them fails.
     """
     private_directory = ("-type", "d", "!", "-perm", "-o=rx", "-print0", "-prune")
     private_file = ("!", "-type", "d", "!", "-type", "l", "!", "-perm", "-o=r", "-print0")
     command = ["find", *map(str, paths), "-ignore_readdir_race", *private_directory, "-o", *private_file]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     if done.returncode != 0:
-        raise OSError(f"looking for private files of the host image: {done.stderr.decode()[:300]}")
+        raise OSError(
+            f"searching for files that the host image must hide failed: {done.stderr.decode()[:300]}"
+        )
     found = [Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name]
     return [path for path in found if not any(path.is_relative_to(directory) for directory in own)]
 
@@ -113,9 +116,9 @@ class HostFiles:
         self._known: tuple[int, list[Path]] = (-1, [])
 
     def covered(self) -> list[Path]:
-        """What is kept from containers. Raises OSError.
+        """The paths to hide from containers of the host image.
 
-        Everything is looked through again when packages changed, /usr/local each time.
+        The search is repeated when packages have changed, and in /usr/local every time. Raises OSError.
         """
         with self._lock:
             stamp = _PACKAGES.stat().st_mtime_ns if _PACKAGES.exists() else -1
@@ -129,7 +132,8 @@ class HostFiles:
     def programs(self) -> Path | None:
         """The folder to show as /usr/bin, None where the environment's programs are in the machine's own.
 
-        A new one whenever packages change: an overlay need not see what changes below it. Raises OSError.
+        A new overlay is made whenever packages change, because an overlay may not show changes in its lower
+        directories. Raises OSError.
         """
         own = Path(sys.prefix) / "bin"
         if own == _BIN or not own.is_dir() or not any(_BIN.is_relative_to(path) for path in bind_paths()):
@@ -137,10 +141,11 @@ class HostFiles:
         with self._lock:
             stamps = [path.stat().st_mtime_ns for path in (_PACKAGES, _BIN, own) if path.exists()]
             folder = _OVERLAYS / str(max(stamps))
-            # By device: the list of mounts also has those of a /run that the node's own hides.
+            # Compare device numbers: the mount table also lists mounts of the machine's /run, which the
+            # node's own /run hides.
             if not folder.is_mount():
                 for former in mountinfo.mount_points_below(_OVERLAYS):
-                    node_mounts.unmount(former)  # containers that have it keep it
+                    node_mounts.unmount(former)  # running containers keep the overlay mounted
                 folder.mkdir(parents=True, exist_ok=True)
                 lower = ":".join(str(path).replace("\\", "\\\\").replace(":", "\\:") for path in (_BIN, own))
                 node_mounts.mount("overlay", folder, "overlay", node_mounts.MS_RDONLY, f"lowerdir={lower}")
@@ -148,7 +153,8 @@ class HostFiles:
         return folder
 
     def mount_tree(self, target: Path) -> None:
-        """Build at `target` what a volume of the host image shows: the same files that its containers see.
+        """Mount at `target` the files that an image volume of the host image shows, the same as in its
+        containers.
 
         Raises OSError. Doing it twice changes nothing.
         """

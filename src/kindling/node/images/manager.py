@@ -28,7 +28,7 @@ RecordEvent = Callable[[str, str, str], None]
 
 
 class ImageProblem(Exception):
-    """The image is not there; `reason` is the container's waiting reason."""
+    """The image cannot be used; `reason` becomes the container's waiting reason."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """Each pod has its own back-off: another one may have the right pull secret."""
+        """The back-off is per pod, because another pod may have the right pull secret."""
         return f"{self.pod_uid}_{self.reference}"
 
 
@@ -95,7 +95,7 @@ class ImageManager:
             return await self._pull(wanted, record_event, credentials)
 
     def forget(self, pod_uid: str) -> None:
-        """The pod is gone."""
+        """Forget the pulls and the back-off of a deleted pod."""
         self._backoff.forget_prefix(f"{pod_uid}_")
         for key in [key for key in self._last_problem if key.startswith(f"{pod_uid}_")]:
             del self._last_problem[key]
@@ -139,7 +139,7 @@ class ImageManager:
         return image
 
     def forget_failures(self, wanted: Wanted) -> None:
-        """The image could be pulled."""
+        """Forget the failures of an image that has been pulled."""
         self._backoff.forget(wanted.key)
         self._last_problem.pop(wanted.key, None)
 

@@ -17,7 +17,7 @@ _MAX_NAME = 255
 
 
 def problem(reference: str) -> str:
-    """Why `reference` names no image, in the words that a kubelet has for it; empty when it does."""
+    """Why `reference` is not an image reference, in a kubelet's words; empty for a valid one."""
     if _IDENTIFIER.fullmatch(reference):
         return f"invalid repository name ({reference}), cannot specify 64-byte hexadecimal strings"
     domain, remainder = _split_domain(reference)

@@ -1,6 +1,6 @@
 """Admission of pods by the node. The scheduler does not check a pod that names its node itself.
 
-Pure functions. Extended resources are not looked at here: their device plugins hand them out, or refuse.
+Pure functions. Extended resources are not checked here: allocating their devices fails when too few are left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the node does not run a pod: what its event, and its status, say."""
+    """Why the node rejects a pod; the text goes into the pod's event and status."""
 
     reason: str
     message: str
@@ -29,7 +29,7 @@ class Refusal:
 
 
 def refusal(pod: JsonObject, others: Iterable[JsonObject], allocatable: Mapping[str, str]) -> Refusal | None:
-    """Why `pod` cannot run beside the `others` that run here already; None when it can."""
+    """Why the node cannot run `pod` in addition to the `others`; None when it can."""
     beside = list(others)
     capacity = requests.parse_amounts(allocatable)
     allowed = capacity.get(requests.PODS_RESOURCE)

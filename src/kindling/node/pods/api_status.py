@@ -1,4 +1,4 @@
-"""What the pod's API object says of its containers."""
+"""What the pod's status in the API says about its containers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reports_running(pod: JsonObject) -> bool:
 
 
 def reported_status(pod: JsonObject, container: Container) -> JsonObject:
-    """The status in the API of exactly this container."""
+    """The container's status in the API, if it is about the container with this ID."""
     listed = get_list(pod, "status", "containerStatuses") + get_list(pod, "status", "initContainerStatuses")
     wanted = f"containerd://{container.id}"
     return next((item for item in listed if item.get("containerID") == wanted), {})

@@ -1,4 +1,4 @@
-"""Cgroups of pods: limiting processes, and removing them, which the runtime leaves to the kubelet."""
+"""Cgroups of pods: limiting their processes, and removing the cgroups, which CRI leaves to the kubelet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def remove_pod_cgroups(root: str, uid: str) -> None:
 
 @dataclass(slots=True)
 class _Level:
-    """A directory on the way down: which it is, and the directories in it that are still to be emptied."""
+    """One level of the descent: the directory, and its subdirectories that are still to be removed."""
 
     name: str
     identity: tuple[int, int]
@@ -45,10 +45,11 @@ class _Level:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a cgroup and those below it, as far as no process is left in them.
+    """Remove a cgroup and its descendants, except those that still have processes.
 
-    A pod may have made them, to any depth: one descriptor moves down and up again, and no path is made of
-    their names. Each is looked at once, so that whoever makes more of them meanwhile does not keep us here.
+    A pod may have created cgroups to any depth: one descriptor moves down and up the tree, and no paths are
+    built, which could become too long. Each cgroup is visited once, so that a process which keeps creating
+    more cannot prolong the removal.
     """
     try:
         current = os.open(directory, _DIRECTORY)
@@ -62,15 +63,15 @@ def remove_tree(directory: Path) -> None:
                 current = _move(current, level.children[-1] if level.children else "..")
             except OSError:
                 if not level.children:
-                    return  # this directory was removed from under us
-                level.children.pop()  # it is gone, or a link now
+                    return  # this directory was removed in the meantime
+                level.children.pop()  # it was removed, or replaced by a symbolic link
                 continue
             if level.children:
                 levels.append(_enter(current, level.children.pop()))
                 continue
             levels.pop()
             if _identity(current) != levels[-1].identity:
-                return  # it was moved from under us
+                return  # it was moved in the meantime
             with contextlib.suppress(OSError):  # in use
                 os.rmdir(level.name, dir_fd=current)
     finally:
@@ -80,7 +81,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def _enter(directory: int, name: str) -> _Level:
-    """Remove the directories without any in them; the others remain to be emptied."""
+    """Remove subdirectories that have none of their own; return the others, which are still to be visited."""
     children = []
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
@@ -93,7 +94,9 @@ def _enter(directory: int, name: str) -> _Level:
 
 
 def _move(directory: int, name: str) -> int:
-    """Exchange the descriptor for that of `name` in it. Raises OSError, and keeps it then."""
+    """Replace the descriptor by that of its entry `name`. Raises OSError, and then keeps the old
+    descriptor.
+    """
     other = os.open(name, _DIRECTORY, dir_fd=directory)
     os.close(directory)
     return other

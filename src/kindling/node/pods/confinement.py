@@ -28,7 +28,9 @@ class Confinement:
         self._confined: dict[str, str] = {}
 
     async def secure(self, pod: JsonObject, sandbox_id: str) -> None:
-        """Restrict a pod's sandbox unless that is done. Raises RuntimeFailure, OSError."""
+        """Set up the restrictions of a pod's sandbox unless they are in place. Raises RuntimeFailure,
+        OSError.
+        """
         uid = get_str(pod, "metadata", "uid")
         if self._confined.get(uid) == sandbox_id:
             return
@@ -63,7 +65,7 @@ class Confinement:
             _log.warning("removing nftables filters of deleted pod links failed, trying again: %s", error)
 
     def forget(self, uid: str) -> None:
-        """A pod is gone."""
+        """Forget a deleted pod."""
         self._confined.pop(uid, None)
 
     async def _filter(self, sandbox_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""A container as a CRI document."""
+"""Renders a container as a CRI document."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DeviceGrant:
 
 @dataclass(frozen=True, slots=True)
 class ContainerInputs:
-    """Everything a container's document is made from, looked up already."""
+    """Everything that a container's document is rendered from; all look-ups are done."""
 
     context: environment.EnvironmentContext
     image: Image

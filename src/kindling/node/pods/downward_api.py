@@ -15,7 +15,7 @@ _SUBSCRIPT = re.compile(r"^(metadata\.(?:annotations|labels))\['(.+)'\]$")
 
 
 class FieldProblem(Exception):
-    """A field reference that cannot be answered; its text becomes the container's waiting message."""
+    """A field reference that cannot be resolved; its text becomes the container's waiting message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ class ConfigProblem(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Objects that environments and volumes of one pod refer to, by name; absent ones are missing."""
+    """The objects that environments and volumes of one pod refer to, by name. Objects that do not exist are
+    not in it.
+    """
 
     config_maps: Mapping[str, JsonObject] = field(default_factory=dict)
     secrets: Mapping[str, JsonObject] = field(default_factory=dict)

@@ -34,8 +34,8 @@ _MAX_MESSAGE = 4096
 """The last bytes of a termination file that count, as for the kubelet."""
 _FALLBACK_LINES = 80
 _FALLBACK_BYTES = 2048
-# So many bytes of a log hold the lines whose last bytes are taken: containerd breaks lines after 16 KiB,
-# and writes a time and two words before each.
+# This much of a log holds all lines whose last bytes become the message: containerd splits lines after 16
+# KiB, and puts a time, the stream and a tag before each.
 _FALLBACK_WINDOW = 16 * 1024 + _FALLBACK_BYTES + 64 * (_FALLBACK_LINES + 1)
 
 
@@ -127,7 +127,7 @@ class Pleg:
         what = f"container {item.name} of pod {item.labels.get(identity.LABEL_UID)}"
         status = await self._ask(item.id, what, self._runtime.container_status)
         if status is None and item.id in self._unanswered:
-            # How it ended is not known, so it has not ended yet.
+            # The exit code is unknown yet, so do not report the container as ended.
             unclear = replace(item, state=ContainerState.RUNNING)
             return (known or unclear) if item.state is ContainerState.EXITED else item
         if status is None:
@@ -178,7 +178,9 @@ class Pleg:
 
 
 def termination_message(container: Container) -> str:
-    """What an ended container left in its termination file, or the end of its log where that is wanted."""
+    """The content of an ended container's termination file, or the end of its log where the container's
+    policy says so.
+    """
     message = container.message
     name = container.annotations.get(identity.ANNOTATION_TERMINATION_FILE, "")
     if name:
@@ -195,7 +197,7 @@ def termination_message(container: Container) -> str:
 
 
 def _log_tail(path: Path) -> str:
-    """The end of what a container wrote. What it ended within a line comes without a line's end."""
+    """The end of a container's log. A last line that the container did not finish gets no newline."""
     try:
         with path.open("rb") as stream:
             start = stream.seek(max(0, stream.seek(0, 2) - _FALLBACK_WINDOW))
@@ -208,7 +210,9 @@ def _log_tail(path: Path) -> str:
 
 
 def _text_of(line: bytes) -> bytes:
-    """What was written in one line of a log (``TIME stream F|P text``). P: it went on, or had no end."""
+    """The text of one log line (``TIME stream F|P text``). Tag P: the line continues, so no newline
+    is added.
+    """
     parts = line.split(b" ", 3)
     if len(parts) < 4:
         return b""

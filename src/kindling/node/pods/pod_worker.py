@@ -59,31 +59,31 @@ class PodWorker:
         self._refreshed = time.monotonic()
 
     def update(self, pod: JsonObject) -> None:
-        """The API's object changed."""
+        """Take over a changed API object."""
         ending = self._is_ending()
         grace = self._grace()
         self.pod = pod
         self._session.pod = pod
         if self._is_ending() and not ending:
-            # Whatever is being waited for (an image, a hook) no longer matters.
+            # Interrupt waits (for an image, a hook): the new object may not need them any more.
             self._interrupt()
         elif ending and self._grace() < grace:
             self._interrupt()
         self._wake.set()
 
     def wake(self) -> None:
-        """Something about the pod changed in the runtime."""
+        """Sync soon: the pod changed in the runtime."""
         self._wake.set()
 
     def object_deleted(self) -> None:
-        """The API's object is gone: stop and remove everything."""
+        """Terminate the pod and remove everything: its API object was deleted."""
         if not self._gone:
             self._gone = True
             self._interrupt()
             self._wake.set()
 
     def evict(self, reason: str, message: str) -> None:
-        """End the pod as Failed."""
+        """Terminate the pod with phase Failed."""
         self._eviction = (reason, message)
         self._interrupt()
         self._wake.set()
@@ -108,7 +108,7 @@ class PodWorker:
         return self._was_admitted
 
     async def run(self) -> None:
-        """Work until nothing is left of the pod."""
+        """Sync the pod until nothing is left of it."""
         while True:
             self._wake.clear()
             delay = await self._guarded_step()
@@ -189,7 +189,7 @@ class PodWorker:
         return self._services.pleg.runtime_status(self.uid)
 
     async def _sync(self) -> float | None:
-        """Bring the pod a step further."""
+        """Sync the pod with its API object once."""
         if not self._admit():
             return 0
         observed = self._observed
@@ -250,7 +250,7 @@ class PodWorker:
         return True
 
     async def _act(self, actions: PodActions, observed: PodRuntimeStatus) -> tuple[bool, float]:
-        """Kill and start containers; returns whether any was, and the seconds until the next sync."""
+        """Kill and start containers; returns whether it did any, and the seconds until the next sync."""
         acted = False
         delay = _REFRESH_SECONDS
         for kill in actions.kill:

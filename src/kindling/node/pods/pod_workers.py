@@ -38,7 +38,8 @@ class PodWorkers:
         return [each.pod for each in self._workers.values() if each.is_admitted]
 
     def adopt_orphans(self, uids: set[str], pleg: Pleg) -> None:
-        """Have `run` remove pods that left something on the node but are no longer in the API.
+        """Let `run` clean up pods that are no longer in the API but have left sandboxes, containers or
+        volumes here.
 
         Some have volumes only: the agent ended while it set them up or tore them down.
         """
@@ -69,7 +70,7 @@ class PodWorkers:
                 found.object_deleted()
             return
         if _old is not None and get_str(_old, "metadata", "uid") != uid:
-            # The same name, but another pod: its deletion was not seen.
+            # A new pod with the same name; the informer did not see the deletion of the old one.
             previous = self._workers.get(get_str(_old, "metadata", "uid"))
             if previous is not None:
                 previous.object_deleted()
@@ -92,7 +93,7 @@ class PodWorkers:
                 await made.run()
                 break
             except Exception:
-                # A defect that one pod meets must not stop the pods of the whole node.
+                # An unexpected exception in the worker of one pod must not stop the pods of the whole node.
                 _log.exception("syncing pod %s failed, trying again in %g s", made.uid, _RETRY_SECONDS)
                 await asyncio.sleep(_RETRY_SECONDS)
         self._workers.pop(made.uid, None)

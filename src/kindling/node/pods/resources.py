@@ -71,7 +71,9 @@ def linux_resources(pod: JsonObject, container: JsonObject, node_memory_bytes: i
 
 
 def oom_score(pod: JsonObject, container: JsonObject, node_memory_bytes: int) -> int:
-    """How eagerly the kernel kills the container when memory runs out."""
+    """The oom_score_adj of the container: the higher, the earlier the kernel kills it when memory
+    runs out.
+    """
     quality = qos_class(pod)
     if get_str(pod, "spec", "priorityClassName") == "system-node-critical" or quality == "Guaranteed":
         return -997
@@ -92,7 +94,7 @@ def cgroup_parent(root: str, pod: JsonObject) -> str:
 
 
 def extended_resources(container: JsonObject) -> Mapping[str, int]:
-    """Amounts of device plugins' resources that a container asks for."""
+    """The amounts of extended resources (of device plugins) that a container requests."""
     limits = get_object(container, "resources", "limits")
     return {
         name: Quantity.parse(amount).value

@@ -1,4 +1,4 @@
-"""The runtime status of one pod: its sandboxes and containers; and what the agent itself knows of it."""
+"""The runtime status of one pod (its sandboxes and containers), and the agent's own state of it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class PodRuntimeStatus:
 
 @dataclass(frozen=True)
 class LocalState:
-    """What the agent knows of a pod and the runtime does not; built anew after a restart."""
+    """State of a pod that only the agent has, not the runtime; it is lost at a restart and rebuilt."""
 
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     probe_results: Mapping[str, ProbeResults] = field(default_factory=dict)

@@ -82,7 +82,7 @@ def sandbox_config(
             "uid": get_str(metadata, "uid"),
             "attempt": attempt,
         },
-        # With the node's network the runtime takes the node's own name.
+        # With hostNetwork, the runtime uses the node's host name.
         "hostname": "" if host_network else hostname(pod),
         "log_directory": str(identity.log_directory(pod)),
         "dns_config": resolver(pod, settings),

@@ -29,7 +29,7 @@ _RETRY_SECONDS = 5.0
 
 
 class StartFailure(Exception):
-    """A container did not start; `reason` is what its status waits for."""
+    """A container could not be started; `reason` is its waiting reason."""
 
     def __init__(self, reason: str, message: str, retry_seconds: float, *, created: bool = False) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class StartFailure(Exception):
 
 @dataclass
 class PodSession:
-    """What the agent knows of a pod between syncs; a restart loses it without harm."""
+    """State of a pod that the agent keeps between syncs; losing it at a restart does no harm."""
 
     pod: JsonObject
     prepared: dict[str, Prepared] = field(default_factory=dict)
@@ -49,7 +49,9 @@ class PodSession:
     """Names of containers that wait for an image that is one of their volumes."""
 
     def volume_failed(self, problem: VolumeProblem) -> None:
-        """An image that cannot be pulled shows in the containers that mount it, as their own would."""
+        """Record a volume that cannot be set up. When its image cannot be pulled, the containers that mount
+        it get the waiting reason, as for their own image.
+        """
         self._forget_images()
         if not problem.waiting_reason:
             return
@@ -61,7 +63,7 @@ class PodSession:
                 self.waiting[name] = Waiting(problem.waiting_reason, str(problem))
 
     def volumes_prepared(self, prepared: dict[str, Prepared]) -> None:
-        """All volumes are there."""
+        """Record that all volumes are set up."""
         self._forget_images()
         self.prepared = prepared
 
@@ -99,7 +101,7 @@ class ContainerStarter:
         self._backoff = Backoff()
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a deleted pod."""
         self._backoff.forget_prefix(uid)
         self._services.confinement.forget(uid)
         self._services.images.forget(uid)
@@ -248,7 +250,7 @@ class ContainerStarter:
     async def _after_start(
         self, session: PodSession, container: JsonObject, container_id: str, ips: tuple[str, ...]
     ) -> None:
-        """The postStart hook; the container is killed when it fails."""
+        """Run the postStart hook; kill the container when the hook fails."""
         hook = handler_of(container, "lifecycle", "postStart")
         if hook is None:
             return
@@ -271,7 +273,7 @@ def _termination_file(pod: JsonObject, name: str, attempt: int) -> Path:
     directory.mkdir(parents=True, exist_ok=True, mode=0o750)
     path = directory / f"{attempt:08x}"
     path.write_bytes(b"")
-    # Containers of any user may leave their last words here.
+    # The termination file: containers of any user may write to it.
     path.chmod(0o666)
     return path
 

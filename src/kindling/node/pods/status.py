@@ -93,7 +93,7 @@ def _pod_ips(pod: JsonObject, phase: str, inputs: StatusInputs) -> tuple[str, ..
     if inputs.observed.ips:
         return inputs.observed.ips
     if phase in _FINAL or inputs.ending:
-        # An ended pod keeps the address it had, for whoever reads about it afterwards.
+        # The status of an ended pod keeps the pod's IP addresses, as a kubelet's does.
         return tuple(get_str(entry, "ip") for entry in get_list(pod, "status", "podIPs"))
     return ()
 
@@ -215,13 +215,13 @@ def _terminated(container: Container, message_limit: int) -> JsonObject:
     details: JsonObject = {
         "exitCode": container.exit_code,
         "reason": container.reason or ("Completed" if container.exit_code == 0 else "Error"),
-        # A container that never started began in 1970, as a kubelet says it, too.
+        # A container that never started gets the epoch (1970), as from a kubelet.
         "startedAt": timestamp(container.started_at),
         "finishedAt": timestamp(container.finished_at),
         "containerID": f"containerd://{container.id}",
     }
     if container.message:
-        # What is left of a character that the limit cuts is no text.
+        # Drop a character that the limit cuts in two: the bytes left of it are not valid UTF-8.
         details["message"] = container.message.encode()[:message_limit].decode("utf-8", "ignore")
     return {"terminated": details}
 
@@ -330,7 +330,7 @@ def _initialized(pod: JsonObject, phase: str, init: list[JsonObject], main: list
 
 
 def _has_begun(main: list[JsonObject]) -> bool:
-    """Whether any container that is not an init container has run."""
+    """Whether any container other than an init container has run."""
     return any("waiting" not in item["state"] or item["lastState"] for item in main)
 
 

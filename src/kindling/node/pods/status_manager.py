@@ -41,7 +41,7 @@ class StatusManager:
         except StatusError as error:
             if error.code not in (404, 409):
                 raise
-            _log.debug("status of a pod that is gone: %s", error)
+            _log.debug("a pod status is not written, since the pod was deleted or replaced: %s", error)
         self._written[uid] = status
 
     async def confirm_deletion(self, pod: JsonObject) -> None:
@@ -60,7 +60,7 @@ class StatusManager:
                 raise
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Forget a deleted pod."""
         self._written.pop(uid, None)
 
 
@@ -111,5 +111,5 @@ def _same(old: JsonObject | None, new: JsonObject) -> bool:
 
 
 def _complete(old: JsonObject | None, new: JsonObject) -> JsonObject:
-    """`new`, with null for each field of `old` that it lacks: a patch would keep it otherwise."""
+    """`new`, with null for each field that only `old` has: otherwise a merge patch would keep it."""
     return {field: None for field in old or {} if field not in new} | new

@@ -1,4 +1,4 @@
-"""Carrying out what probes and hooks ask: commands, HTTP requests, TCP connections, gRPC health checks."""
+"""Running the handlers of probes and hooks: commands, HTTP requests, TCP connections, gRPC health checks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEALTH = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The container that a handler is about; `address` is the pod's."""
+    """The container whose handler is run; `address` is the pod's IP."""
 
     container_id: str
     container: JsonObject
@@ -43,16 +43,16 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Whether it went well, and what to tell."""
+    """The result of a handler: whether it succeeded, and its message."""
 
     success: bool
     output: str = ""
 
 
 async def perform(runtime: Runtime, action: JsonObject, target: Target, timeout_seconds: int) -> Outcome:
-    """Carry out the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep).
+    """Run the handler in `action` (exec, httpGet, tcpSocket, grpc or sleep).
 
-    Whatever is probed may answer anything: no more than 10 KiB of it is kept.
+    At most 10 KiB of the answer are kept, whatever the container sends.
     """
     if "exec" in action:
         return await _exec(runtime, action["exec"], target, timeout_seconds)
@@ -133,7 +133,7 @@ async def _http(action: JsonObject, target: Target, timeout_seconds: int) -> Out
 
 
 async def _get(url: URL, headers: Mapping[str, str]) -> tuple[int, str]:
-    """Status, and the start of the body. Raises OSError, ClientError, ValueError."""
+    """The status, and the first part of the body. Raises OSError, ClientError, ValueError."""
     async with (
         aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=False, force_close=True),
@@ -190,6 +190,6 @@ async def _grpc(action: JsonObject, target: Target, timeout_seconds: int) -> Out
 
 
 def handler_of(container: JsonObject, *path: str) -> JsonObject | None:
-    """The handler at `path` of a container, None when there is none."""
+    """The handler at `path` of a container; None if it has none."""
     found = get_object(container, *path)
     return found or None

@@ -20,7 +20,9 @@ _KINDS = ("startup", "readiness", "liveness")
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Called back on changes: `wake` after a result changed, `unhealthy` with the text of each failure."""
+    """The callbacks of the pod workers: `wake` when a result changed, `unhealthy` with the text of each
+    failure.
+    """
 
     wake: Callable[[], None]
     unhealthy: Callable[[str, str], None]
@@ -88,7 +90,7 @@ class ProbeManager:
                 task.cancel()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all probes."""
         tasks = [task for watched in self._watched.values() for task in watched.tasks]
         for container_id in list(self._watched):
             self.forget(container_id)
@@ -116,7 +118,7 @@ class ProbeManager:
             await asyncio.sleep(period)
 
     async def _outcome(self, kind: str, probe: JsonObject, target: Target) -> Outcome:
-        """Run a probe once. Whatever the answer breaks here counts as a failure of the probe."""
+        """Run a probe once. Any exception that the answer causes counts as a failed probe."""
         try:
             return await perform(self._runtime, probe, target, get_int(probe, "timeoutSeconds", default=1))
         except Exception as error:

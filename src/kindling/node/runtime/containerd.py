@@ -21,7 +21,7 @@ from kindling.node.runtime.interface import (
 from kubecore.wire import Message, load_interface, to_plain
 
 _CHANNEL_OPTIONS = (
-    # Go's servers refuse the path of a unix socket as an authority.
+    # gRPC servers in Go reject the path of a unix socket as the authority of a request.
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
     # One connection per channel object: no sharing of subchannels with other channels in this process.
@@ -193,7 +193,7 @@ class Containerd:
         return str((await self._call("PortForward", {"pod_sandbox_id": sandbox_id, "port": list(ports)})).url)
 
     async def reopen_log(self, container_id: str) -> None:
-        """Open the log anew."""
+        """Reopen the container's log file."""
         await self._call("ReopenContainerLog", {"container_id": container_id})
 
     async def container_stats(self, container_id: str = "") -> list[dict[str, Any]]:
@@ -222,9 +222,10 @@ class Containerd:
         await self._call("RemoveImage", {"image": {"image": reference}}, images=True)
 
     async def changes(self) -> AsyncIterator[None]:
-        """Containerd's own events; CRI of this age has none. Reconnects for ever.
+        """Changes by containerd's own events: the CRI of containerd 1.6 has no event stream. Reconnects for
+        ever.
 
-        CRI says that a container has ended right after its task was deleted.
+        CRI reports the end of a container right after its task was deleted.
         """
         events = load_interface("containerd-events-v1")
         subscribe = events.stub(self._channel, "Events")["Subscribe"]
@@ -248,7 +249,7 @@ class Containerd:
 
 
 def _state(number: int) -> ContainerState:
-    """CRI's state; one that later versions may add is unknown."""
+    """The container state of a CRI value; UNKNOWN for values that this version does not know."""
     known = {state.value: state for state in ContainerState}
     return known.get(number, ContainerState.UNKNOWN)
 

@@ -1,7 +1,7 @@
-"""Shims that containerd does not know: it started one and was killed before it noted that.
+"""Orphaned shims: containerd started them and was killed before it had recorded them.
 
-containerd 1.6 leaves such a process for ever. One that no sandbox and no container belongs to, and that runs
-nothing, can be ended without anybody missing it.
+containerd 1.6 never cleans them up. A shim can safely be killed when no sandbox and no container belongs to
+it and it has no child process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shim:
 
 
 class LostShims:
-    """Ends the shims of the runtime at a socket's `address` that are lost."""
+    """Kills the orphaned shims of the runtime whose socket is at `address`."""
 
     def __init__(self, address: str, program: str = SHIM, grace_seconds: float = GRACE_SECONDS) -> None:
         self._address = address
@@ -41,7 +41,7 @@ class LostShims:
         self._grace_seconds = grace_seconds
 
     def find(self) -> list[Shim]:
-        """Shims that are old enough to be known to the runtime."""
+        """The shims that are so old that containerd must have recorded them."""
         return [
             shim
             for pid in _pids()
@@ -49,7 +49,8 @@ class LostShims:
         ]
 
     def end(self, shims: Collection[Shim], known: Collection[str]) -> list[Shim]:
-        """Kill those of `shims` whose id is none of `known` and that have no child; gives the killed ones.
+        """Kill each of `shims` whose id is not in `known` and that has no child process; returns the killed
+        ones.
 
         `known` must have been listed after `shims`.
         """
@@ -65,13 +66,17 @@ class LostShims:
         try:
             now = self._read(shim.pid)
             if now is None or now.id != shim.id:
-                return False  # the number is another process's by now
+                return False  # the process ID was reused by another process
             signal.pidfd_send_signal(handle, signal.SIGKILL)
         except ProcessLookupError:
             return False
         finally:
             os.close(handle)
-        _log.info("ended the shim %s, which containerd does not know (process %d)", shim.id, shim.pid)
+        _log.info(
+            "killed the orphaned shim %s (process %d): containerd has no sandbox or container for it",
+            shim.id,
+            shim.pid,
+        )
         return True
 
     def _read(self, pid: int) -> Shim | None:
@@ -102,5 +107,7 @@ def _parent(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of proc_pid_stat(5) behind the name, which may hold any character. Raises OSError."""
+    """The fields of proc_pid_stat(5) after the process name, which may contain any character.
+    Raises OSError.
+    """
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -58,7 +58,7 @@ def flag(request: BaseRequest, *names: str) -> bool:
 
 
 class Connection(RequestHandler):
-    """A client's connection. It ends when the head of its request takes too long."""
+    """A client's connection. It is closed when the head of its request takes too long."""
 
     __slots__ = ("_address", "_head_timer", "_released")
 
@@ -76,7 +76,9 @@ class Connection(RequestHandler):
         self._head_timer = asyncio.get_running_loop().call_later(_HEAD_SECONDS, transport.abort)
 
     def head_arrived(self) -> None:
-        """The request can be answered, which may take as long as its stream lasts."""
+        """The request head is complete: cancel the timeout. The response may take as long as its stream
+        lasts.
+        """
         if self._head_timer is not None:
             self._head_timer.cancel()
 
@@ -93,7 +95,7 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> StreamResponse:
-        """What is not HTTP is refused without repeating it."""
+        """Answer malformed requests without repeating their content."""
         if status >= 500:
             return super().handle_error(request, status, exc, message)
         is_too_large = isinstance(exc, LineTooLong) or "Too many headers" in (message or "")
@@ -104,7 +106,7 @@ class _Connections(Server):
     """aiohttp's server with our connections."""
 
     def __init__(self, handler: Handler, released: Callable[[str], None]) -> None:
-        # A handler ends with its client: nobody else would stop following a log.
+        # Cancel a handler when its client disconnects: otherwise it would follow a log for ever.
         super().__init__(handler, handler_cancellation=True)
         self._released = released
 
@@ -124,9 +126,9 @@ class _Connections(Server):
 async def serving(
     handler: Handler, host: str, port: int, context: ssl.SSLContext, check: Check
 ) -> AsyncIterator[int]:
-    """Serve, on the port that this yields.
+    """Serve until the block ends; yields the port.
 
-    `context` insists on certificates of clients; `check` is asked for each request. Raises OSError.
+    `context` requires client certificates; `check` authorizes each request. Raises OSError.
     """
 
     async def answer(request: BaseRequest) -> StreamResponse:

@@ -17,7 +17,9 @@ _ENDED_POLLS = 2
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What of a log is wanted. `since` is an RFC 3339 time with which lines' times are compared as text."""
+    """Which part of a log to return. `since` is an RFC 3339 time with which lines' times are compared as
+    text.
+    """
 
     follow: bool = False
     tail_lines: int | None = None
@@ -28,7 +30,7 @@ class LogOptions:
 
 
 def render_line(line: bytes, options: LogOptions) -> bytes | None:
-    """What a client gets of one raw line; None when it is filtered out."""
+    """The bytes that a client gets for one raw line; None when the options filter it out."""
     parts = line.rstrip(b"\n").split(b" ", 3)
     if len(parts) < 4:
         return line if len(parts) < 3 else None
@@ -61,7 +63,7 @@ def tail_offset(path: Path, lines: int) -> int:
             block = stream.read(size)
             end = len(block)
             while (end := block.rfind(b"\n", 0, end)) >= 0:
-                # Lines are counted by their full ends; partial ones (P) belong to the next.
+                # Count only complete lines (F); a partial line (P) belongs to the line after it.
                 found += 1
                 if found > lines:
                     return position + end + 1
@@ -69,7 +71,9 @@ def tail_offset(path: Path, lines: int) -> int:
 
 
 async def read_log(path: Path, options: LogOptions, is_running: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Pieces of a log. Following ends soon after the container has ended, and survives rotation."""
+    """Pieces of a log. With `follow`, it ends soon after the container has ended, and continues in the new
+    file after a rotation.
+    """
     left = options.limit_bytes
     async for line in _lines(path, options, is_running):
         rendered = render_line(line, options)
@@ -100,7 +104,8 @@ async def _lines(path: Path, options: LogOptions, is_running: Callable[[], bool]
                 if len(pending) > _MAX_LINE:
                     yield pending
                     pending = b""
-                # Lines that a filter drops let nobody else run: a log may be long.
+                # Let other tasks run: a long log of which every line is filtered out would block the event
+                # loop.
                 await asyncio.sleep(0)
                 continue
             if not options.follow:
@@ -122,9 +127,9 @@ def _inode(descriptor: int) -> int:
 
 
 def rotate(path: Path, max_bytes: int, max_files: int) -> bool:
-    """Move a log that has grown too large away (``N.log`` -> ``N.log.1`` ...); True when it was moved.
+    """Rename a log that has grown too large (``N.log`` -> ``N.log.1`` ...); returns whether it did.
 
-    The caller then has the runtime open the file anew.
+    The caller must then let the runtime reopen the log file.
     """
     if not path.exists() or path.stat().st_size < max_bytes:
         return False

@@ -1,4 +1,4 @@
-"""What the node's endpoint offers, path by path."""
+"""The paths of the node's endpoint and their handlers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass
 class RouteServices:
-    """What requests are answered from."""
+    """What the handlers of the node's endpoint use."""
 
     runtime: Runtime
     pods: Callable[[], list[JsonObject]]
@@ -158,7 +158,7 @@ def forwarded_ports(request: BaseRequest) -> list[int]:
     """The ports that a request to forward ports names. Raises HttpProblem."""
     listed = [part for value in request.query.getall("port", []) for part in value.split(",")]
     if any(_PORT.fullmatch(part) is None or not 0 < int(part) < 65536 for part in listed):
-        raise HttpProblem(400, "a port is no number from 1 to 65535")
+        raise HttpProblem(400, "a port is not a number from 1 to 65535")
     return [int(part) for part in listed]
 
 

@@ -1,4 +1,4 @@
-"""Usage of the node and its pods: /stats/summary, and the same as metrics."""
+"""Resource usage of the node and its pods: /stats/summary, and the same as Prometheus metrics."""
 
 from __future__ import annotations
 

@@ -38,23 +38,23 @@ _CLOSE_SECONDS = 5.0
 
 
 class _ProxiedResponse(StreamResponse):
-    """Stands for a response that the runtime wrote itself."""
+    """A stand-in for a response that the runtime's streaming server has already sent."""
 
     async def prepare(self, request: BaseRequest) -> None:
-        """Nothing: the bytes are already on their way."""
+        """Do nothing: the bytes are already on their way."""
 
     async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing, as above."""
+        """Do nothing, as above."""
 
 
 class _RawBytes:
-    """Where aiohttp delivers what a client sends once the connection has left HTTP."""
+    """Receives the client's bytes from aiohttp once the connection has left HTTP."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Never the last data, never any left over."""
+        """Queue the bytes. aiohttp must keep delivering: this is never the end of the data."""
         self._reader.feed_data(data)
         return False, b""
 
@@ -64,7 +64,7 @@ class _RawBytes:
 
 
 def is_tunnel(request: BaseRequest) -> bool:
-    """Whether SPDY frames come inside a websocket."""
+    """Whether the client sends SPDY frames inside a websocket."""
     return TUNNEL_PROTOCOL in _header(request, "Sec-WebSocket-Protocol")
 
 
@@ -74,17 +74,14 @@ def wants_upgrade(request: BaseRequest) -> bool:
 
 
 def offers_only_v5(request: BaseRequest) -> bool:
-    """Whether a websocket client speaks nothing that the runtime does.
-
-    Refusing it makes kubectl repeat the request over SPDY, which can close stdin, too.
-    """
+    """Whether a websocket client offers only protocols that the runtime does not support."""
     offered = [item.strip() for item in _header(request, "Sec-WebSocket-Protocol").split(",")]
     spoken = {"v4.channel.k8s.io", "channel.k8s.io", "base64.channel.k8s.io", "v4.base64.channel.k8s.io"}
     return any(offered) and not spoken & set(offered)
 
 
 async def proxy_stream(request: BaseRequest, url: str) -> StreamResponse:
-    """Repeat the upgrade towards `url` and pass bytes on both ways until either side ends."""
+    """Open the same upgrade towards `url` and copy bytes both ways until either side ends."""
     reader, writer = await _connect(url)
     try:
         headers = {name: value for name in _FORWARDED if (value := _header(request, name))}
@@ -126,7 +123,7 @@ def _header(request: BaseRequest, name: str) -> str:
 
 
 def _raw_bytes(request: BaseRequest) -> asyncio.StreamReader:
-    """What the client sends from now on. Its transport pauses while nobody reads."""
+    """The bytes that the client sends from now on. Reading from its socket pauses while nobody reads this."""
     if request.transport is None:
         raise ConnectionResetError("the client is gone")
     reader = asyncio.StreamReader(_BLOCK)

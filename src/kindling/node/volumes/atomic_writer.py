@@ -46,7 +46,8 @@ def write_payload(directory: Path, payload: Mapping[str, File], group: int | Non
         if group is not None or file.uid is not None:
             os.chown(path, -1 if file.uid is None else file.uid, -1 if group is None else group)
     link = directory / _DATA
-    # Whatever the link says: only what was made here is removed, and named after the time.
+    # The link could point anywhere: remove only directories that this module made, which it recognizes by
+    # their name (a time).
     previous = directory / link.readlink().name if link.is_symlink() else None
     temporary = directory / "..data_tmp"
     temporary.unlink(missing_ok=True)

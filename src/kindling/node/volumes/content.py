@@ -39,7 +39,7 @@ class Materials:
 
 
 def references(volume: JsonObject) -> tuple[set[str], set[str]]:
-    """Names of config maps and secrets that a volume is made from."""
+    """The names of the config maps and secrets that a volume is rendered from."""
     sources = [volume, *get_list(volume, "projected", "sources")]
     config_maps = {get_str(source, "configMap", "name") for source in sources}
     secrets = {
@@ -58,7 +58,7 @@ def token_requests(volume: JsonObject) -> set[tuple[str, int]]:
 
 
 def is_content(volume: JsonObject) -> bool:
-    """Whether a volume is made of rendered files."""
+    """Whether the agent renders the volume's files (config map, secret, downward API, projected)."""
     return any(kind in volume for kind in ("configMap", "secret", "downwardAPI", "projected"))
 
 
@@ -175,7 +175,7 @@ def _token(source: JsonObject, materials: Materials, mode: int) -> dict[str, Fil
 
 
 def _common_user(pod: JsonObject) -> int | None:
-    """The one user that all containers run as, when the pod names it."""
+    """The user ID that all containers of the pod run as; None unless they have one in common."""
     default = get_object(pod, "spec", "securityContext").get("runAsUser")
     users = {
         get_object(container, "securityContext").get("runAsUser", default)

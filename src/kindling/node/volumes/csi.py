@@ -1,7 +1,8 @@
 """Volumes of CSI drivers: staging and publishing on this node, and undoing both.
 
 A record is written before the first call (`csi_records`), so that a restarted agent undoes what the last one
-began. Nothing below a place that a driver mounts is ever removed: only the empty place is.
+began. The agent never removes anything below a mount point of a driver, only the mount point when it is
+empty.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class CsiVolumes:
     async def unpublish(self, pod_uid: str) -> None:
         """Undo `publish` for all volumes of a pod; unstage what no other pod uses.
 
-        Raises OSError when something of a volume stays, after all others have been undone.
+        Tries all volumes; then raises OSError if a step failed for one.
         """
         while begun := self._operations.get(pod_uid):
             await asyncio.wait(begun)
@@ -115,7 +116,7 @@ class CsiVolumes:
             raise OSError("; ".join(problems))
 
     async def close(self) -> None:
-        """Cancel operations in progress; from the records, the next agent takes them up again."""
+        """Cancel operations in progress; the next agent continues them from the records."""
         tasks = [task for tasks in self._operations.values() for task in tasks]
         for task in tasks:
             task.cancel()
@@ -124,7 +125,7 @@ class CsiVolumes:
     async def _alone(self, record: Record, operation: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `operation` to its end with the volume locked, also when this task is cancelled.
 
-        A task that is cancelled while it waits for the lock does not run it at all.
+        A task that is cancelled while it still waits for the lock does not start the operation.
         """
         lock = self._locks.setdefault((record.driver, record.handle), asyncio.Lock())
         await lock.acquire()
@@ -153,7 +154,7 @@ class CsiVolumes:
 
     async def _undo(self, record: Record) -> None:
         if not record.file.exists():
-            return  # an operation before this one has done it
+            return  # an earlier operation has already done it
         driver = self._driver(record.driver)
         values = {"volume_id": record.handle, "target_path": str(record.target)}
         await driver.call("NodeUnpublishVolume", values)
@@ -172,7 +173,7 @@ class CsiVolumes:
         return driver
 
     async def _rules(self, name: str) -> JsonObject:
-        """The CSIDriver object, empty when there is none."""
+        """The CSIDriver object of a driver; empty when it does not exist."""
         try:
             return await self._client.get(CSI_DRIVERS, name)
         except StatusError as error:

@@ -1,8 +1,8 @@
 """Records of pods' CSI volumes: ``vol_data.json`` beside each mount.
 
-They are all that the agent knows of the node's CSI volumes. A record exists from before the first call of
-the driver until after the last, whatever happens to the agent in between. Paths are a kubelet's: drivers and
-tools rely on them.
+The agent keeps no other state of the node's CSI volumes. A record is written before the first call of the
+driver and removed after the last, so that it survives a restart of the agent in between. Paths are a
+kubelet's: drivers and tools rely on them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class DamagedRecord(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One pod's use of one volume. `staged`: the driver stages it first (None: not written down)."""
+    """One pod's use of one volume. `staged`: whether the driver stages volumes (None: the record does not
+    say).
+    """
 
     pod_uid: str
     volume: str
@@ -41,7 +43,7 @@ class Record:
 
     @property
     def file(self) -> Path:
-        """Where it is written down."""
+        """The path of the record."""
         return identity.volume_directory(self.pod_uid, "csi", self.volume) / _NAME
 
     @property
@@ -56,7 +58,9 @@ class Record:
 
 
 def write(record: Record, node_name: str) -> None:
-    """Write a record down, whole or not at all, also where a power cut comes next. Raises OSError."""
+    """Write a record atomically and durably (a power failure leaves the whole record or none). Raises
+    OSError.
+    """
     document = {
         "driverName": record.driver,
         "volumeHandle": record.handle,
@@ -82,15 +86,15 @@ def remove(record: Record) -> None:
 
 
 def files_of_pod(pod_uid: str) -> list[Path]:
-    """Where the volumes of one pod are written down."""
+    """The paths of all records of one pod."""
     return sorted(identity.pod_directory(pod_uid).glob(_PATTERN))
 
 
 def is_staged_for_others(record: Record) -> bool:
-    """Whether any other record is of the same staged volume. Raises OSError.
+    """Whether another record uses the same staged volume. Raises OSError.
 
-    Nobody knows the staging directory of a record that cannot be read, only the volume's name: that volume
-    stays staged, every other one is unstaged all the same.
+    Of a record that cannot be read only the volume's name is known, not its staging directory: a volume of
+    that name stays staged, all others are still unstaged.
     """
     for file in (identity.ROOT / "pods").glob(f"*/{_PATTERN}"):
         if file == record.file:
@@ -100,7 +104,11 @@ def is_staged_for_others(record: Record) -> bool:
                 return True
         except DamagedRecord as problem:
             if file.parent.name == record.volume:
-                _log.warning("volume %s stays staged: %s", record.volume, problem)
+                _log.warning(
+                    "volume %s stays staged, because another record of it cannot be read: %s",
+                    record.volume,
+                    problem,
+                )
                 return True
     return False
 
@@ -111,7 +119,7 @@ def read(file: Path) -> Record:
         found = orjson.loads(file.read_bytes())
         driver, handle = found["driverName"], found["volumeHandle"]
         if not isinstance(driver, str) or not isinstance(handle, str):
-            raise TypeError("driverName and volumeHandle are to be texts")
+            raise TypeError("driverName and volumeHandle must be strings")
         return Record(
             pod_uid=file.parents[3].name,
             volume=file.parent.name,
@@ -121,7 +129,9 @@ def read(file: Path) -> Record:
             staged=found.get("staged"),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        raise DamagedRecord(f"{file} is no record of a CSI volume: {error!r}; mend or remove it") from error
+        raise DamagedRecord(
+            f"{file} is not a valid record of a CSI volume: {error!r}; mend or remove it"
+        ) from error
 
 
 def publish_path(pod_uid: str, volume: str, *, block: bool) -> Path:

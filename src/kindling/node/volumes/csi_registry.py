@@ -36,7 +36,7 @@ _OPTIONS = (("grpc.default_authority", "localhost"), ("grpc.use_local_subchannel
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Socket:
-    """A socket of the plugin directory; a restarted driver makes it anew, with another inode."""
+    """A socket in the plugin directory. A restarted driver creates it again, with another inode."""
 
     path: str
     inode: int
@@ -59,7 +59,7 @@ class Driver:
         try:
             request = self._interface.methods["Node"][method].request(**(values or {}))
         except ValueError as error:
-            # Texts from secrets and attributes may hold what is no text.
+            # Details from secrets and attributes may contain bytes that are not UTF-8.
             raise ContentProblem(f"{method} of driver {self.name}: {error}") from error
         try:
             return await self._stub[method](request, timeout=_CALL_SECONDS)
@@ -68,14 +68,14 @@ class Driver:
         except grpc.aio.UsageError as error:
             raise ContentProblem(f"driver {self.name} has gone away") from error
         except asyncio.CancelledError as error:
-            # A connection that is closed cancels its calls, which is no cancellation of this task.
+            # Closing the channel cancels its calls; that must not look like a cancellation of this task.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
             raise ContentProblem(f"driver {self.name} has gone away") from error
 
     async def ask(self) -> None:
-        """Get the driver's capabilities and its ID of this node."""
+        """Call the driver for its capabilities and its ID of this node."""
         answer = await self.call("NodeGetCapabilities")
         self.capabilities = frozenset(item.rpc.type for item in answer.capabilities)
         info = await self.call("NodeGetInfo")
@@ -83,7 +83,9 @@ class Driver:
             raise ContentProblem(f"driver {self.name} returned no ID of this node")
         topology = dict(info.accessible_topology.segments) if info.HasField("accessible_topology") else {}
         if wrong := [key for key in topology if is_qualified_name(key)]:
-            raise ContentProblem(f"driver {self.name} has a topology of keys that are none: {wrong}")
+            raise ContentProblem(
+                f"driver {self.name} has topology keys that are not valid label keys: {wrong}"
+            )
         self.node = {"name": self.name, "nodeID": info.node_id, "topologyKeys": sorted(topology) or None}
         if info.max_volumes_per_node > 0:
             self.node["allocatable"] = {"count": info.max_volumes_per_node}
@@ -96,7 +98,7 @@ class Driver:
 class CsiRegistry:
     """Watches the plugin directory, in which drivers' registrars put their sockets.
 
-    Any of them may hang or answer nonsense: each is registered in a task of its own, with a timeout.
+    A driver may hang or answer nonsense: each is registered in a task of its own, with a timeout.
     """
 
     def __init__(self, client: Client, node_name: str, directory: Path) -> None:
@@ -157,7 +159,7 @@ class CsiRegistry:
         await self._publish()
 
     async def _register(self, socket: _Socket) -> None:
-        """Register one socket, or remember that it failed and when to try again."""
+        """Register the driver of one socket; after a failure, record when to try again."""
         try:
             async with asyncio.timeout(_REGISTRATION_SECONDS):
                 driver = await self._meet(socket.path)
@@ -181,12 +183,16 @@ class CsiRegistry:
             await self._publish()
 
     async def _meet(self, socket: str) -> Driver | None:
-        """The driver of a registration socket, None for other plugins. Raises ContentProblem, AioRpcError."""
+        """Ask a registration socket for its driver; None for plugins of other types. Raises ContentProblem,
+        AioRpcError.
+        """
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
             stub = self._registration.stub(channel, "Registration")
             info = await stub["GetInfo"](self._registration.message("InfoRequest"), timeout=5)
             if info.type != "CSIPlugin":
-                _log.info("plugin socket %s is ignored: %s is not the type of CSI drivers", socket, info.type)
+                _log.info(
+                    "plugin socket %s is ignored: %s is not the plugin type of CSI drivers", socket, info.type
+                )
                 return None
             try:
                 driver = await _connect(info.name, info.endpoint or socket)
@@ -210,7 +216,7 @@ class CsiRegistry:
         """Update the CSINode if drivers have come or gone."""
         async with self._publishing:
             if not self._published:
-                self._published = True  # changes from now on need another update
+                self._published = True  # drivers that register or deregister from here on need another update
                 self._published &= await self._tell()
 
     async def _tell(self) -> bool:
@@ -249,8 +255,8 @@ class CsiRegistry:
     async def _replace(self, known: list[JsonObject], drivers: list[JsonObject]) -> None:
         """Bring the drivers of the CSINode from `known` to `drivers`.
 
-        The API server lets entries come and go, but not change: a kubelet whose update is refused removes the
-        driver's entry and registers the driver again.
+        The API server allows adding and removing entries but not changing one: therefore, as in a kubelet, a
+        changed entry is first removed and then added again.
         """
         if known == drivers:
             return
@@ -267,7 +273,7 @@ class CsiRegistry:
 
 
 def _sockets(directory: Path) -> set[_Socket]:
-    """The sockets in a directory, without links to sockets and deleted ones."""
+    """The sockets in a directory, without symbolic links and sockets that were deleted meanwhile."""
     found = set()
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -283,7 +289,7 @@ def _sockets(directory: Path) -> set[_Socket]:
 async def _connect(name: str, endpoint: str) -> Driver:
     """Connect to the driver `name` and get its capabilities. Raises ContentProblem."""
     if len(name) > _MAX_NAME or is_dns1123_subdomain(name.lower()):
-        raise ContentProblem(f"{name[:_MAX_NAME]!r} is no name of a CSI driver")
+        raise ContentProblem(f"{name[:_MAX_NAME]!r} is not a valid name of a CSI driver")
     stack = AsyncExitStack()
     channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{endpoint}", options=_OPTIONS))
     driver = Driver(name, load_interface("csi-v1").stub(channel, "Node"), stack)

@@ -1,4 +1,4 @@
-"""hostPath volumes: a path of the node, checked or made as its type says."""
+"""hostPath volumes: a path of the node, verified or created as the volume's type says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHECKS: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 def check(path: Path, kind: str) -> None:
-    """Make or verify `path` for a hostPath of type `kind`. Raises ContentProblem."""
+    """Verify or create `path` for a hostPath volume of type `kind`. Raises ContentProblem."""
     if not kind:
         return
     test, description = _CHECKS[kind]

@@ -22,7 +22,7 @@ async def attach(file: Path) -> Path:
 
 
 async def detach(device: Path) -> None:
-    """Detach a loop device; the kernel keeps one that is in use until its last user closes it."""
+    """Detach a loop device; the kernel detaches one in use when its last user closes it."""
     await _run("losetup", "--detach", str(device))
 
 

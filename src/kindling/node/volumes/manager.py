@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 class VolumeProblem(Exception):
     """A volume cannot be set up now; `event_message` is the FailedMount event's text.
 
-    `waiting_reason` is what the containers that mount the volume wait for, where that is an image.
+    `waiting_reason` is the waiting reason of the containers that mount the volume, when its image cannot be
+    pulled.
     """
 
     def __init__(self, volume: str, message: str, waiting_reason: str = "") -> None:
@@ -75,7 +76,7 @@ class PersistentDriver(Protocol):
 
 
 class VolumeManager:
-    """Volumes of all pods of a node. State is what lies on disk and what is mounted."""
+    """The volumes of all pods on a node. All state is on disk and in the mount table."""
 
     def __init__(self, backend: VolumeBackend, drivers: Mapping[str, PersistentDriver] | None = None) -> None:
         self._backend = backend
@@ -90,7 +91,7 @@ class VolumeManager:
     async def prepare(self, pod: JsonObject) -> dict[str, Prepared]:
         """Set every volume of `pod` up (again, after a restart). Raises VolumeProblem.
 
-        An image that is not there is a problem of the containers that mount it, too (`waiting_reason`).
+        When an image cannot be pulled, the containers that mount it show that as well (`waiting_reason`).
         """
         uid = get_str(pod, "metadata", "uid")
         base = identity.pod_directory(uid)
@@ -119,7 +120,7 @@ class VolumeManager:
                     _log.warning(text, volume["name"], identity.display_name(pod), error)
 
     async def clean_up(self, uid: str) -> None:
-        """Unmount and remove everything of a pod. Raises OSError when something stays."""
+        """Unmount and remove all volumes of a pod. Raises OSError when a mount or file cannot be removed."""
         base = identity.pod_directory(uid)
         if not base.exists():
             return
@@ -138,7 +139,7 @@ class VolumeManager:
         await in_thread("remove-pod", lambda check: files.remove_tree(base, check))
 
     async def _detach_loops(self, uid: str) -> None:
-        """Let go of the pod's loop devices; one that another pod's volume is, too, stays."""
+        """Detach the pod's loop devices, except those that volumes of other pods use."""
         async with self._looping:
             for link in _device_links(uid):
                 device = link.readlink()
@@ -172,7 +173,7 @@ class VolumeManager:
         for device in get_list(container, "volumeDevices"):
             volume = prepared.get(get_str(device, "name"))
             if volume is None or not volume.is_block:
-                raise ContentProblem(f'volume "{get_str(device, "name")}" is no block device')
+                raise ContentProblem(f'volume "{get_str(device, "name")}" is not a block device')
             devices.append(
                 {
                     "container_path": get_str(device, "devicePath"),
@@ -218,7 +219,7 @@ class VolumeManager:
         target.mkdir(parents=True, exist_ok=True)
         target.chmod(0o777)
         if plugin != "configmap" and not mounts.is_mounted(target):
-            # Secrets and tokens stay in memory.
+            # Secrets and tokens are kept in memory (tmpfs), never on disk.
             mounts.mount("tmpfs", target, "tmpfs", mounts.MS_NOSUID | mounts.MS_NODEV, "mode=777")
         write_payload(target, files, ownership.fs_group(pod))
         return target
@@ -239,7 +240,7 @@ class VolumeManager:
                 f"persistent volume {get_str(persistent, 'metadata', 'name')} has no usable source"
             )
         if get_str(claim, "spec", "volumeMode") == "Block":
-            # Between finding a file's loop device and linking it, another pod must not let go of it.
+            # No other pod may detach the loop device between looking it up and linking it.
             async with self._looping:
                 device = await _block_device(uid, plugin, persistent, path)
             return Prepared(device, read_only, is_block=True)

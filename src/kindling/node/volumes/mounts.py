@@ -39,7 +39,7 @@ def bind(source: str, target: Path, *, read_only: bool = False) -> None:
 
 
 def unmount(target: Path) -> None:
-    """Detach whatever is mounted at `target`, layer by layer; nothing there is fine."""
+    """Detach all mounts at `target`, the topmost first; it is no error if there is none."""
     while _libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW) == 0:
         pass
 
@@ -54,5 +54,5 @@ def is_mounted(target: Path) -> bool:
 
 
 def make_private(target: Path) -> None:
-    """Keep mounts at `target` from spreading and others from coming in. Raises OSError."""
+    """Stop mount propagation at `target` in both directions. Raises OSError."""
     mount("none", target, flags=MS_PRIVATE)

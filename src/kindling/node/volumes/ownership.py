@@ -26,9 +26,10 @@ def fs_group(pod: JsonObject) -> int | None:
 
 
 async def apply(pod: JsonObject, directory: Path) -> None:
-    """Hand `directory` to the pod's group, if it names one (fsGroupChangePolicy is honoured).
+    """Change the group of `directory` to the pod's fsGroup, if it has one, as fsGroupChangePolicy says.
 
-    A volume may hold millions of files, and other pods may change it meanwhile. Raises OSError.
+    This may take long: a volume may hold millions of files, and other pods may change it at the same time.
+    Raises OSError.
     """
     group = fs_group(pod)
     if group is None:
@@ -42,9 +43,10 @@ async def apply(pod: JsonObject, directory: Path) -> None:
 
 
 def hand_over(directory: Path, group: int, check: files.Check = lambda: None) -> None:
-    """Give `group` everything in `directory`, which itself comes last: as it is, so is the whole.
+    """Change the group of everything in `directory` to `group`. The directory itself comes last: once it has
+    the group, everything in it has.
 
-    Neither follows links nor enters mounts. Raises OSError, also for names too long to resolve.
+    Follows no symbolic links and enters no mounts. Raises OSError, also for names too long to resolve.
     """
     root = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -57,7 +59,7 @@ def hand_over(directory: Path, group: int, check: files.Check = lambda: None) ->
 
 
 def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> list[str]:
-    """Give `group` the entries of one directory; those that are directories."""
+    """Change the group of the entries of one directory; returns the entries that are directories."""
     try:
         opened = openat2.open_below(root, path, os.O_RDONLY | os.O_DIRECTORY, _RESOLVE)
     except OSError as error:
@@ -77,7 +79,7 @@ def _hand_over_entries(root: int, path: str, group: int, check: files.Check) -> 
 
 
 def _hand_over_entry(parent: int, name: str, group: int) -> bool:
-    """Give `group` one entry; whether it is a directory."""
+    """Change the group of one entry; returns whether it is a directory."""
     try:
         entry = openat2.open_below(parent, name, os.O_PATH | os.O_NOFOLLOW, openat2.NO_MOUNTS)
     except OSError as error:
@@ -91,10 +93,10 @@ def _hand_over_entry(parent: int, name: str, group: int) -> bool:
 
 
 def _give(descriptor: int, group: int) -> bool:
-    """Give `group` an open file or link; whether it is a directory."""
+    """Change the group of an open file or link; returns whether it is a directory."""
     status = os.fstat(descriptor)
     if stat.S_ISLNK(status.st_mode):
-        # Nobody looks at a link's owner, and there is no path to exactly this one.
+        # The group of a symbolic link has no effect, and there is no safe path to change it by.
         return False
     is_directory = stat.S_ISDIR(status.st_mode)
     bits = _DIRECTORY_BITS if is_directory else _FILE_BITS

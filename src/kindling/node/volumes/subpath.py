@@ -1,4 +1,4 @@
-"""subPath mounts: a place inside a volume, reached without following links out of it."""
+"""subPath mounts: a path inside a volume, opened without following links out of the volume."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def prepare(uid: str, volume: str, container: str, index: int, base: Path, relat
 
 
 def open_inside(base: Path, relative: str) -> int:
-    """A descriptor of ``base/relative``; missing directories get the permissions of the volume's own.
+    """Open ``base/relative``; missing directories are created with the permissions of the volume's root.
 
-    Containers may change the volume meanwhile: the kernel follows its links, never out of it, as a whole
-    with each step. Raises ContentProblem, OSError.
+    Containers may change the volume at the same time. The kernel follows its links and never leaves the
+    volume, because each step is resolved relative to its root (``openat2``). Raises ContentProblem, OSError.
     """
     parts = [part for part in relative.split("/") if part not in ("", ".")]
     if relative.startswith("/") or ".." in parts:
@@ -61,7 +61,7 @@ def open_inside(base: Path, relative: str) -> int:
 
 
 def _make(root: int, parts: list[str]) -> int:
-    """Make the directories of `parts` that are missing; a descriptor of the last one. Raises OSError."""
+    """Create the missing directories of `parts`; returns a descriptor of the last one. Raises OSError."""
     mode = os.fstat(root).st_mode & 0o7777
     current = os.dup(root)
     for depth, name in enumerate(parts, start=1):
@@ -74,11 +74,11 @@ def _make(root: int, parts: list[str]) -> int:
 
 
 def _open_or_make(root: int, path: str, parent: int, name: str, mode: int) -> int:
-    """A descriptor of the directory `path`, made in `parent` if there is none."""
+    """Open the directory `path`; create it in `parent` if it does not exist. Returns its descriptor."""
     try:
         return openat2.open_below(root, path, _PATH | os.O_DIRECTORY, _RESOLVE)
     except FileNotFoundError:
-        # A link that leads nowhere is in the way here, and so refused.
+        # A dangling symbolic link cannot be opened and makes the creation fail, so it is refused.
         os.mkdir(name, 0o700, dir_fd=parent)
     made = openat2.open_below(parent, name, os.O_RDONLY | os.O_DIRECTORY, openat2.NO_LINKS)
     try:

@@ -292,7 +292,7 @@ async def test_registrars_that_hang_or_lie_do_not_keep_a_driver_from_registering
         for _ in range(2):
             registered, problem = await asyncio.wait_for(told.get(), 4)
             assert not registered
-            assert "is no name of a CSI driver" in problem
+            assert "is not a valid name of a CSI driver" in problem
         assert not watching.done()
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

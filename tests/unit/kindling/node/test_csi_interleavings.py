@@ -428,7 +428,7 @@ async def test_a_record_that_cannot_be_read_is_named_and_nothing_is_removed(tmp_
         await node._csi.publish(pod_of("a"), volume_of("v"), read_only=False)
         record = csi_records.read(csi_records.files_of_pod("a")[0])
         record.file.write_bytes(b"{")
-        with pytest.raises(OSError, match=r"vol_data\.json is no record of a CSI volume"):
+        with pytest.raises(OSError, match=r"vol_data\.json is not a valid record of a CSI volume"):
             await node._volumes.clean_up("a")
         assert (record.target / "data").exists()
 
@@ -442,7 +442,9 @@ async def test_a_damaged_record_keeps_no_other_volume_from_being_undone(tmp_path
         damaged = next(file for file in csi_records.files_of_pod("a") if file.parent.name == "v")
         damaged.write_bytes(b"[]")
 
-        with pytest.raises(OSError, match=r"^volume v: .*vol_data\.json is no record of a CSI volume"):
+        with pytest.raises(
+            OSError, match=r"^volume v: .*vol_data\.json is not a valid record of a CSI volume"
+        ):
             await csi.unpublish("a")
         await csi.unpublish("b")
         # Whether pod a still uses v is not known: it stays staged.

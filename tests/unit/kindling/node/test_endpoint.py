@@ -76,7 +76,7 @@ def test_log_options_that_are_no_numbers_are_refused(query: str) -> None:
 
 @pytest.mark.parametrize("port", ["x", "0", "65536", "-1", "", "%C2%B2", "9" * 5000])
 def test_ports_that_nobody_has_are_not_forwarded(port: str) -> None:
-    with pytest.raises(HttpProblem, match="no number from 1 to 65535"):
+    with pytest.raises(HttpProblem, match="not a number from 1 to 65535"):
         forwarded_ports(make_mocked_request("GET", f"/portForward/ns/p?port=80,{port}"))
 
 

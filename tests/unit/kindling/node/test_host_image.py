@@ -38,7 +38,7 @@ def test_what_not_everybody_may_read_is_hidden(tree: Path) -> None:
 
 
 def test_a_place_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="private files"):
+    with pytest.raises(OSError, match="must hide"):
         host_image.hidden([tmp_path / "missing"])
 
 
