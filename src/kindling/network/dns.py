@@ -1,4 +1,4 @@
-"""DNS messages, as much as answering names of services takes (RFC 1035; pure)."""
+"""DNS messages, as far as a resolver for services needs them (RFC 1035; pure)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class MalformedMessage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a query asks.
+    """The question of a query.
 
-    `raw` is the question section as it came, `datagram_bytes` the longest answer by UDP, `has_options` says
+    `raw` is the question section as received, `datagram_bytes` the longest answer by UDP, `has_options` says
     whether the client understands EDNS (RFC 6891).
     """
 
@@ -128,7 +128,7 @@ def encode_name(name: str) -> bytes:
     """A name as length-prefixed labels. Raises MalformedMessage for one over 63 bytes (RFC 1035, 2.3.4)."""
     labels = [label.encode("latin-1") for label in name.rstrip(".").split(".") if label]
     if any(len(label) > _MAX_LABEL for label in labels):
-        # The API admits such names (an ExternalName service's, of up to 253 characters).
+        # The API accepts such names (an ExternalName service's, of up to 253 characters).
         raise MalformedMessage(f"a label of {name!r} is longer than {_MAX_LABEL} bytes")
     return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
 
@@ -174,7 +174,7 @@ def _decode_name(message: bytes, position: int) -> tuple[str, int]:
             target = (size & 0x3F) << 8 | message[position + 1]
             end = end or position + 2
             if target >= position:
-                raise ValueError("a pointer that does not point back")
+                raise ValueError("a compression pointer that does not point backwards")
             position = target
             continue
         labels.append(message[position + 1 : position + 1 + size].decode("latin-1"))

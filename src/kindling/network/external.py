@@ -1,8 +1,9 @@
 """The external addresses that services may use; pure.
 
-Anybody who may write a service can name any address in ``externalIPs``, in a load balancer's status or as a
-host port's ``hostIP``. Whatever is loaded for such an address takes the traffic of everybody on the node, so
-it counts only inside the ranges that the administrator allows (CVE-2020-8554), and never inside the cluster.
+Every user who may write a service can name any address in ``externalIPs``, in a load balancer's status or as
+a host port's ``hostIP``. A rule for such an address redirects the traffic of all pods on the node, so the
+address takes effect only inside the ranges that the administrator allows (CVE-2020-8554), and never inside
+the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class ExternalRanges:
         )
 
     def admits(self, text: str) -> bool:
-        """Whether an address takes effect: allowed, not the cluster's, and one that traffic can have."""
+        """Whether rules may be loaded for an address: it is allowed, not in the cluster's ranges, and a
+        unicast address.
+        """
         address = ipv4(text)
         return (
             address is not None
@@ -54,7 +57,7 @@ def is_remote(text: str) -> bool:
 
 
 def ipv4(text: str) -> ipaddress.IPv4Address | None:
-    """The address that `text` is; None for anything else."""
+    """`text` as an IPv4 address; None if it is not one."""
     try:
         return ipaddress.IPv4Address(text)
     except ValueError:

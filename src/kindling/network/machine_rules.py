@@ -1,8 +1,8 @@
 """The firewall of the machine itself towards a cluster's network; pure.
 
-Nodes are network namespaces of their own, so the servers of nodes and pods are not the machine's. Of the
-machine, pods need the API server and the resolver. Everything else that listens on it, on whatever address,
-is none of their business. Packets that node ports send on are not for the machine and pass.
+Nodes are network namespaces of their own, so the servers of nodes and pods are not the machine's. On the
+machine, pods need the API server and the resolver. They must not reach anything else that listens there, on
+any address. Packets that node ports send on are not for the machine and pass.
 
 Nodes are let in, since they pull images, maybe from a mirror or through a proxy on the machine. Pods cannot
 pass for their node: links are filtered (`pod_filter`), and translated packets of pods leave a node with an
@@ -20,7 +20,7 @@ _BEFORE_FILTER = -10
 
 
 def guard(table: str, bridge: str, gateway: str, api_port: int, nodes: str) -> list[dict[str, Any]]:
-    """The commands that guard the machine against what comes in by `bridge`; doing it twice changes nothing.
+    """The commands that restrict packets from `bridge` to the machine; loading them again changes nothing.
 
     `gateway` is the machine's address there, `nodes` the network that it shares with the nodes. Ports that
     are found later are added by `serve` and stay.

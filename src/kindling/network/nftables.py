@@ -14,7 +14,7 @@ _SHOWN = 500
 
 
 class RulesRefused(Exception):
-    """The kernel did not take a ruleset, or did not show one; the text is nft's."""
+    """nft failed to load or to list a ruleset; the text is nft's."""
 
 
 async def load(ruleset: bytes | Mapping[str, Any], namespace: Path | None = None) -> None:
@@ -35,7 +35,8 @@ async def chains(family: str) -> list[tuple[str, str]]:
 
 async def _run(arguments: Sequence[str], content: bytes, namespace: Path | None) -> bytes:
     prefix = ["nsenter", f"--net={namespace}"] if namespace else []
-    # A file, since nft opens its input by name, which a loop that gives sockets to its children precludes.
+    # A temporary file: nft opens its input by path, and that does not work when standard input is a socket,
+    # as it is for children of the event loop.
     with tempfile.TemporaryFile() as given:
         given.write(content)
         given.seek(0)

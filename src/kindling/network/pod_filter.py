@@ -41,9 +41,9 @@ class PodLink:
 
 
 def pod_link(result: Any) -> PodLink | None:
-    """The link in a CNI result as the runtime shows it; None without one, as for pods of the host's network.
+    """The link in a CNI result as the runtime shows it; None without one, as with hostNetwork.
 
-    Raises ValueError for a result that makes no sense.
+    Raises ValueError for a result that cannot be understood.
     """
     interfaces = (result or {}).get("Interfaces") or {}
     outer = [
@@ -57,7 +57,7 @@ def pod_link(result: Any) -> PodLink | None:
         raise ValueError(f"a pod has one link, not {sorted(interfaces)}")
     mac = str(inner[0]["Mac"]).lower()
     if not _MAC.fullmatch(mac):
-        raise ValueError(f"{mac!r} is no hardware address")
+        raise ValueError(f"{mac!r} is not a MAC address")
     addresses = [ipaddress.ip_address(item["IP"]) for item in inner[0]["IPConfigs"]]
     return PodLink(outer[0], mac, tuple(str(address) for address in addresses if address.version == 4))
 

@@ -86,14 +86,16 @@ class ServiceNetwork:
                     try:
                         await asyncio.wait_for(self._wake.wait(), delay)
                     except TimeoutError:
-                        _log.info("trying again to load the service rules that failed")
+                        _log.info("loading the service rules again after a failure")
                     await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _load(
         self, found: list[JsonObject], slices: list[JsonObject], pods: list[JsonObject]
     ) -> float | None:
-        """Load what changed; seconds until another try, None when all went well."""
-        # The first of two has an address: the resolver's is nobody else's.
+        """Load the rulesets that changed; returns the seconds until the next attempt, None if all
+        succeeded.
+        """
+        # An address belongs to the first that claims it, so nothing can take the resolver's.
         ports = self._dns_ports() + services.service_ports(found, slices, self._ranges)
         self._external = services.assign_external(ports, self._external)
         hosts = services.host_ports(pods)
@@ -141,12 +143,12 @@ class ServiceNetwork:
 
 
 def bridged_packets_are_seen() -> bool:
-    """Whether the kernel passes packets between ports of a bridge through nftables."""
+    """Whether nftables sees packets between ports of a bridge (br_netfilter)."""
     return Path("/proc/sys/net/bridge/bridge-nf-call-iptables").exists()
 
 
 def _slim_pod(pod: JsonObject) -> JsonObject:
-    """The little of a pod that host ports need; the cache keeps nothing else."""
+    """The fields of a pod that host ports need; the cache keeps only these."""
     containers: list[dict[str, Any]] = [
         {"ports": ports}
         for container in get_list(pod, "spec", "containers")

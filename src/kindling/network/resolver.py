@@ -89,7 +89,7 @@ class Names:
         return (dns.NO_ERROR if records or known_name else dns.NAME_ERROR), records
 
     def _follow(self, name: str, kind: int) -> tuple[list[dns.Record], str]:
-        """The aliases that lead from `name` to another name, and that name."""
+        """Follow aliases from `name`; returns the CNAME records and the last name."""
         followed: list[dns.Record] = []
         while kind in _ALIASED and name in self.aliases and len(followed) < _MAX_ALIASES:
             target = self.aliases[name].rstrip(".").lower()
@@ -149,7 +149,7 @@ def _pod_address(name: str) -> tuple[str, ...]:
 
 
 class _Places:
-    """Limits the requests at one time, in all and of each client, so that no client can block the others."""
+    """Limits concurrent requests, in total and per client, so that no client can starve the others."""
 
     def __init__(self, of_all: int, of_one: int) -> None:
         self._of_all = of_all
@@ -158,7 +158,7 @@ class _Places:
 
     @contextmanager
     def take(self, client: str) -> Iterator[bool]:
-        """Whether there is a place, which is held until the end of the block."""
+        """Whether the request may start; its place is held until the end of the block."""
         if self._taken.total() >= self._of_all or self._taken[client] >= self._of_one:
             yield False
             return
@@ -193,7 +193,7 @@ class _Datagrams(asyncio.DatagramProtocol):
 
 
 class _Once(asyncio.DatagramProtocol):
-    """One question to a server, one answer: the first that has the question's identifier."""
+    """Sends one query to a server and waits for the first answer with the query's identifier."""
 
     def __init__(self, query: bytes) -> None:
         self._query = query
@@ -238,14 +238,14 @@ class Resolver:
             transport.close()
 
     async def respond(self, message: bytes, client: str = "", *, by_datagram: bool = False) -> bytes | None:
-        """The response to a query of the client at an address; None for what is no query.
+        """The response to a query from a client's address; None if the bytes are not a query.
 
-        A datagram leaves out what does not fit; the client then asks by TCP.
+        A datagram leaves out records that do not fit; the client then repeats the query by TCP.
         """
         try:
             question = dns.parse_query(message)
         except dns.MalformedMessage as error:
-            _log.debug("a malformed DNS query of %s is ignored: %s", client, error)
+            _log.debug("a malformed DNS query of %s is not answered: %s", client, error)
             return None
         found = self.names.lookup(question)
         if found is None:
@@ -263,7 +263,9 @@ class Resolver:
             return dns.answer(question, dns.SERVER_FAILURE)
 
     async def _resolve_elsewhere(self, question: dns.Question, name: str, client: str) -> list[dns.Record]:
-        """The upstream servers' records of an ExternalName service's target; none without an answer."""
+        """The upstream servers' records for the target of an ExternalName service; None if they do not
+        answer.
+        """
         if question.kind not in (dns.A, dns.AAAA):
             return []
         response = await self._forward(dns.query(question.identifier, name, question.kind), client)

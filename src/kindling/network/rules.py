@@ -1,8 +1,8 @@
 """The nftables ruleset that makes services reachable; pure, replaced as a whole.
 
 A verdict map leads from (address, protocol, port) to a chain per service port, which chooses a chain per
-backend, at random or by the client's address. Connections from a backend to itself, and such as come by node
-port or from outside the cluster, are masqueraded. Ports without backends are refused.
+backend, at random or by the client's address. Connections from a backend to itself, through a node port, or
+from outside the cluster are masqueraded. Ports without backends are refused.
 
 Node ports and host ports answer on every address of the place itself, 127.0.0.1 included; external addresses
 never do. The kernel refuses a whole ruleset in which one key leads to two chains, so each key is taken once:
@@ -53,7 +53,9 @@ class _Verdicts:
         self._chains.setdefault(key, chain)
 
     def rule(self, *before: dict[str, Any]) -> list[Rule]:
-        """The rule that looks a packet up, after the matches in `before`; none for an empty map."""
+        """The rule that looks a packet up in the map, after the matches in `before`; no rule for an empty
+        map.
+        """
         if not self._chains:
             return []
         elements: list[list[Any]] = [
@@ -79,7 +81,8 @@ def ruleset(
     refused: dict[tuple[str, str, int], None] = {}
     for item in ports:
         inner = [(address, item.protocol, item.port) for address in item.addresses]
-        # Whoever comes first has the address, with backends or without: the resolver while it starts.
+        # The first that claims an address has it, with or without backends; the resolver has none while it
+        # starts.
         inner = [key for key in inner if key not in refused]
         outer = [
             key
@@ -128,7 +131,7 @@ class _Builder:
             "filter-forward": {"type": "filter", "hook": "forward", "prio": -10, "policy": "accept"},
             "filter-output": {"type": "filter", "hook": "output", "prio": -10, "policy": "accept"},
         }
-        # Node ports answer on 127.0.0.1, which takes route_localnet; others' packets still never get there.
+        # Answering on 127.0.0.1 needs route_localnet; packets of other hosts still never reach 127.0.0.1.
         strangers = {"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "lo"}}
         loopback = {"match": {"op": "==", "left": _payload("ip", "daddr"), "right": _prefix("127.0.0.0/8")}}
         self._rules: list[tuple[str, Rule]] = [

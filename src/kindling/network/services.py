@@ -91,10 +91,10 @@ def _age(service: JsonObject) -> tuple[str, str, str]:
 def assign_external(
     ports: Sequence[ServicePort], before: Mapping[ExternalKey, str]
 ) -> dict[ExternalKey, str]:
-    """Which port of a service (its name) has each external address, where several may claim one.
+    """The service port (by name) that each external address belongs to, where several claim it.
 
-    Who had it `before` keeps it while it claims it: adding an address to a service takes it from nobody.
-    Among others the oldest service wins.
+    The port that had the address `before` keeps it while it claims it: adding an address to a service never
+    takes it from another service. Otherwise it goes to the oldest service.
     """
     claims: dict[ExternalKey, list[str]] = {}
     for item in ports:
@@ -107,14 +107,14 @@ def assign_external(
 
 
 def external_addresses(service: JsonObject) -> list[str]:
-    """What a service claims beside its own addresses, whether it takes effect or not."""
+    """The external addresses that a service claims, whether or not they take effect."""
     points = get_list(service, "status", "loadBalancer", "ingress")
     named = get_list(service, "spec", "externalIPs") + [get_str(point, "ip") for point in points]
     return [address for address in named if address]
 
 
 def _backends(slices: Sequence[JsonObject], port_name: str) -> tuple[Backend, ...]:
-    """Ready backends; those that still serve while they end when there is no other (as kube-proxy does)."""
+    """Ready backends; if there are none, terminating ones that still serve (as in kube-proxy)."""
     ready: set[Backend] = set()
     serving: set[Backend] = set()
     for item in slices:

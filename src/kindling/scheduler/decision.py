@@ -66,9 +66,9 @@ def decide(
 
 
 def explain(refusals: Sequence[Refusal], *, with_hopes: bool = True) -> str:
-    """The message over the refusals of all nodes: each reason with the number of nodes that give it.
+    """The message of an unschedulable pod: each reason with the number of nodes that have it.
 
-    `with_hopes` adds why no room could be made.
+    `with_hopes` adds why preemption does not help.
     """
     reasons = Counter(reason for refusal in refusals for reason in refusal.reasons)
     parts = sorted(f"{count} {reason}" for reason, count in reasons.items())

@@ -25,14 +25,14 @@ EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rul
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a node does not fit; `may_clear` when deleting other pods could help."""
+    """Why a node does not fit; `may_clear`: whether deleting other pods could help."""
 
     reasons: tuple[str, ...]
     may_clear: bool
 
 
 class Filters:
-    """All rules of one pod against one snapshot."""
+    """The filters of one pod, prepared for one snapshot."""
 
     def __init__(self, pod: JsonObject, snapshot: Snapshot) -> None:
         self._pod = pod
@@ -75,7 +75,7 @@ class Filters:
             capacity = info.allocatable.get(name, 0)
             if amount > 0 and amount > capacity - info.requested.get(name, 0):
                 reasons.append(f"Insufficient {name}")
-                # A node that is too small when empty stays so whatever is removed from it.
+                # A node whose allocatable is too small does not fit even without any pods.
                 resolvable = resolvable and amount <= capacity
         return Refusal(tuple(reasons), resolvable) if reasons else None
 

@@ -181,12 +181,12 @@ class Scheduler:
             raise VolumesNotBound("timed out waiting for the condition") from error
 
     async def _reserve(self, claim: JsonObject, volume: JsonObject) -> None:
-        """Point the volume at the claim; the volume controller does the rest."""
+        """Set the volume's claimRef to the claim; the volume controller completes the binding."""
         await self._client.update(PERSISTENT_VOLUMES, bound_volume(volume, claim))
 
     def _is_bound(self, pod: JsonObject, name: str, node: str, provisioned: set[str]) -> bool:
         if self._pods.get(meta.namespace(pod), meta.name(pod)) is None:
-            raise VolumesNotBound("the pod is gone")
+            raise VolumesNotBound("the pod was deleted")
         claim = self._claims.get(meta.namespace(pod), name)
         if claim is None:
             raise VolumesNotBound(f'persistentvolumeclaim "{name}" not found')
@@ -194,7 +194,7 @@ class Scheduler:
             return True
         selected = meta.annotations(claim).get(SELECTED_NODE)
         if name in provisioned and selected is not None and selected != node:
-            raise VolumesNotBound(f'the driver of claim "{name}" asks for another node')
+            raise VolumesNotBound(f'the provisioner of claim "{name}" rejected the selected node')
         return False
 
     async def _make_room(self, pod: JsonObject, preemption: Preemption) -> None:
@@ -263,12 +263,12 @@ class Scheduler:
             self._changed.set()
 
     def _node_changed(self, event: EventType, old: JsonObject | None, node: JsonObject) -> None:
-        # Heartbeats are no news.
+        # Heartbeats make no pod schedulable.
         if old is None or _node_view(old) != _node_view(node):
             self._anything_changed(event, old, node)
 
     def _claim_changed(self, _event: EventType, _old: JsonObject | None, _new: JsonObject) -> None:
-        # Waiters hold the old event; those that come later wait for the next change.
+        # Pods already waiting wait on the old event; pods that come later wait on the new one.
         changed, self._claims_changed = self._claims_changed, asyncio.Event()
         changed.set()
 

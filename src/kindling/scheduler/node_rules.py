@@ -101,6 +101,6 @@ def tolerates_unschedulable(pod: JsonObject) -> bool:
 
 
 def names_node(pod: JsonObject, name: str) -> bool:
-    """Whether the pod asks for no node by name, or this one."""
+    """Whether spec.nodeName is empty or this node."""
     wanted = get_str(pod, "spec", "nodeName")
     return not wanted or wanted == name

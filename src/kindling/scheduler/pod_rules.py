@@ -120,7 +120,7 @@ class AffinityRules:
         return not starts_group
 
     def anti_affinity_fails(self, node: NodeInfo) -> bool:
-        """Whether pods that must be far are near."""
+        """Whether a pod that the anti-affinity excludes is in the node's topology."""
         return any(
             node.labels.get(term.topology_key) in found
             for term, found in zip(self._anti, self._far, strict=True)
@@ -203,7 +203,7 @@ class SpreadRules:
         return False
 
     def crowding(self, node: NodeInfo) -> float:
-        """How many matching pods are in the node's domains, over all constraints."""
+        """The number of matching pods in the node's domains, summed over all constraints."""
         return float(
             sum(
                 constraint.counts[node.labels[constraint.topology_key]]

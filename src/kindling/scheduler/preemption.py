@@ -13,19 +13,19 @@ from kubecore.objects import meta
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """The pods that make room on `node` by going."""
+    """The pods to delete from `node` so that the pod fits."""
 
     node: str
     victims: tuple[JsonObject, ...]
 
 
 def priority(pod: JsonObject) -> int:
-    """How important a pod is."""
+    """The pod's priority."""
     return get_int(pod, "spec", "priority")
 
 
 def find(pod: JsonObject, snapshot: Snapshot, candidates: Iterable[NodeInfo]) -> Preemption | None:
-    """The node with the least important victims: the lowest highest priority, then the fewest.
+    """The node whose victims matter least: those with the lowest maximum priority, then the smallest number.
 
     `candidates` are the nodes that refused the pod for reasons that removing pods can clear.
     """
@@ -46,7 +46,7 @@ def find(pod: JsonObject, snapshot: Snapshot, candidates: Iterable[NodeInfo]) ->
 
 
 def _is_room_coming(pod: JsonObject, nodes: Iterable[NodeInfo]) -> bool:
-    """Whether pods of lower priority are terminating there already, which may be enough."""
+    """Whether pods of lower priority are already terminating there, which may make enough room."""
     return any(
         meta.is_being_deleted(placed) and priority(placed) < priority(pod)
         for info in nodes
@@ -60,7 +60,7 @@ def _victims(pod: JsonObject, snapshot: Snapshot, info: NodeInfo) -> tuple[JsonO
     if not lesser or not _fits(pod, snapshot, info, lesser):
         return ()
     victims = list(lesser)
-    # Give back the most important and the oldest first, as long as the pod still fits.
+    # Reprieve victims, the most important and oldest first, as long as the pod still fits.
     for placed in sorted(lesser, key=lambda each: (-priority(each), meta.creation_timestamp(each))):
         without = [victim for victim in victims if victim is not placed]
         if _fits(pod, snapshot, info, without):

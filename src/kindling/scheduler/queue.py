@@ -16,7 +16,9 @@ REPEAT_SECONDS = 1800.0
 
 @dataclass(slots=True)
 class Waiting:
-    """One pod. After a failure it is blocked until something changes that could help it, but not for ever."""
+    """A queued pod. After a failure it is unschedulable until an event that could help it, or until a
+    timeout.
+    """
 
     key: Key
     priority: int
@@ -30,11 +32,11 @@ class Waiting:
 
     @property
     def due(self) -> float:
-        """When the pod is worth another try."""
+        """When the pod may be tried again."""
         return max(self.not_before, self.blocked_until)
 
     def is_news(self, message: str, now: float) -> bool:
-        """Whether users are to be told (again) why the pod found no node; it counts as told then."""
+        """Whether to report (again) why the pod is unschedulable; it counts as reported then."""
         if message != self._told:
             self._told, self._times = message, 0
         elif self._times > 1 and now - self._told_at < REPEAT_SECONDS:
@@ -45,7 +47,7 @@ class Waiting:
 
 
 class SchedulingQueue:
-    """Times are those of the event loop's clock."""
+    """The queue. All times are those of the event loop's clock."""
 
     def __init__(self) -> None:
         self._pods: dict[Key, Waiting] = {}
@@ -64,24 +66,26 @@ class SchedulingQueue:
             waiting.priority = priority
 
     def remove(self, key: Key) -> None:
-        """The pod needs no node any more."""
+        """Remove a pod that needs no node any more."""
         self._pods.pop(key, None)
         self._busy.discard(key)
 
     def wake(self) -> None:
-        """Something changed that may help any pod."""
+        """Move all unschedulable pods back: something changed that may help any of them."""
         for waiting in self._pods.values():
             waiting.blocked_until = 0.0
 
     def next(self, now: float) -> Waiting | None:
-        """The pod of highest priority that is not backing off; the longest waiting of several."""
+        """The pod of highest priority that is not backing off; of several, the one that has waited
+        longest.
+        """
         ready = [
             waiting for waiting in self._pods.values() if waiting.due <= now and waiting.key not in self._busy
         ]
         return min(ready, key=lambda waiting: (-waiting.priority, waiting.since), default=None)
 
     def seconds_to_next(self, now: float) -> float | None:
-        """When the next pod is worth a try; None where none waits."""
+        """The seconds until the next pod may be tried; None if no pod waits."""
         pauses = [waiting.due - now for waiting in self._pods.values() if waiting.key not in self._busy]
         return max(0.0, min(pauses)) if pauses else None
 
@@ -103,5 +107,5 @@ class SchedulingQueue:
             waiting.blocked_until = 0.0
 
     def take(self, key: Key) -> None:
-        """The pod is being bound; it is not offered again meanwhile."""
+        """Take a pod out while it is being bound, so that `next` does not return it again."""
         self._busy.add(key)

@@ -1,4 +1,4 @@
-"""What pods ask for: amounts of resources and ports of the host."""
+"""Requests of pods: resources, and host ports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def largest(left: Mapping[str, int], right: Mapping[str, int]) -> Amounts:
 
 
 def of_pod(pod: JsonObject) -> Amounts:
-    """What a pod needs at once.
+    """The effective request of a pod.
 
     Containers and restartable init containers run together; every other init container runs with the
     restartable ones that started before it. Requests of the pod itself replace the sum, and the
@@ -99,7 +99,9 @@ def _address(text: str) -> str:
 
 
 def ports_conflict(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    """Whether any port is wanted that is used; an unnamed address overlaps with all others."""
+    """Whether a wanted host port is in use; a port without hostIP conflicts with that port on every
+    address.
+    """
     taken = list(used)
     return any(
         protocol == other_protocol

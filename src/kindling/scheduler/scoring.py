@@ -96,7 +96,7 @@ class PodAffinityScore:
             self._weights[(key, value)] = self._weights.get((key, value), 0) + weight
 
     def score(self, info: NodeInfo) -> float:
-        """The sum over the topologies that the node belongs to."""
+        """The score of a node: the sum over its topologies."""
         return sum(self._weights.get(pair, 0.0) for pair in info.labels.items())
 
 

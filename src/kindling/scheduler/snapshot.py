@@ -12,7 +12,7 @@ from kubecore.objects import meta
 
 @dataclass(slots=True)
 class NodeInfo:
-    """A node, the pods on it (those on their way included) and what they use."""
+    """A node, its pods (including those being bound) and the resources that they use."""
 
     node: JsonObject
     pods: list[JsonObject] = field(default_factory=list)
@@ -43,7 +43,7 @@ class NodeInfo:
         return get_bool(self.node, "spec", "unschedulable")
 
     def add(self, pod: JsonObject) -> None:
-        """Count a pod."""
+        """Count a pod that runs or will run on the node."""
         self.pods.append(pod)
         needs = requests.of_pod(pod)
         self.requested = requests.add(self.requested, needs)
@@ -63,13 +63,13 @@ class Volumes:
 
 
 def no_volumes() -> Volumes:
-    """A world without volumes."""
+    """Volume look-ups that find nothing."""
     return Volumes(lambda *_: None, lambda _: None, lambda _: None, lambda: [])
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """All nodes, with their pods, and what else filters look at."""
+    """All nodes with their pods, and the other objects that filters read."""
 
     nodes: list[NodeInfo]
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

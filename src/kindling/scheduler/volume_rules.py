@@ -22,7 +22,7 @@ SINGLE_POD_IN_USE = (
 
 
 def claim_names(pod: JsonObject) -> list[str]:
-    """The claims that a pod's volumes name, those it makes itself (ephemeral ones) included."""
+    """The names of a pod's claims, including those of its ephemeral volumes."""
     names = []
     for volume in get_list(pod, "spec", "volumes"):
         if "persistentVolumeClaim" in volume:
@@ -72,12 +72,12 @@ def volume_fits_claim(volume: JsonObject, claim: JsonObject) -> bool:
 
 
 def capacity(volume: JsonObject) -> int:
-    """Bytes a volume holds."""
+    """The capacity of a volume in bytes."""
     return Quantity.parse(get_object(volume, "spec", "capacity").get("storage", 0)).value
 
 
 def request(claim: JsonObject) -> int:
-    """Bytes a claim asks for."""
+    """The storage request of a claim in bytes."""
     return Quantity.parse(get_object(claim, "spec", "resources", "requests").get("storage", 0)).value
 
 
@@ -90,7 +90,7 @@ def smallest_fit(volumes: Iterable[JsonObject], claim: JsonObject) -> JsonObject
 
 @dataclass(slots=True)
 class Binding:
-    """What must happen to a pod's claims before it goes to the node."""
+    """What must happen to a pod's claims before the pod is bound to the node."""
 
     bind: list[tuple[JsonObject, JsonObject]] = field(default_factory=list)
     """Claims with the volumes chosen for them."""
@@ -145,18 +145,18 @@ class VolumeRules:
 
     @property
     def single_in_use(self) -> bool:
-        """Whether a claim for one pod only is used by another."""
+        """Whether another pod uses a claim with access mode ReadWriteOncePod."""
         namespace = meta.namespace(self._pod)
         return any((namespace, name) in self._users for name in self._single)
 
     def failure(self, node: NodeInfo) -> str:
-        """Why the pod's volumes cannot be used on the node, or nothing."""
+        """Why the pod's volumes cannot be used on the node; None if they can."""
         if any(not node_fits_volume(volume, node.node) for volume in self.bound):
             return CONFLICT
         return "" if self.binding(node) is not None else NOTHING_TO_BIND
 
     def binding(self, node: NodeInfo) -> Binding | None:
-        """What to do with unbound claims on that node; None where it cannot be done."""
+        """How to bind the pod's unbound claims on that node; None if that is impossible."""
         result = Binding()
         taken: set[str] = set()
         for claim in sorted(self.delayed, key=request):
