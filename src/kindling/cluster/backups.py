@@ -1,8 +1,8 @@
-"""``kindling backup`` and ``restore``: the API server's database with what makes it a cluster.
+"""``kindling backup`` and ``restore``: the API server's database, with the keys and addresses of the cluster.
 
-Beside the objects a cluster is its certificate authorities and token keys (so that kubeconfigs, service
-account tokens and node certificates stay valid) and the addresses it chose (so that stored services, pods
-and kubeconfigs lead where they led). What pods and guests wrote to disks is not part of it.
+Besides all objects, a backup holds the certificate authorities and token keys (so that kubeconfigs, service
+account tokens and node certificates stay valid) and the addresses that the cluster chose (so that stored
+services, pods and kubeconfigs still point to it). Data that pods and guests wrote to disks is not part of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TOKEN = "token"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a restore did to a cluster."""
+    """The result of a restore."""
 
     backup: Backup
     restored: Restored
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def database(state: Path) -> Path:
-    """The API server's database of a cluster."""
+    """The path of the API server's database."""
     return state / processes.DATABASE
 
 
@@ -61,9 +61,10 @@ def _attachments(instance: Instance) -> dict[str, Attachment]:
 
 
 def restore(state: Path, source: Path) -> Outcome:
-    """Put a backup in the place of the cluster in `state`, or make that cluster of it. Raises SetupError.
+    """Replace the data of the cluster in `state` by a backup, or create the cluster from it. Raises
+    SetupError.
 
-    Everything that is replaced stays beside, under names with ``replaced``.
+    Every replaced file is kept in its directory, with ``replaced`` in its name.
     """
     state = state.resolve()
     existing = instances.load(state)
@@ -95,9 +96,10 @@ def _refuse_running(instance: Instance) -> None:
 
 
 def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instance | None) -> Instance:
-    """The layout after a restore: the backup's addresses, in the place and with the options of now.
+    """The layout after a restore: the addresses of the backup, but the directory and options of the present
+    cluster.
 
-    Raises StorageError for a backup of something else than a cluster.
+    Raises StorageError if the backup is not of a cluster.
     """
     if _LAYOUT not in attachments:
         raise StorageError("the backup is not of a cluster: it holds no instance.json")
@@ -108,7 +110,8 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
     layout = Instance(**document)
     if existing is None:
         return layout
-    # Nodes are never fewer than were made here: their directories and pods' traces are theirs.
+    # Keep at least as many nodes as this cluster has: it would not clean up the directories and pods of
+    # others.
     return replace(
         existing,
         subnet=layout.subnet,
@@ -118,7 +121,9 @@ def adopted(attachments: Mapping[str, Attachment], state: Path, existing: Instan
 
 
 def _place_keys(attachments: Mapping[str, Attachment], state: Path, stamp: str) -> bool:
-    """Put certificates, keys and the token where they belong, and others aside; whether there were others."""
+    """Write certificates, keys and the token to their places, after renaming the present ones; returns
+    whether there were any that differ.
+    """
     wanted = {state / name: item for name, item in attachments.items() if name != _LAYOUT}
     pki = state / "pki"
     present = [path for path in (*pki.glob("*"), state / _TOKEN) if path.is_file()]

@@ -1,4 +1,6 @@
-"""``kindling up``: starts a new cluster, or what an existing one lacks, and waits until it is ready."""
+"""``kindling up``: starts a new cluster, or the missing processes of an existing one, and waits until it is
+ready.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ _KEPT_VARIABLES = ("PATH", "LANG", "TZ", "HOME", "PYTHONPATH", program.VARIABLE)
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
-    """What the user asked for."""
+    """The options of ``kindling up``."""
 
     state: Path
     nodes: int | None = None
@@ -56,14 +58,18 @@ class UpOptions:
 
 
 def up(options: UpOptions, progress: Progress) -> Instance:
-    """Bring the cluster up; of what runs already, only what is outdated is replaced. Raises SetupError."""
+    """Bring the cluster up. Processes that run already are restarted only if they are outdated. Raises
+    SetupError.
+    """
     machine.check_machine()
     progress("preparing state, certificates and addresses")
     instance = _load_or_create(options)
     certificates.ensure(instance)
     kubeconfigs.ensure(instance)
     for directory in (instance.pki, instance.state, instance.state.parent):
-        files.sync_directory(directory)  # keys must not be made twice: what the first ones signed is in use
+        files.sync_directory(
+            directory
+        )  # never generate keys twice: certificates and tokens signed with the first ones are in use
     node_network.create(instance)
     for node in instance.nodes():
         progress(f"preparing {node.name}")
@@ -79,7 +85,7 @@ def up(options: UpOptions, progress: Progress) -> Instance:
 
 
 def supervisor_pid(instance: Instance) -> int:
-    """The running supervisor's process id, 0 without one."""
+    """The process ID of the running supervisor; 0 if none runs."""
     try:
         pid = int((instance.state / "supervisor.pid").read_text())
         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -89,7 +95,7 @@ def supervisor_pid(instance: Instance) -> int:
 
 
 def _reload_supervisor(instance: Instance) -> bool:
-    """Have the running supervisor read its process list again; False without one.
+    """Let the running supervisor reload its process list; returns False if none runs.
 
     A supervisor with outdated code is stopped: the next one adopts its processes and replaces outdated ones.
     """
@@ -101,11 +107,11 @@ def _reload_supervisor(instance: Instance) -> bool:
     except ProcessLookupError:
         return False
     try:
-        # Once the handle is there, the number cannot become another process's.
+        # With the pidfd open, the process ID cannot be reused by another process.
         if supervisor_pid(instance) != pid:
             return False
         is_current = supervisor.has_settings(pid, processes.supervisor(instance))
-        # SIGTERM would have it stop the others, too.
+        # SIGTERM would make it stop its children, too.
         signal.pidfd_send_signal(handle, signal.SIGHUP if is_current else signal.SIGKILL)
         if not is_current:
             _wait_end(handle, "the supervisor of another version")
@@ -117,7 +123,7 @@ def _reload_supervisor(instance: Instance) -> bool:
 
 
 def _wait_end(handle: int, what: str) -> None:
-    """Wait until a killed process is gone. Raises SetupError."""
+    """Wait until a killed process has ended. Raises SetupError."""
     poller = select.poll()
     poller.register(handle, select.POLLIN)
     if not poller.poll(_KILLED_SECONDS * 1000):
@@ -125,7 +131,7 @@ def _wait_end(handle: int, what: str) -> None:
 
 
 def _load_or_create(options: UpOptions) -> Instance:
-    """The instance as it is, or a new one with free addresses and port. Raises SetupError."""
+    """Load the instance, or create one with a free subnet and port. Raises SetupError."""
     state = options.state.resolve()
     if state.is_relative_to("/run") or state.is_relative_to("/var/run"):
         raise SetupError(
@@ -184,7 +190,7 @@ def _load_or_create(options: UpOptions) -> Instance:
 
 
 def _check_still_free(instance: Instance, port: int) -> None:
-    """The subnet and port of a stopped instance may be in use by others now; a running one keeps its port.
+    """Check that the subnet and port of a stopped instance are still free; a running one must keep its port.
 
     Raises SetupError.
     """
@@ -220,7 +226,9 @@ def _prepare_node(instance: Instance, node: NodeLayout) -> None:
 
 
 def _snapshotter(directory: Path) -> str:
-    """overlayfs where the file system below `directory` can carry one, else copies."""
+    """The containerd snapshotter: overlayfs if the file system below `directory` supports it, else native
+    (copies).
+    """
     kind = machine.run(["stat", "--file-system", "--format=%T", str(directory)], what="file system").strip()
     return "native" if kind in ("overlayfs", "tmpfs", "nfs", "fuseblk") else "overlayfs"
 
@@ -228,7 +236,7 @@ def _snapshotter(directory: Path) -> str:
 def _launch_supervisor(instance: Instance) -> None:
     log = (instance.logs / "supervisor.log").open("ab")
     spec = processes.supervisor(instance)
-    # Ignored until the supervisor has its own handler: another `up` may send it at once.
+    # SIGHUP is ignored until the supervisor has installed its handler: a concurrent `up` may send it at once.
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with log:
@@ -247,9 +255,11 @@ def _launch_supervisor(instance: Instance) -> None:
 
 
 def _clean_environment() -> dict[str, str]:
-    """The environment of long-running processes: only what programs need of the caller's."""
+    """The environment of the long-running processes: of the caller's, only the variables that programs
+    need.
+    """
     kept = {key: value for key, value in os.environ.items() if key in _KEPT_VARIABLES}
-    # A proxy that images are pulled through is the one thing that callers configure by environment.
+    # Proxy variables are kept: images may have to be pulled through a proxy.
     kept |= {key: value for key, value in os.environ.items() if key.lower().endswith("_proxy")}
     return kept | {"PYTHONDONTWRITEBYTECODE": "1", "MALLOC_ARENA_MAX": "2"}
 

@@ -23,7 +23,7 @@ _RENEW_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A certificate to make: file name, subject, and for servers the names they go by."""
+    """A leaf certificate to issue: file name, subject, and for servers their DNS names and IP addresses."""
 
     name: str
     common_name: str
@@ -33,15 +33,15 @@ class Leaf:
 
     @property
     def purpose(self) -> x509.ObjectIdentifier:
-        """What the certificate is for: one that serves is no credential of a client."""
+        """The extended key usage: a serving certificate must not be usable as a client's credentials."""
         return ExtendedKeyUsageOID.SERVER_AUTH if self.hosts else ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 def leaves(instance: Instance) -> list[Leaf]:
     """All certificates of an instance.
 
-    Only the administrator is of ``system:masters``. The components hold roles of their own, which are bound
-    to their names (``kindling.apiserver.bootstrap``).
+    Only the administrator is in the group ``system:masters``. The components have their own roles, which are
+    bound to their user names (``kindling.apiserver.bootstrap``).
     """
     api_hosts = (
         "localhost",
@@ -72,7 +72,7 @@ def leaves(instance: Instance) -> list[Leaf]:
 
 
 def ensure(instance: Instance) -> None:
-    """Make what is missing or about to expire; keep the rest."""
+    """Issue certificates that are missing or about to expire; keep the others."""
     directory = instance.pki
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     for authority in ("ca", "front-proxy-ca"):
@@ -112,7 +112,7 @@ def _make_leaf(directory: Path, leaf: Leaf) -> None:
     authority = x509.load_pem_x509_certificate((directory / f"{leaf.authority}.crt").read_bytes())
     signer = serialization.load_pem_private_key((directory / f"{leaf.authority}.key").read_bytes(), None)
     if not isinstance(signer, ec.EllipticCurvePrivateKey):
-        raise TypeError(f"{leaf.authority}.key is no elliptic curve key")
+        raise TypeError(f"{leaf.authority}.key is not an elliptic curve key")
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
     usage = x509.KeyUsage(True, False, True, False, False, False, False, False, False)

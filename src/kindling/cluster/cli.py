@@ -28,7 +28,7 @@ _EPILOG = (
 def _state_option(function: Callable[..., None]) -> Callable[..., None]:
     return click.option(
         "--state",
-        # Not checked by click, which would call the program by another name than the user does.
+        # Not checked by click, whose message would not contain the program name that the user typed.
         type=click.Path(path_type=Path, readable=False),
         default=DEFAULT_STATE,
         envvar="KINDLING_STATE",
@@ -38,7 +38,7 @@ def _state_option(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _reporting(function: Callable[Parameters, None]) -> Callable[Parameters, None]:
-    """Turn failures into a message and an exit code: users see no tracebacks."""
+    """Report failures as a message and an exit code, without a traceback."""
 
     @wraps(function)
     def wrapped(*args: Parameters.args, **kwargs: Parameters.kwargs) -> None:
@@ -70,7 +70,7 @@ def _progress(quiet: bool) -> Callable[[str], None]:
 
 
 def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Ranges of IPv4 as they were given."""
+    """Parse IPv4 ranges from the command line."""
     for value in values:
         try:
             ipaddress.IPv4Network(value)
@@ -82,7 +82,7 @@ def _ranges(_context: click.Context, parameter: click.Parameter, values: tuple[s
 def _accounts(
     _context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Names of service accounts with their namespaces as they were given."""
+    """Parse names of service accounts (NAMESPACE/NAME) from the command line."""
     for value in values:
         if value.count("/") != 1 or not all(value.split("/")):
             raise click.BadParameter(f"{value!r} is not NAMESPACE/NAME", param=parameter)
@@ -183,14 +183,16 @@ def reset(state: Path, quiet: bool) -> None:
 @_state_option
 @_reporting
 def status(state: Path) -> None:
-    """Say what runs and what is missing; exit code 1 when the cluster is down or not ready."""
+    """Show which processes run and what is missing; exit code 1 when the cluster is down or not ready."""
     from kindling.cluster import bringup, processes, readiness, supervisor
     from kindling.cluster import instance as instances
 
     instance = instances.require(state)
     if not os.access(instance.pki, os.R_OK | os.X_OK):
-        # Otherwise everything would look as if it did not run.
-        raise PermissionError(errno.EACCES, "the status is for those who may read", str(instance.pki))
+        # Without read access every process would be shown as not running.
+        raise PermissionError(
+            errno.EACCES, "the status cannot be shown without permission to read", str(instance.pki)
+        )
     click.echo(f"state       {instance.state}\napi         {instance.api_url}\nsubnet      {instance.subnet}")
     pid = bringup.supervisor_pid(instance)
     click.echo(f"supervisor  {pid or 'not running'}")
@@ -216,7 +218,8 @@ def status(state: Path) -> None:
 def backup(state: Path, file: Path) -> None:
     """Write all objects, keys and settings of the cluster to the new FILE, while it runs or not.
 
-    FILE opens the cluster to whoever reads it. Volumes and disks of machines are not in it.
+    FILE contains the cluster's keys: everybody who can read it can control the cluster. It does not contain
+    volumes and disks of machines.
     """
     from kindling.cluster import backups
     from kindling.cluster import instance as instances
@@ -230,21 +233,21 @@ def backup(state: Path, file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @_reporting
 def restore(state: Path, file: Path) -> None:
-    """Put the backup FILE in the place of the stopped cluster's objects, keys and settings.
+    """Replace the stopped cluster's objects, keys and settings by those of the backup FILE.
 
-    Where there is no cluster, it is made of the backup. What is replaced is kept beside.
+    If there is no cluster, one is created from the backup. Replaced files are renamed and kept.
     """
     from kindling.cluster import backups
 
     outcome = backups.restore(state, file)
     restored, settled = outcome.restored, outcome.instance
     click.echo(f"{settled.state}: {outcome.backup.objects} objects as of revision {outcome.backup.revision}")
-    click.echo(f"revisions go on from {restored.revision}, so that every client lists anew")
+    click.echo(f"revisions continue from {restored.revision}, so that every client lists again")
     if restored.aside is not None:
-        click.echo(f"what was there: {restored.aside}")
+        click.echo(f"the replaced database: {restored.aside}")
     if outcome.keys_replaced:
         click.echo(
-            "the keys are the backup's: kubeconfigs and tokens made since, by others, are not accepted"
+            "the keys are the backup's: kubeconfigs and tokens signed with other keys are no longer valid"
         )
     click.echo(f"start the cluster: {program.command('up', settled.state)}")
 
@@ -283,7 +286,7 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
         names = ", ".join(sorted(item.stem for item in directory.glob("*.log")))
         raise SetupError(f"log of {component}", "there is none", f"one of {names}", code=ExitCode.UNUSABLE)
     if not os.access(path, os.R_OK):
-        raise PermissionError(errno.EACCES, "the log is for those who may read it", str(path))
+        raise PermissionError(errno.EACCES, "no permission to read the log", str(path))
     command = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(path)]
     sys.exit(subprocess.run(command, check=False).returncode)
 

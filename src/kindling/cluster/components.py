@@ -1,4 +1,4 @@
-"""Starting the long-running processes with what the instance says."""
+"""The entry points of the long-running processes, configured from the instance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KUBELET_PORT = 10250
 
 
 def run_api_server(instance: Instance) -> int:
-    """The API server; returns the exit status when it was told to stop."""
-    # It is no small import, and nodes are started from this module, too.
+    """Run the API server; returns its exit status after it was stopped."""
+    # Imported here: it is large, and the process of a node imports this module, too.
     from kindling.apiserver.main import main as serve  # noqa: PLC0415
 
     allow_open_files()
@@ -26,11 +26,12 @@ def run_api_server(instance: Instance) -> int:
 
 
 def run_node(instance: Instance, name: str) -> None:
-    """The node agent, inside the node. Returns when it was told to stop."""
+    """Run the node agent inside the node until it is stopped."""
     allow_open_files()
     node = instance.node(name)
     namespaces.enter(node)
-    # Threads may only exist after the namespaces were entered, so imports come late.
+    # The namespaces can be entered only while the process has one thread, so modules that start threads are
+    # imported afterwards.
     from kindling.node.agent import AgentSettings, NodeAgent  # noqa: PLC0415
     from kindling.node.main import until_signalled  # noqa: PLC0415
     from kindling.node.pods.sandbox import ResolverSettings  # noqa: PLC0415
@@ -58,8 +59,10 @@ def run_node(instance: Instance, name: str) -> None:
 
 
 def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
-    """Controllers, scheduler, services' proxy and resolver for `nodes` (default: all). Ends when told to."""
-    # Nodes are started from this module, too, and must not pay for what only the controllers need.
+    """Run the controllers, the scheduler, the service proxy and the resolver for `nodes` (default: all) until
+    stopped.
+    """
+    # Imported here: the process of a node imports this module, too, and does not need them.
     import uvloop  # noqa: PLC0415
 
     from kindling.controllers import main as controllers  # noqa: PLC0415
@@ -107,14 +110,14 @@ def run_controllers(instance: Instance, nodes: Sequence[str] = ()) -> None:
             group.create_task(work, name="controllers")
             group.create_task(network.run(), name="services")
 
-    # Its streams hold a tenth of the memory of the standard loop's: there is one for each kind of object.
+    # The streams of uvloop use a tenth of the memory of asyncio's: the process has one watch for each kind.
     uvloop.run(until_signalled(run))
 
 
 def allow_open_files() -> None:
-    """Let this process open as many files as the system grants it: every connection is one.
+    """Raise the limit of open files to the hard limit: every connection is one.
 
-    Shells and service managers start programs with 1024, for the sake of those that use select(2).
+    The usual soft limit of 1024 exists only for programs that use select(2).
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

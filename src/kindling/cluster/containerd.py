@@ -1,4 +1,4 @@
-"""The configuration of a node's own containerd, with nothing loaded that pods do not need."""
+"""The configuration of a node's containerd, with the plugins disabled that pods do not need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNUSED_PLUGINS = (
 
 
 def render_config(node_directory: Path, *, sandbox_image: str, snapshotter: str, restrict_oom: bool) -> str:
-    """The configuration file of the containerd whose state lives in `node_directory`.
+    """The configuration file of the containerd whose state is in `node_directory`.
 
     `restrict_oom` keeps runc from asking for oom scores below the daemon's own, which needs
     CAP_SYS_RESOURCE. Containers get the ownership of their devices from their security context, as

@@ -1,4 +1,4 @@
-"""What can go wrong while bringing a cluster up or down, and the exit code that says so."""
+"""Failures of bringing a cluster up or down, and their exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
 
 
 class SetupError(Exception):
-    """Something failed: what, why, and what the user can do about it."""
+    """A step failed; the text says what failed, why, and what the user can do."""
 
     def __init__(self, what: str, why: str, remedy: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(what)

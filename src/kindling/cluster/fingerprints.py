@@ -1,7 +1,7 @@
-"""Hashes of what a process reads once, when it starts: its code, its arguments, its certificates.
+"""Hashes of the inputs that a process reads only at its start: code, arguments, certificates.
 
-Each process carries the fingerprint of its settings in its environment, so that `up` finds out which of those
-that run have been started with others: by an earlier version, or before a certificate was renewed.
+Each process carries the fingerprint of its settings in its environment, so that `up` can tell which running
+processes were started with different inputs: by an earlier version, or before a certificate was renewed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SOURCE = Path(__file__).resolve().parents[2]
 
 @cache
 def of_code() -> str:
-    """The hash of this program's code as this process found it."""
+    """The hash of this program's code when this process started."""
     return of_source(_SOURCE)
 
 
@@ -30,7 +30,7 @@ def of_source(directory: Path) -> str:
 
 
 def of(*texts: str, files: Iterable[Path] = ()) -> str:
-    """The hash of texts and of files' contents; a missing file differs from an empty one."""
+    """The hash of texts and of the contents of files; a missing file differs from an empty one."""
     digest = hashlib.sha256(repr(texts).encode())
     for path in files:
         try:

@@ -1,7 +1,8 @@
 """One cluster on this machine: its directory, names, addresses and ports.
 
-Everything an instance makes on the machine carries its id (from the state directory's path), so instances
-with different directories live side by side. What was chosen once (subnet, port) stays in ``instance.json``.
+Names of everything that an instance creates on the machine contain its ID (a hash of the state directory's
+path), so that several instances can run at the same time. Choices such as subnet and port are stored in
+``instance.json``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class NodeLayout:
 
     @property
     def pod_gateway(self) -> str:
-        """The node's address towards its pods: the first of their network, which the bridge plugin takes."""
+        """The node's address in the pod network: its first, which the CNI bridge plugin uses as gateway."""
         return str(ipaddress.IPv4Network(self.pod_cidr).network_address + 1)
 
     @property
@@ -55,7 +56,7 @@ class NodeLayout:
 
     @property
     def namespaces(self) -> Path:
-        """Where the node's namespaces are kept alive: files mnt, net and uts."""
+        """The directory of the files mnt, net and uts, which keep the node's namespaces alive."""
         return self.directory / "ns"
 
 
@@ -78,7 +79,7 @@ class Instance:
 
     @property
     def bridge(self) -> str:
-        """The host bridge that nodes hang on (15 characters at most)."""
+        """The name of the host's bridge for the nodes' links (15 characters at most)."""
         return f"kd{self.id}"
 
     @property
@@ -137,12 +138,12 @@ class Instance:
 
     @property
     def api_url(self) -> str:
-        """Where the host's users find the API."""
+        """The URL of the API for programs on the host."""
         return f"https://127.0.0.1:{self.api_port}"
 
     @property
     def internal_api_url(self) -> str:
-        """Where nodes and pods find the API."""
+        """The URL of the API for nodes and pods."""
         return f"https://{self.gateway}:{self.api_port}"
 
     def nodes(self) -> list[NodeLayout]:
@@ -174,9 +175,9 @@ class Instance:
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace `path`: readers see the old or the new content, never a part, not even after a power cut.
+    """Replace a file atomically: readers see the old or the new content, also after a power failure.
 
-    Which of both a power cut leaves is open until the directory is synced, too.
+    Until the directory is synced, a power failure may bring back the old content.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
@@ -193,7 +194,7 @@ def instance_id(state: Path) -> str:
 
 
 def load(state: Path) -> Instance | None:
-    """The instance in `state`, or None when there is none."""
+    """Load the instance in `state`; None if there is none."""
     state = state.resolve()
     try:
         content = (state / LAYOUT).read_bytes()
@@ -235,7 +236,7 @@ def require(state: Path) -> Instance:
 
 @contextmanager
 def machine_lock() -> Iterator[None]:
-    """Held while choosing what other instances could choose as well."""
+    """A lock for choosing names, subnets and ports that other instances could choose at the same time."""
     REGISTRY.mkdir(exist_ok=True)
     with (REGISTRY / "lock").open("w") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -243,7 +244,7 @@ def machine_lock() -> Iterator[None]:
 
 
 def registered() -> list[dict[str, object]]:
-    """Entries of all instances of this machine since it booted."""
+    """The registry entries of all instances started on this machine since it booted."""
     entries = []
     for path in sorted(REGISTRY.glob("*.json")):
         try:
@@ -254,7 +255,7 @@ def registered() -> list[dict[str, object]]:
 
 
 def unregister(instance: Instance) -> bool:
-    """Forget an instance; True when it was the last of the machine."""
+    """Remove an instance from the registry; returns whether it was the last one."""
     with machine_lock():
         (REGISTRY / f"{instance.id}.json").unlink(missing_ok=True)
         last = not any(REGISTRY.glob("*.json"))
@@ -273,7 +274,9 @@ def node_names(count: int) -> tuple[str, ...]:
 
 
 def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:
-    """A free /16 of 10.64.0.0/10; `identifier` decides where the search starts, so choices stay stable."""
+    """A free /16 of 10.64.0.0/10. The search starts at a place derived from `identifier`, so that an instance
+    usually gets the same one again.
+    """
     start = int(identifier, 16) % 64
     for offset in range(64):
         candidate = ipaddress.IPv4Network(f"10.{64 + (start + offset) % 64}.0.0/16")
@@ -283,7 +286,7 @@ def choose_subnet(identifier: str, taken: list[ipaddress.IPv4Network]) -> str:
 
 
 def is_port_free(port: int) -> bool:
-    """Whether nobody listens on a TCP port of this machine."""
+    """Whether no program listens on a TCP port of this machine."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

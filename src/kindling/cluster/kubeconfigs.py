@@ -54,7 +54,7 @@ def render(instance: Instance, identity: str, server: str) -> bytes:
 
 
 def client_config(instance: Instance, identity: str, *, internal: bool = False) -> ClientConfig:
-    """How to reach the API as `identity`; `internal` from inside a node."""
+    """The client configuration of `identity`; `internal`: for use inside a node."""
     return ClientConfig(
         server=instance.internal_api_url if internal else instance.api_url,
         ca_data=(instance.pki / "ca.crt").read_bytes(),

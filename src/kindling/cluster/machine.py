@@ -1,4 +1,4 @@
-"""Running programs of the machine while setting it up, and reading what it has."""
+"""Running the machine's programs during setup, and reading the machine's network state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NEEDED = {
 
 
 def run(command: Sequence[str], *, what: str, stdin: str | None = None, check: bool = True) -> str:
-    """Run a program; its standard output. Raises SetupError naming `what` failed."""
+    """Run a program and return its standard output. Raises SetupError naming `what` failed."""
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if check and done.returncode != 0:
         raise SetupError(what, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
@@ -62,7 +62,7 @@ def has_sys_resource() -> bool:
 
 
 def ip_json(*arguments: str) -> list[dict[str, Any]]:
-    """What ``ip -j`` answers."""
+    """The JSON output of ``ip``."""
     output = run(["ip", "-j", *arguments], what=f"ip {' '.join(arguments)}")
     answer: list[dict[str, Any]] = orjson.loads(output or "[]")
     return answer

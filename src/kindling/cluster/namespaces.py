@@ -55,7 +55,7 @@ def create(instance: Instance, node: NodeLayout) -> None:
     destroy(node)
     _make_mount_points(instance)
     node.namespaces.mkdir(parents=True, exist_ok=True)
-    # A file that keeps a mount namespace alive must lie on a private mount.
+    # A bind mount of a mount namespace is possible only on a mount with private propagation.
     what = f"namespaces of {node.name}"
     machine.run(["mount", "--bind", str(node.namespaces), str(node.namespaces)], what=what)
     machine.run(["mount", "--make-private", str(node.namespaces)], what=what)
@@ -120,7 +120,7 @@ def processes(node: NodeLayout) -> list[int]:
 
 
 def kill(pids: list[int], *, timeout_seconds: float = 5.0) -> list[int]:
-    """Kill processes by id and wait for them to end; returns those that still run."""
+    """Kill processes by ID and wait for them to end; returns those still running."""
     for pid in pids:
         try:
             os.kill(pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ def kill(pids: list[int], *, timeout_seconds: float = 5.0) -> list[int]:
 
 
 def destroy(node: NodeLayout) -> None:
-    """Unmount the namespaces' files; the kernel removes each with its last process."""
+    """Unmount the namespace files; the kernel frees each namespace when its last process ends."""
     for kind in _KINDS:
         while _is_namespace(node.namespaces / kind):
             machine.run(
@@ -146,7 +146,7 @@ def destroy(node: NodeLayout) -> None:
 
 
 def remove_mount_points(created: list[str]) -> None:
-    """Remove directories that instances made on the machine, deepest first, unless something is in them."""
+    """Remove directories that instances created on the machine, deepest first, unless they are not empty."""
     for point in reversed(created):
         try:
             Path(point).rmdir()
@@ -166,7 +166,7 @@ def _make_mount_points(instance: Instance) -> None:
 
 
 def mount_point_records(instance: Instance) -> list[Path]:
-    """Where it is written down which directories instances made: for the machine's boot, and for good."""
+    """The files that record which directories instances created: one until the next boot, one permanent."""
     return [REGISTRY / "mount-points", instance.state / "mount-points"]
 
 

@@ -1,4 +1,4 @@
-"""The instance's network on the machine: a bridge, a link and routes per node, masquerading."""
+"""The instance's network on the machine: a bridge, a link and routes for each node, and masquerading."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NODE_LINK = "eth0"
 
 
 def create(instance: Instance) -> None:
-    """Make the bridge and its rules, unless they are there. Raises SetupError."""
+    """Create the bridge and its rules unless they exist. Raises SetupError."""
     machine.write_sysctl("net.ipv4.ip_forward", "1")
     prefix = instance.subnet.rsplit(".", 2)[0]
     if not machine.run(["ip", "-o", "link", "show", instance.bridge], what="links", check=False):
@@ -27,7 +27,7 @@ def create(instance: Instance) -> None:
             f"addr add {instance.gateway}/24 dev {instance.bridge}",
             f"link set {instance.bridge} up",
         )
-    # Node ports answer on 127.0.0.1 as well. What others send there the services' rules drop.
+    # Node ports answer on 127.0.0.1 as well; the service rules drop packets of other hosts to it.
     machine.write_sysctl(f"net.ipv4.conf.{instance.bridge}.route_localnet", "1")
     if not prefix:
         raise SetupError("network", f"unusable subnet {instance.subnet}")
@@ -39,7 +39,7 @@ def create(instance: Instance) -> None:
 
 
 def connect(instance: Instance, node: NodeLayout) -> None:
-    """Give the node its link, address and routes, unless it has them. Raises SetupError."""
+    """Create the node's link, addresses and routes unless they exist. Raises SetupError."""
     namespace = node.namespaces / "net"
     inside = ["nsenter", f"--net={namespace}"]
     what = f"network of {node.name}"
@@ -55,7 +55,7 @@ def connect(instance: Instance, node: NodeLayout) -> None:
             f"link set {NODE_LINK} up\nroute replace default via {instance.gateway}\n"
         )
         machine.run([*inside, "ip", "-batch", "-"], what=what, stdin=commands)
-    # Containers on the node's own network must not speak for other nodes and their pods.
+    # Containers with hostNetwork must not spoof addresses of other nodes and their pods.
     link = pod_filter.PodLink(node.host_link, _mac(node.address), (node.address,), (node.pod_cidr,))
     machine.nft(pod_filter.ruleset(link, instance.table), what=f"filter on {node.host_link}")
     for other in instance.nodes():
@@ -73,16 +73,17 @@ def connect(instance: Instance, node: NodeLayout) -> None:
 
 
 def destroy(instance: Instance) -> None:
-    """Remove links, bridge and rules, whatever of them is there."""
+    """Remove the links, the bridge and the rules that exist."""
     machine.nft(delete_rules(instance), what="nftables", check=False)
     for link in [node.host_link for node in instance.nodes()] + [instance.bridge]:
         machine.run(["ip", "link", "del", link], what=f"removing {link}", check=False)
 
 
 def host_rules(instance: Instance) -> dict[str, Any]:
-    """Masquerade what leaves the instance's subnet, and let its packets pass the machine.
+    """The rules that masquerade packets leaving the instance's subnet, and allow the machine to forward its
+    packets.
 
-    The table is replaced as a whole; the services' proxy on the host adds its own chains to another table.
+    The whole table is replaced; the service proxy of the host uses another table.
     """
     family, table = "ip", instance.table
     subnet = _prefix(instance.subnet)
@@ -109,7 +110,7 @@ def host_rules(instance: Instance) -> dict[str, Any]:
 
 
 def delete_rules(instance: Instance) -> dict[str, Any]:
-    """Remove the instance's tables from the host, present or not."""
+    """Delete the instance's nftables tables from the host, if they exist."""
     commands: list[dict[str, Any]] = []
     for family, name in (
         ("ip", instance.table),
@@ -123,7 +124,9 @@ def delete_rules(instance: Instance) -> dict[str, Any]:
 
 
 def render_cni(node: NodeLayout, mtu: int) -> bytes:
-    """The CNI configuration of pods on `node`. Masquerading and host ports are nftables' work, not CNI's."""
+    """The CNI configuration of pods on `node`. Masquerading and host ports are done by nftables rules, not by
+    CNI plugins.
+    """
     return orjson.dumps(
         {
             "cniVersion": "1.0.0",

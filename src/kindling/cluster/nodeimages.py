@@ -22,7 +22,7 @@ _MARKER = "images-imported"
 
 
 def import_built_in(instance: Instance, archives: Sequence[Path], progress: Progress) -> None:
-    """Import the built-in images into every node; a new node also gets what was loaded before.
+    """Import the built-in images into every node; a new node also gets the images that were loaded before.
 
     Waits for the nodes' runtimes. Raises SetupError.
     """
@@ -46,7 +46,7 @@ def import_built_in(instance: Instance, archives: Sequence[Path], progress: Prog
 
 
 def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
-    """Import archives (OCI or Docker) into every node; what the runtime says of each. Raises SetupError."""
+    """Import archives (OCI or Docker) into every node; returns the output of ctr. Raises SetupError."""
     for node in instance.nodes():
         if not namespaces.exists(node):
             raise SetupError(
@@ -55,16 +55,17 @@ def load(instance: Instance, archives: Sequence[Path]) -> Iterable[str]:
                 program.command("up", instance.state),
             )
         for archive in archives:
-            # Names without a registry are completed the way pods' image names are.
+            # Image names without a registry are completed like image names in pods.
             command = [*_ctr(node), "images", "import", "--base-name", "docker.io/library"]
             what = f"importing {archive} into {node.name}"
             yield machine.run([*command, str(archive.resolve())], what=what)
 
 
 def copy_images(source: NodeLayout, target: NodeLayout, progress: Progress) -> None:
-    """Give a new node the images of another, so that machines with loaded images start on it, too.
+    """Copy the images of an existing node to a new one, so that virtual machines with loaded images start
+    there, too.
 
-    A failure is told and costs only that: the node pulls what it lacks where there is a registry.
+    A failure is only reported: the node then pulls missing images from their registries.
     """
     names = to_copy(machine.run([*_ctr(source), "images", "ls", "-q"], what=f"images of {source.name}"))
     if not names:
@@ -86,7 +87,7 @@ def copy_images(source: NodeLayout, target: NodeLayout, progress: Progress) -> N
 
 
 def to_copy(listed: str) -> list[str]:
-    """The images of a node's list that a new node lacks: all that have names, but for the built-in ones."""
+    """The images of a node's list that a new node lacks: all named ones except the built-in ones."""
     names = listed.split()
     return [name for name in names if not name.startswith((_BUILT_IN, "sha256:"))]
 
@@ -114,5 +115,5 @@ def hash_of(path: Path) -> str:
 
 
 def _ctr(node: NodeLayout) -> list[str]:
-    """The runtime's command line inside a node, for the images of pods."""
+    """The ctr command inside a node, for the containerd namespace of Kubernetes."""
     return [*namespaces.enter_command(node), "ctr", "--namespace", "k8s.io"]

@@ -31,8 +31,8 @@ class ProcessSpec:
 def specs(instance: Instance) -> list[ProcessSpec]:
     """All processes, in the order in which they start.
 
-    Their environments name what they read once, when they start: the supervisor replaces those that run with
-    something else.
+    Their environments contain fingerprints of what they read at their start: the supervisor restarts
+    processes whose fingerprint differs.
     """
     code, pki = fingerprints.of_code(), instance.pki
 
@@ -49,7 +49,7 @@ def specs(instance: Instance) -> list[ProcessSpec]:
     for node in instance.nodes():
         config = node.directory / "containerd.toml"
         command = [*namespaces.enter_command(node), "containerd", "--config", str(config)]
-        # What the runtime and its shims keep in memory counts: Go collects garbage earlier with this.
+        # Makes Go collect garbage earlier: containerd and its shims count towards the memory of each node.
         limits = {"GOGC": "50", "GOMAXPROCS": "2"}
         configured = {fingerprints.VARIABLE: fingerprints.of(files=[config])}
         wanted.append(ProcessSpec(f"containerd-{node.name}", command, limits | configured))
@@ -64,7 +64,7 @@ def specs(instance: Instance) -> list[ProcessSpec]:
 
 
 def supervisor(instance: Instance) -> ProcessSpec:
-    """The process that starts all others."""
+    """The supervisor, which starts all other processes."""
     command = [*_KINDLING, "supervise", "--state", str(instance.state)]
     return ProcessSpec("supervisor", command, {fingerprints.VARIABLE: fingerprints.of_code()})
 
@@ -92,7 +92,8 @@ def api_server_arguments(instance: Instance) -> list[str]:
         "--cluster-cidr": instance.subnet,
     }
     lists = [f"--external-range={value}" for value in instance.external_ranges]
-    # Where the image is not offered its name still stands for the machine: as a volume it needs no layers.
+    # Reserve the name of the host image even if it is not offered: an image volume of it would show files of
+    # the machine.
     lists.append(f"--reserved-image={images.HOST_REPOSITORY}")
     lists += [f"--reserved-image-account={value}" for value in instance.image_accounts]
     return [f"{flag}={value}" for flag, value in flags.items()] + lists + list(instance.api_flags)

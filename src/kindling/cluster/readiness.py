@@ -1,4 +1,4 @@
-"""Whether a cluster is ready, asked over its API with nothing but the standard library."""
+"""Whether a cluster is ready, checked over its API with the standard library only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubecore.json import get_list, get_str
 
 
 def get(instance: Instance, path: str) -> tuple[int, Any]:
-    """Status and document of a GET as administrator; status 0 when nobody answers."""
+    """Status and body of a GET as administrator; status 0 if the server cannot be reached."""
     context = ssl.create_default_context(cafile=str(instance.pki / "ca.crt"))
     context.load_cert_chain(instance.pki / "admin.crt", instance.pki / "admin.key")
     connection = http.client.HTTPSConnection("127.0.0.1", instance.api_port, timeout=5, context=context)
@@ -35,7 +35,7 @@ def get(instance: Instance, path: str) -> tuple[int, Any]:
 
 
 def missing_parts(instance: Instance) -> str:
-    """What is not ready yet, in words; empty when everything is."""
+    """What is not ready yet, as text for users; empty when everything is."""
     if names := supervisor.outdated(instance.id, processes.specs(instance)):
         return f"{', '.join(names)} with the new settings"
     status, _ = get(instance, "/readyz")
@@ -53,9 +53,9 @@ def missing_parts(instance: Instance) -> str:
 
 
 def refusal(log: Path, since: int) -> str:
-    """Why the API server refuses to serve what is stored, if its log ends so.
+    """The reason that the API server logged last for not starting with the stored data, or nothing.
 
-    Only what was logged after the first `since` bytes counts.
+    The first `since` bytes of the log are ignored.
     """
     try:
         with log.open("rb") as stream:
@@ -68,7 +68,7 @@ def refusal(log: Path, since: int) -> str:
 
 
 def _has_agent(node: NodeLayout) -> bool:
-    """Whether the agent that runs now has reported; an old status proves nothing."""
+    """Whether the agent that runs now has reported the status; the status may be from an earlier one."""
     try:
         pid = node.registered.read_text()
         return f"\0{node.name}\0" in Path(f"/proc/{pid}/cmdline").read_text()

@@ -22,7 +22,9 @@ _TOLERATED = ("lost+found",)
 
 
 def make_directory(state: Path) -> None:
-    """Make the state directory unless it exists. Raises SetupError if it has files of others."""
+    """Make the state directory unless it exists. Raises SetupError if it contains files that are not a
+    cluster's.
+    """
     try:
         state.mkdir(parents=True, exist_ok=True, mode=0o755)
         names = os.listdir(state)  # noqa: PTH208 - names, not paths
@@ -69,7 +71,7 @@ def remove(state: Path) -> list[str]:
         raise SetupError(
             f"removing {state}", f"{mounted[0]} is a mount point", f"unmount it first: umount {mounted[0]}"
         )
-    # While the layout is there, an interrupted removal can be repeated.
+    # The layout is removed last, so that an interrupted removal can be repeated.
     for path in sorted(own, key=lambda path: path.name == LAYOUT):
         if path.is_dir() and not path.is_symlink():
             files.remove_tree(path)
@@ -80,12 +82,15 @@ def remove(state: Path) -> list[str]:
         try:
             state.rmdir()
         except OSError:
-            left = []  # A mount point, or a directory that is not ours to remove: it is empty.
+            # An empty directory that cannot be removed: a mount point, or in a directory of another owner.
+            left = []
     return left
 
 
 def _is_of(name: str, names: tuple[str, ...]) -> bool:
-    """Whether a file name is one of `names`, a file beside one (``-wal``, ``.replaced-…``) or its draft."""
+    """Whether a file name is one of `names`, a companion of one (``-wal``, ``.replaced-…``) or its temporary
+    file.
+    """
     return any(
         fnmatchcase(name, pattern)
         for own in names

@@ -1,9 +1,9 @@
-"""The supervisor: one small process that keeps the others running.
+"""The supervisor: a small process that keeps the others running.
 
-A child that ends is started again at once, and later with growing pauses when it keeps ending. Children
-carry the instance in their environment, so a new supervisor finds those of one that was killed and adopts
-them. SIGHUP has it read anew which processes there are to be: those of a node that was added are started, and
-those whose settings changed are replaced. This module imports nothing that the children need.
+A child that ends is restarted, at first immediately and then with increasing delays. The environment of each
+child names the instance, so that a new supervisor finds and adopts the children of one that was killed. On
+SIGHUP it reloads the list of processes: it starts those of an added node, and restarts those whose settings
+changed. This module imports nothing that the children need.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Supervisor:
         """Supervise until SIGTERM, then stop the children in reverse order."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        # Orphans (a runtime's shims) come to this process, so that somebody collects them.
+        # Orphaned processes (shims of the runtime) become children of this process (PR_SET_CHILD_SUBREAPER)
+        # and are reaped.
         signal.signal(signal.SIGCHLD, self._on_child)
         signal.signal(signal.SIGHUP, self._on_change)
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
@@ -80,12 +81,12 @@ class Supervisor:
         self._wake()
 
     def _wake(self) -> None:
-        # A full pipe wakes as well.
+        # A full pipe wakes the loop as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake_writer, b".")
 
     def _sync_processes(self) -> None:
-        """Start the processes of the specs: adopt those that run, replace those with other settings.
+        """Start the processes of the specs: adopt running ones, and stop those with outdated settings.
 
         Raises SetupError when the specs cannot be read and no process is supervised yet.
         """
@@ -109,7 +110,7 @@ class Supervisor:
                 _say(f"adopted {spec.name} ({pid})")
             if child.pid and not has_settings(child.pid, spec):
                 _say(f"stopping {spec.name} ({child.pid}), whose settings have changed")
-                # Its end is noticed like any other, and it is started again with the new ones.
+                # When it has ended, it is restarted like any other child, with the new settings.
                 stop(child.pid, child.handle)
 
     def _start_due(self) -> None:
@@ -190,12 +191,14 @@ def _say(text: str) -> None:
 
 
 def pause(failures: int) -> float:
-    """Seconds to wait after `failures` quick exits in a row: none after the first."""
+    """The delay in seconds before the next start after `failures` quick exits in a row: none after the
+    first.
+    """
     return 0.0 if failures <= 1 else float(min(_MAX_PAUSE, 0.2 * 2 ** (failures - 2)))
 
 
 def stop(pid: int, handle: int) -> None:
-    """Send SIGTERM, and SIGKILL to what still runs afterwards."""
+    """Send SIGTERM, then SIGKILL to processes that still run."""
     for number, seconds in ((signal.SIGTERM, _STOP_SECONDS), (signal.SIGKILL, _STOP_SECONDS)):
         try:
             signal.pidfd_send_signal(handle, number)
@@ -211,9 +214,10 @@ def stop(pid: int, handle: int) -> None:
 def find_children(identifier: str, wanted: Sequence[ProcessSpec]) -> dict[str, int]:
     """Running processes of an instance by name, whoever started them.
 
-    Helpers of children (a runtime's shims) inherit the mark, so the command line must fit, too; ``nsenter``
-    replaces itself by the program behind it, hence its end is compared. Mark and command line are what a
-    process says of itself: one of another user, or in a pod with its own process ids, is none of ours.
+    Child processes of these (shims of the runtime) inherit the environment variable, so the command line is
+    compared, too: only its end, because ``nsenter`` replaces itself by the program it starts. Any process can
+    have such a variable and command line: processes of other users, and in other PID namespaces (pods), are
+    ignored.
     """
     found: dict[str, int] = {}
     commands = {spec.name: "\0".join(spec.command).encode() + b"\0" for spec in wanted}
@@ -246,12 +250,12 @@ def has_settings(pid: int, spec: ProcessSpec) -> bool:
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return True  # It is ending: the next start is with the new settings anyway.
+        return True  # The process is ending: its next start uses the new settings anyway.
     return all(f"{name}={value}".encode() in environment for name, value in spec.environment.items())
 
 
 def outdated(identifier: str, specs: Sequence[ProcessSpec]) -> list[str]:
-    """Names of the running processes of an instance that still have other settings than `specs` say."""
+    """The names of running processes whose settings differ from `specs`."""
     running = find_children(identifier, specs)
     wanted = {spec.name: spec for spec in specs}
     return [name for name, pid in running.items() if not has_settings(pid, wanted[name])]

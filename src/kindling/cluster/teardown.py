@@ -29,10 +29,11 @@ _SUPERVISOR_SECONDS = 40.0
 
 
 def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> None:
-    """Stop all processes, pods included; keep what is on disk. Raises SetupError when something stays.
+    """Stop all processes, pods included; keep what is on disk. Raises SetupError when a process cannot be
+    stopped.
 
-    Containers are told to end and have `grace_seconds` for it before they are killed. By then nobody is left
-    who would start them again or write down that they have ended: after the next start they are started anew.
+    Containers get SIGTERM, and SIGKILL after `grace_seconds`. At that time no agent runs that would restart
+    them or report their end: they are started again when the cluster is.
     """
     progress("stopping the supervisor and its processes")
     _stop_supervisor(instance)
@@ -60,7 +61,7 @@ def down(instance: Instance, progress: Progress, grace_seconds: float = 0.0) -> 
 def reset(instance: Instance, progress: Progress) -> None:
     """Stop everything and remove every trace. Raises SetupError.
 
-    Of the state directory, what a cluster made goes; the rest stays and is named.
+    In the state directory, only files of the cluster are removed; others are kept and listed.
     """
     down(instance, progress)
     progress(f"removing {instance.state}")
@@ -91,7 +92,9 @@ def _stop_supervisor(instance: Instance) -> None:
 
 
 def _kill_node(node: instances.NodeLayout) -> list[int]:
-    """Kill the processes in the node's namespaces until none is left; returns those that stay."""
+    """Kill the processes in the node's namespaces until there are none; returns those that cannot be
+    killed.
+    """
     for _ in range(20):
         found = namespaces.processes(node)
         if not found:

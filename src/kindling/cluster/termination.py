@@ -1,4 +1,4 @@
-"""Graceful termination of pods when the cluster stops: SIGTERM to their containers, and time to end."""
+"""Graceful termination of pods when the cluster stops: SIGTERM to their containers, then a grace period."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kindling.node.pods.cgroups import hierarchies
 def terminate(pids: Iterable[int], grace_seconds: float) -> list[int]:
     """Send SIGTERM to processes that catch it and wait; returns those that still run.
 
-    The first process of a container ignores SIGTERM unless it catches it: nothing is gained by waiting then.
+    The first process of a container ignores SIGTERM unless it has a handler; then waiting would be useless.
     """
     handles: dict[int, int] = {}
     for pid in pids:

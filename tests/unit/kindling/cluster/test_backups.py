@@ -86,7 +86,7 @@ async def test_a_restored_cluster_has_the_objects_and_accepts_earlier_kubeconfig
     for state in (cluster.state, tmp_path / "elsewhere"):
         code, output = invoke("restore", "--state", str(state), str(file))
         assert code == 0, output
-        assert "so that every client lists anew" in output
+        assert "so that every client lists again" in output
         again = instances.require(state)
         assert (again.subnet, again.api_port, again.state) == (cluster.subnet, cluster.api_port, state)
         assert again.id == instances.instance_id(state)
