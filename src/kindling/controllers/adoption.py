@@ -1,4 +1,4 @@
-"""Which objects belong to a controller: those it controls, those it may adopt, those it must let go."""
+"""Adoption: which objects a controller keeps, adopts and releases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kubecore.resources import ResourceType
 
 @dataclass(slots=True)
 class Claims:
-    """What a look at the candidates decided."""
+    """The result of sorting the candidates."""
 
     mine: list[JsonObject] = field(default_factory=list)
     adopt: list[JsonObject] = field(default_factory=list)
@@ -23,7 +23,9 @@ class Claims:
 
 
 def decide(owner: JsonObject, selector: LabelSelector, candidates: Iterable[JsonObject]) -> Claims:
-    """Sort `candidates` (controlled objects and orphans). A dying owner neither adopts nor releases."""
+    """Sort `candidates` (controlled objects and orphans). An owner that is being deleted neither adopts nor
+    releases.
+    """
     claims = Claims()
     dying = meta.is_being_deleted(owner)
     for obj in candidates:
@@ -42,7 +44,7 @@ def decide(owner: JsonObject, selector: LabelSelector, candidates: Iterable[Json
 
 
 class Claimer:
-    """Carries claims out."""
+    """Adopts and releases objects."""
 
     def __init__(self, client: Client, owners: ResourceType, objects: ResourceType) -> None:
         self._client = client
@@ -52,7 +54,7 @@ class Claimer:
     async def claim(
         self, owner: JsonObject, selector: LabelSelector, candidates: Iterable[JsonObject]
     ) -> list[JsonObject]:
-        """Adopt and release as decided; what belongs to `owner` afterwards."""
+        """Adopt and release as decided; returns the objects that belong to `owner` afterwards."""
         claims = decide(owner, selector, candidates)
         for obj in claims.release:
             await self._release(owner, obj)
@@ -62,7 +64,9 @@ class Claimer:
         return claims.mine + [obj for obj in adopted if obj is not None]
 
     async def _may_adopt(self, owner: JsonObject) -> bool:
-        """The cache may be old: a deleted owner, or another of its name, must not adopt."""
+        """Read the owner from the API server: the cache may be stale, and a deleted or recreated owner must
+        not adopt.
+        """
         try:
             live = await self._client.get(self._owners, meta.name(owner), meta.namespace(owner))
         except StatusError as error:

@@ -1,4 +1,4 @@
-"""Aggregated ClusterRoles: their rules are those of all roles that their selectors choose."""
+"""Aggregated ClusterRoles: each gets the rules of all ClusterRoles that its selectors match."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "clusterrole-aggregation-controller"
 
 
 def is_aggregated(role: JsonObject) -> bool:
-    """Whether the role's rules are made here."""
+    """Whether the role has an aggregation rule."""
     return role.get("aggregationRule") is not None
 
 
@@ -41,12 +41,12 @@ class ClusterRoleAggregation:
         controller.watch(self._roles, self._aggregated)
 
     def _aggregated(self, role: JsonObject) -> list[Key]:
-        """Any role may be part of any aggregated one, by labels that it has or has lost."""
+        """A change of any role may affect any aggregated role, by labels that the role has or had."""
         keys = [meta.key(other) for other in self._roles.list() if is_aggregated(other)]
         return [*keys, meta.key(role)] if is_aggregated(role) else keys
 
     async def reconcile(self, key: Key) -> Result:
-        """Put the rules of one aggregated role together."""
+        """Compute and write the rules of one aggregated role."""
         role = self._roles.get(None, key[1])
         if role is None or not is_aggregated(role):
             return DONE

@@ -1,4 +1,4 @@
-"""CronJobs: jobs by the clock."""
+"""CronJobs: creates Jobs on a schedule."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ MANY_MISSED = 100
 
 
 class BadSchedule(Exception):
-    """The schedule or the time zone cannot be understood."""
+    """The schedule or the time zone is invalid."""
 
 
 def schedule(cron_job: JsonObject, since: datetime) -> Iterator[datetime]:
     """The times after `since`, in the job's time zone. Raises BadSchedule.
 
-    A question mark says the same as an asterisk.
+    A question mark means the same as an asterisk.
     """
     text = get_str(cron_job, "spec", "schedule").replace("?", "*")
     if text.startswith(_EVERY):
@@ -79,7 +79,8 @@ def last_due(cron_job: JsonObject, now: datetime) -> tuple[datetime | None, int]
         due = moment.astimezone(UTC)
         missed += 1
         if missed > 10 * MANY_MISSED:
-            # A clock that jumped by years: start over from close to the present.
+            # Limit the number of missed times after a large clock jump: start again from close to the
+            # present.
             return last_due_near(cron_job, now), missed
     return due, missed
 
@@ -98,13 +99,13 @@ def last_due_near(cron_job: JsonObject, now: datetime) -> datetime | None:
 
 
 def seconds_to_next(cron_job: JsonObject, now: datetime) -> float:
-    """Seconds until the next time, a little more to be surely past it. Raises BadSchedule."""
+    """Seconds until the next time, plus a small margin. Raises BadSchedule."""
     moment = next(schedule(cron_job, now))
     return (moment - now).total_seconds() + 0.1
 
 
 def job_for(cron_job: JsonObject, due: datetime) -> JsonObject:
-    """The job of a time; its name follows from it, so that no time is acted on twice."""
+    """The Job for a scheduled time. Its name is derived from the time, so that no time starts two Jobs."""
     template = get_object(cron_job, "spec", "jobTemplate")
     annotations = dict(get_object(template, "metadata", "annotations"))
     zone = get_str(cron_job, "spec", "timeZone")
@@ -164,7 +165,7 @@ class CronJobController:
         controller.watch(self._jobs, _owner)
 
     async def reconcile(self, key: Key) -> Result:
-        """Look at one cron job: note ended jobs, start one when it is time."""
+        """Sync one cron job: record ended jobs, and start one when it is due."""
         found = self._cron_jobs.get(*key)
         if found is None or meta.is_being_deleted(found):
             return DONE

@@ -1,4 +1,4 @@
-"""On which nodes a DaemonSet wants its pods, and what is to be done about it. Pure."""
+"""On which nodes a DaemonSet should run, and which pods to create and delete. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _tied_to(affinity: JsonObject, node: str) -> JsonObject:
 
 
 def target_node(pod: JsonObject) -> str:
-    """The node a daemon pod is on or made for."""
+    """The node that a daemon pod is bound to or targets by its affinity."""
     name = get_str(pod, "spec", "nodeName")
     if name:
         return name
@@ -69,7 +69,7 @@ def target_node(pod: JsonObject) -> str:
 
 
 def should_run(daemon_set: JsonObject, node: JsonObject) -> tuple[bool, bool]:
-    """Whether a pod should be started on the node, and whether one that runs there may stay."""
+    """Whether a daemon pod should run on the node, and whether one already there may continue."""
     pod: JsonObject = {"spec": pod_spec(daemon_set)}
     wanted = get_str(pod, "spec", "nodeName")
     if wanted and wanted != meta.name(node):
@@ -84,7 +84,7 @@ def should_run(daemon_set: JsonObject, node: JsonObject) -> tuple[bool, bool]:
 
 @dataclass(slots=True)
 class Work:
-    """Nodes that need a pod, pods that must go, and pods that failed (told in an event)."""
+    """Nodes that need a pod, pods to delete, and failed pods (reported in an event)."""
 
     create: list[str] = field(default_factory=list)
     delete: list[JsonObject] = field(default_factory=list)
@@ -94,7 +94,9 @@ class Work:
 def plan(
     daemon_set: JsonObject, nodes: Sequence[JsonObject], pods: Mapping[str, Sequence[JsonObject]]
 ) -> Work:
-    """What to start and stop; `pods` are the set's pods by node, those on vanished nodes included."""
+    """Which pods to create and delete; `pods` are the set's pods by node, including nodes that do not exist
+    any more.
+    """
     work = Work()
     surge = max_surge(daemon_set, nodes)
     for node in nodes:
@@ -116,8 +118,7 @@ def plan(
     known = {meta.name(node) for node in nodes}
     for name, strays in pods.items():
         if name not in known:
-            # Pods that were made for a node that is gone and never got there; the others are collected
-            # with their node.
+            # Pods for deleted nodes that were never bound; pod garbage collection deletes those that were.
             work.delete += [
                 pod
                 for pod in strays
@@ -137,7 +138,7 @@ def is_updated(pod: JsonObject, digest: str, generation: int) -> bool:
 
 
 def template_generation(daemon_set: JsonObject) -> int:
-    """The number that old clients keep of the template."""
+    """The template generation, which is kept as an annotation for old clients."""
     text = meta.annotations(daemon_set).get("deprecated.daemonset.template.generation", "")
     return int(text) if text.isdigit() else meta.generation(daemon_set)
 
@@ -164,7 +165,7 @@ def plan_update(
     digest: str,
     now: datetime,
 ) -> Work:
-    """Which old pods may go now and (with surge) where a new one may come beside an old one."""
+    """Which old pods may be deleted now and (with surge) which nodes may get a new pod beside the old one."""
     work = Work()
     generation = template_generation(daemon_set)
     min_ready = get_int(daemon_set, "spec", "minReadySeconds")

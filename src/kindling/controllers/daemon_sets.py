@@ -50,14 +50,16 @@ class DaemonSetController:
             self._controller.enqueue(key_of(found))
 
     async def reconcile(self, key: Key) -> Result:
-        """One step of one daemon set."""
+        """Sync one daemon set."""
         found = self._sets.get(*key)
         if found is None:
             self._pods.expectations.forget(key)
             return DONE
         if meta.is_being_deleted(found):
             return DONE
-        may_act = await self._pods.expectations.settled(key)  # first: what is read then is what it is about
+        may_act = await self._pods.expectations.settled(
+            key
+        )  # observe the expectations before reading the caches
         selector = from_label_selector_object(get_object(found, "spec", "selector"))
         revision = await self._revisions.newest(found)
         digest = meta.labels(revision)[placement.HASH_LABEL]
@@ -103,7 +105,7 @@ class DaemonSetController:
         return wait
 
     def _held_back(self, key: Key, work: placement.Work) -> tuple[list[JsonObject], float | None]:
-        """Pods that fail again and again are replaced ever more slowly."""
+        """Failed pods are replaced with exponential back-off."""
         delete, wait = [], None
         now = asyncio.get_running_loop().time()
         failed = {meta.uid(pod) for pod in work.failed}
@@ -130,7 +132,7 @@ class DaemonSetController:
         await self._writes.create(key, found, pod)
 
     async def _clean_up(self, found: JsonObject, digest: str, pods: list[JsonObject]) -> None:
-        """Remove revisions beyond the limit that no pod comes from."""
+        """Delete revisions beyond the history limit that no pod uses."""
         used = {meta.labels(pod).get(placement.HASH_LABEL) for pod in pods} | {digest}
         await self._revisions.trim(found, lambda item: meta.labels(item).get(placement.HASH_LABEL) in used)
 

@@ -33,7 +33,7 @@ class Family:
         return [*self.old, *([self.new] if self.new else [])]
 
     def replace(self, changed: JsonObject) -> None:
-        """Take over the server's answer to a change of one set."""
+        """Replace one set by the API server's answer to its update."""
         if self.new is not None and meta.uid(self.new) == meta.uid(changed):
             self.new = changed
         self.old = [changed if meta.uid(found) == meta.uid(changed) else found for found in self.old]
@@ -57,7 +57,7 @@ class DeploymentController:
         self._sets = owned(controller, sets, self._deployments, DEPLOYMENTS.kind, _selects)
 
     def _recreating(self, pod: JsonObject) -> list[Key]:
-        """Recreating deployments wait for their last old pod to be gone."""
+        """The deployment of a deleted pod: a Recreate deployment waits for the end of its old pods."""
         reference = meta.controller_of(pod)
         if reference is None or reference["kind"] != REPLICA_SETS.kind:
             return []
@@ -66,7 +66,7 @@ class DeploymentController:
         return [(meta.namespace(pod), parent["name"])] if parent else []
 
     async def reconcile(self, key: Key) -> Result:
-        """One step of one deployment."""
+        """Sync one deployment."""
         deployment = self._deployments.get(*key)
         if deployment is None:
             return DONE
@@ -87,7 +87,7 @@ class DeploymentController:
         return await self._roll(family)
 
     async def _rest(self, family: Family, *, paused: bool) -> Result:
-        """Only sizes change: the deployment is paused or was scaled."""
+        """Sync a deployment that is paused or was scaled: only sizes change."""
         await self._sync_revision(family, create=False)
         wanted = rollout.scale_proportionally(family.deployment, family.new, family.old)
         await self._scale(family, wanted, refresh=True)
@@ -140,7 +140,7 @@ class DeploymentController:
         )
 
     async def _mark_pause(self, family: Family) -> None:
-        """Tell in the condition Progressing that the deployment was paused or resumed."""
+        """Set the condition Progressing when the deployment was paused or resumed."""
         deployment = family.deployment
         if rollout_status.deadline_seconds(deployment) is None:
             return
@@ -167,7 +167,8 @@ class DeploymentController:
     async def _sync_revision(self, family: Family, *, create: bool) -> bool:
         """Give the new set its revision and annotations, creating it if need be.
 
-        False when its name is taken by a stranger: the hash has to be made anew.
+        Returns False when its name belongs to another object: the hash must be recomputed with a new
+        collision count.
         """
         newest = max((rollout.revision(found) for found in family.old), default=0) + 1
         if family.new is not None:
@@ -241,12 +242,12 @@ class DeploymentController:
                 {"metadata": {"annotations": {rollout.REVISION: revision}}},
                 meta.namespace(deployment),
                 type="merge",
-                # Written beside the status, so that the deployment's generation stays.
+                # The revision annotation is written after the status, so that the generation does not change.
                 subresource="status",
             )
 
     async def _scale(self, family: Family, sizes: Mapping[str, int], *, refresh: bool = False) -> None:
-        """Set the replicas of sets by name; with `refresh`, also what active sets remember of the size."""
+        """Set the replicas of sets by name; with `refresh`, also the size annotations of active sets."""
         remembered = rollout.size_annotations(family.deployment)
         for found in family.sets:
             size = sizes.get(meta.name(found), rollout.replicas(found))

@@ -24,7 +24,7 @@ DELETION_SECONDS = 120.0
 
 
 class NoScale(Exception):
-    """An owner of the budget's pods has no scale."""
+    """An owner of the budget's pods has no scale subresource."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +52,13 @@ def counts(budget: JsonObject, pods: Sequence[JsonObject], expected: Callable[[]
 
 
 def needs_expected(budget: JsonObject) -> bool:
-    """Whether the owners must be asked how many pods there should be."""
+    """Whether the budget depends on the number of replicas that the owners want."""
     spec = get_object(budget, "spec")
     return spec.get("maxUnavailable") is not None or isinstance(spec.get("minAvailable"), str)
 
 
 def disrupted(budget: JsonObject, pods: Sequence[JsonObject], now: datetime) -> dict[str, str]:
-    """Pods whose eviction was granted and that still have to go."""
+    """Pods whose eviction was allowed and that are not deleted yet."""
     present = {meta.name(pod): pod for pod in pods}
     result = {}
     for name, moment in get_object(budget, "status", "disruptedPods").items():
@@ -127,7 +127,7 @@ def _set_condition(
         observed_generation=meta.generation(budget),
         now=format_time(now),
     )
-    # This kind's conditions always have a message, be it empty.
+    # The conditions of this kind always have the field message, even if empty.
     for condition in conditions:
         condition.setdefault("message", "")
 
@@ -152,7 +152,7 @@ class DisruptionController:
         ]
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the status of one budget up to date."""
+        """Update the status of one budget."""
         budget = self._budgets.get(*key)
         if budget is None:
             return DONE
@@ -184,7 +184,9 @@ class DisruptionController:
         return sum(owners.values())
 
     async def _replicas(self, namespace: str, reference: JsonObject, pod: JsonObject) -> int:
-        """A ReplicaSet's owner may be a Deployment, whose number counts; so does any kind with a scale."""
+        """For the ReplicaSet of a Deployment, the Deployment's replicas count; other kinds are asked through
+        their scale subresource.
+        """
         group = reference["apiVersion"].rpartition("/")[0]
         resource = await self._resource(group, reference["kind"])
         if resource is None:

@@ -1,4 +1,4 @@
-"""EndpointSlices for Endpoints that people or programs write by hand, for services without selectors."""
+"""EndpointSlices that mirror Endpoints objects written by users, for services without selectors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_COPIED = frozenset({TRIGGER_TIME, "kubectl.kubernetes.io/last-applied-confi
 
 
 def is_mirrored(endpoints: JsonObject, service: JsonObject | None) -> bool:
-    """Whether the Endpoints are somebody's own and stand behind a service without a selector."""
+    """Whether the Endpoints are not made by a controller and belong to a service without a selector."""
     if service is None or facts.is_selected(service):
         return False
     labels = meta.labels(endpoints)
@@ -74,7 +74,7 @@ class EndpointMirroring:
         controller.watch(self._slices, _owner)
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the mirror of one Endpoints object up to date."""
+        """Update the slices that mirror one Endpoints object."""
         endpoints = self._endpoints.get(*key)
         existing = self._slices.by_index("service", index_key(*key, MANAGER))
         blank: dict[str, JsonObject] = {}

@@ -25,7 +25,7 @@ MAX_ENDPOINTS = 100
 
 @dataclass(slots=True)
 class Changes:
-    """How to get from the slices there are to those that should be."""
+    """The slices to create, update and delete."""
 
     create: list[JsonObject] = field(default_factory=list)
     update: list[JsonObject] = field(default_factory=list)
@@ -64,7 +64,7 @@ def groups(
             zone = zones.get(get_str(pod, "spec", "nodeName"), "")
             members.append(facts.slice_endpoint(service, pod, family, zone))
         if not by_ports:
-            # A service without endpoints has one empty slice, so that readers know it was looked at.
+            # A service without endpoints has one empty slice, so that clients know that it was processed.
             by_ports[""] = ([], [])
         result += [(family, offered, members) for offered, members in by_ports.values()]
     return result
@@ -124,7 +124,7 @@ def _equal(
 
 
 def slice_labels(service: JsonObject, manager: str) -> dict[str, str]:
-    """The labels of a slice: the service's, and those that say whose it is."""
+    """The labels of a slice: the service's, the service's name, and the managing controller's."""
     labels = {key: value for key, value in meta.labels(service).items() if key != HEADLESS}
     labels |= {SERVICE_LABEL: meta.name(service), MANAGED_BY: manager}
     if facts.is_headless(service):
@@ -160,7 +160,7 @@ class EndpointSliceController:
         controller.depend(self._nodes)
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the slices of one service up to date."""
+        """Update the slices of one service."""
         service = self._services.get(*key)
         if service is None or not facts.is_selected(service) or meta.is_being_deleted(service):
             return DONE
@@ -185,7 +185,7 @@ def _owner_of(found: JsonObject) -> list[Key]:
 
 
 async def carry_out(client: Client, wanted: Changes) -> None:
-    """Create, update and delete slices. A service or namespace that goes away meanwhile is no error."""
+    """Create, update and delete slices. A service or namespace that is deleted meanwhile is no error."""
     try:
         for found in wanted.create:
             await client.create(ENDPOINT_SLICES, found)

@@ -17,7 +17,7 @@ TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 
 
 def selecting_services(services: Informer, pod: JsonObject) -> list[Key]:
-    """The services that choose a pod."""
+    """The services whose selector matches a pod."""
     return [
         key_of(service)
         for service in services.list(meta.namespace(pod))
@@ -48,7 +48,7 @@ class EndpointsController:
         controller.watch(self._endpoints)
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring the Endpoints of one service up to date."""
+        """Update the Endpoints of one service."""
         service = self._services.get(*key)
         current = self._endpoints.get(*key)
         if service is None:

@@ -1,4 +1,4 @@
-"""What every controller is given."""
+"""The dependencies of all controllers: client, caches, events."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Environment:
 
 @dataclass(slots=True)
 class Owned:
-    """The objects (pods, mostly) that the objects of one kind control, and what is expected of them."""
+    """The objects (mostly pods) that owners of one kind control, and the expectations about them."""
 
     informer: Informer
     expectations: Expectations
@@ -101,8 +101,8 @@ def owned(
 ) -> Owned:
     """The objects of `informer` that are controlled by objects of `kind`, the cache of which is `owners`.
 
-    `controller` looks at owners whose objects change, and at those that may adopt an orphan because they
-    select it.
+    Changes of the objects enqueue in `controller` their owner, or for orphans the owners whose selector
+    matches.
     """
 
     def owner_keys(obj: JsonObject) -> list[Key]:

@@ -14,7 +14,7 @@ NAME = "ephemeral-volume-controller"
 
 
 def wanted_claims(pod: JsonObject) -> list[JsonObject]:
-    """The claims that the pod's volumes ask for; each is named after pod and volume."""
+    """The claims of the pod's ephemeral volumes; each is named after pod and volume."""
     result = []
     for volume in get_list(pod, "spec", "volumes"):
         template = get_object(volume, "ephemeral").get("volumeClaimTemplate")
@@ -45,7 +45,7 @@ class EphemeralVolumes:
         controller.depend(self._claims)
 
     async def reconcile(self, key: Key) -> Result:
-        """Make the claims of one pod that are missing."""
+        """Create the missing claims of one pod."""
         pod = self._pods.get(*key)
         if pod is None or meta.is_being_deleted(pod):
             return DONE

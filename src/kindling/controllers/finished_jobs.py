@@ -38,7 +38,7 @@ class FinishedJobs:
         environment.controller(NAME, self.reconcile).watch(self._jobs)
 
     async def reconcile(self, key: Key) -> Result:
-        """Delete one job when its time has come."""
+        """Delete one job when its TTL has expired."""
         job = self._jobs.get(*key)
         due = expires_at(job) if job is not None else None
         if job is None or due is None or meta.is_being_deleted(job):

@@ -1,7 +1,8 @@
 """Garbage collection: objects whose owners are all gone are deleted; deletion policies are carried out.
 
 Watches the metadata of every kind that can be listed, watched and deleted, custom ones included, and
-discovers new kinds as they come. Before anything is deleted the server is asked, never the cache alone.
+discovers new kinds as they come. Before an object is deleted, its owners are read from the API server, not
+from a cache.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class GarbageCollector:
         environment.manager.add_runnable("garbage-collector-kinds", self._follow_kinds)
 
     async def reconcile(self, key: Key) -> Result:
-        """Look at one object: carry out its deletion policy, or delete it when its owners are gone."""
+        """Sync one object: carry out its deletion policy, or delete it when its owners are gone."""
         if not self._is_synced():
             return RequeueAfter(0.5)
         node = self._graph.get(key[1])
@@ -115,13 +116,13 @@ class GarbageCollector:
         await self._delete(node, live, policy)
 
     async def _state_of(self, node: Node, reference: Reference) -> OwnerState:
-        """What the server knows of an owner; the graph's word counts only for owners that are there."""
+        """The state of an owner on the API server. The graph is trusted only for owners that it has."""
         owner = self._graph.get(reference.uid)
         if owner is not None and owner.name == reference.name and owner.namespace in ("", node.namespace):
             return "waiting" if owner.waits_for_dependents else "solid"
         resource = self._known.get((reference.group, reference.kind))
         if resource is None:
-            # An unknown kind may be served again later; its objects are not proved to be gone.
+            # An unknown kind may be served again later, so its objects do not count as deleted.
             self._changed.set()
             raise StatusError(
                 404,
@@ -249,7 +250,7 @@ class GarbageCollector:
                     try:
                         async with asyncio.timeout(RESYNC_SECONDS):
                             await self._changed.wait()
-                            # Definitions become served a moment after they are written.
+                            # Resources of a new definition are served a moment after it is written.
                             await asyncio.sleep(0.5)
                     except TimeoutError:
                         continue
@@ -260,7 +261,7 @@ class GarbageCollector:
         try:
             discovery = await discover(self._client)
         except (StatusError, ConnectionFailed) as error:
-            logger.warning("cannot discover kinds: %s", error)
+            logger.warning("discovery failed, so new kinds are not collected until it succeeds: %s", error)
             return
         wanted: dict[ResourceType, None] = {}
         for served in discovery.resources:

@@ -1,7 +1,7 @@
 """What a Job needs next, and how it ends. Pure.
 
-Every pod of a job carries a finalizer until its end is counted in the job's status, so that no end is
-counted twice or never, whoever deletes pods meanwhile.
+Every pod of a job carries a finalizer until its end is counted in the job's status, so that each end is
+counted exactly once, even if pods are deleted by others meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LAST_BACKOFF_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Why a job ends."""
+    """The result of a job, with reason and message."""
 
     success: bool
     reason: str
@@ -58,7 +58,7 @@ def is_over(job: JsonObject) -> bool:
 
 
 def pending_verdict(job: JsonObject) -> Verdict | None:
-    """The result that was decided before and waits for the last pods to end."""
+    """The result that was decided already, while the job waits for its last pods to end."""
     for kind, success in (("SuccessCriteriaMet", True), ("FailureTarget", False)):
         condition = meta.get_condition(job, kind)
         if condition is not None and condition.get("status") == "True":
@@ -96,7 +96,7 @@ def format_indexes(indexes: Iterable[int]) -> str:
 
 
 def has_succeeded(pod: JsonObject) -> bool:
-    """Whether the pod did its part."""
+    """Whether the pod succeeded."""
     return get_str(pod, "status", "phase") == "Succeeded"
 
 
@@ -120,7 +120,8 @@ class Count:
 
 
 def count(job: JsonObject, pods: Sequence[JsonObject]) -> Count:
-    """Sort the pods. Ended pods are listed only while they carry the finalizer: the others are counted.
+    """Sort the pods. Ended pods are listed only while they have the finalizer: the others are already counted
+    in the status.
 
     Pods that are stopped because the job has succeeded do not count as failures.
     """
@@ -176,7 +177,7 @@ def _matches_conditions(rule: JsonObject, pod: JsonObject) -> bool:
 
 
 def policy_verdict(job: JsonObject, failed: Iterable[JsonObject]) -> Verdict | None:
-    """The result that the pod failure policy asks for."""
+    """The result that the pod failure policy demands."""
     for pod in failed:
         if failure_action(job, pod) == "FailJob":
             message = f"Pod {meta.namespace(pod)}/{meta.name(pod)} failed and matches the pod failure policy"
@@ -214,7 +215,7 @@ def wanted_active(job: JsonObject, succeeded: int, active: int) -> int:
     parallelism = get_int(job, "spec", "parallelism", default=1)
     completions = get_object(job, "spec").get("completions")
     if completions is None:
-        # Once one pod succeeded the work is done; the others finish what they have begun.
+        # When one pod has succeeded, the job starts no more pods and waits for the running ones.
         return min(active, parallelism) if succeeded > 0 else parallelism
     return max(0, min(parallelism, int(completions) - succeeded))
 
@@ -255,7 +256,7 @@ def failed_indexes(job: JsonObject, failed: Iterable[JsonObject]) -> set[int]:
 
 
 def success_policy_verdict(job: JsonObject, done: set[int]) -> Verdict | None:
-    """The result that the success policy asks for, given the completed indexes."""
+    """The result that the success policy demands, given the completed indexes."""
     for position, rule in enumerate(get_list(job, "spec", "successPolicy", "rules")):
         chosen = parse_indexes(rule["succeededIndexes"]) if rule.get("succeededIndexes") else None
         counted = done if chosen is None else done & chosen
@@ -283,7 +284,7 @@ def free_indexes(job: JsonObject, done: set[int], active: Iterable[JsonObject], 
 
 
 def backoff_seconds(job: JsonObject, failed: int, pods: Sequence[JsonObject], now: datetime) -> float:
-    """How long to wait before the next pod, as earlier ones failed."""
+    """The back-off in seconds before the next pod is created."""
     recent = [pod for pod in pods if get_str(pod, "status", "phase") == "Failed"]
     if not failed or not recent:
         return 0.0
@@ -293,7 +294,7 @@ def backoff_seconds(job: JsonObject, failed: int, pods: Sequence[JsonObject], no
 
 
 def _finished_at(pod: JsonObject, now: datetime) -> datetime:
-    """When the pod ended, as exactly as its status tells."""
+    """When the pod ended, from the most precise field of its status."""
     times = [
         get_str(status, "state", "terminated", "finishedAt")
         for status in get_list(pod, "status", "containerStatuses")

@@ -50,7 +50,7 @@ class JobController:
         )
 
     async def reconcile(self, key: Key) -> Result:
-        """One step of one job."""
+        """Sync one job."""
         job = self._jobs.get(*key)
         if job is None:
             self._pods.expectations.forget(key)

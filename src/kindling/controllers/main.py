@@ -95,11 +95,10 @@ async def run(
 ) -> None:
     """Run all controllers and the scheduler against one server until cancelled.
 
-    The scheduler uses the credentials of `scheduler_config`, by default those of `config`.
-    `root_ca` is the PEM that is published into namespaces (default: the authority of `config`);
-    `sign_token` signs the tokens of account secrets; `control_planes` names the nodes that are beside the
-    control plane and get its role. With `health_port`, health and metrics are served
-    on that port of this machine.
+    The scheduler uses the credentials of `scheduler_config`, by default those of `config`. `root_ca` is the
+    PEM that is published into namespaces (default: the authority of `config`); `sign_token` signs the tokens
+    of account secrets; `control_planes` names the nodes that get the role of the control plane. With
+    `health_port`, health and metrics are served on that port of this machine.
     """
     authority = root_ca if root_ca is not None else (config.ca_data or b"").decode()
     controllers_config = replace(config, user_agent=CONTROLLER_USER_AGENT)

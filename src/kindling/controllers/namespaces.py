@@ -1,6 +1,6 @@
 """Namespace deletion: all objects in it are deleted, then its finalizer ``kubernetes``.
 
-Progress is told in conditions, with the texts that users of Kubernetes know.
+Conditions report the progress, with the messages of Kubernetes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ORDERED_FIRST = ("", "pods")
 
 @dataclass(slots=True)
 class Contents:
-    """What a round of deletion found: remaining objects and their finalizers, and what went wrong."""
+    """The result of one round of deletion: remaining objects, their finalizers, and errors."""
 
     remaining: Counter[str] = field(default_factory=Counter)
     finalizers: Counter[str] = field(default_factory=Counter)
@@ -38,7 +38,7 @@ class Contents:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left and nothing may have been overlooked."""
+        """Whether no object is left and no error could have hidden one."""
         return not (self.remaining or self.deletion_errors or self.discovery_failures)
 
 
@@ -123,7 +123,7 @@ class NamespaceController:
         controller.watch(self._namespaces)
 
     async def reconcile(self, key: Key) -> Result:
-        """One round of deletion of one namespace."""
+        """Delete the contents of one namespace once, and report what remains."""
         namespace = self._namespaces.get(None, key[1])
         if namespace is None or not meta.is_being_deleted(namespace):
             self._rounds.pop(key[1], None)
@@ -198,7 +198,7 @@ class NamespaceController:
         except StatusError as error:
             if error.code != 404:
                 raise
-        logger.info("namespace %s is empty and finalized", name)
+        logger.info("namespace %s is empty; its finalizer was removed", name)
 
 
 def set_up(environment: Environment) -> None:

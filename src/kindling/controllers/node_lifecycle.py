@@ -1,8 +1,8 @@
 """Node lifecycle: conditions of unreachable nodes, taints from conditions, eviction of their pods.
 
-A node is silent when neither its lease nor its status has been renewed for 40 seconds by this process's
-own clock. Its conditions become Unknown, the taint ``unreachable`` is set, its pods are marked not ready,
-and pods go when the time that they tolerate the taint is over.
+A node is unreachable when neither its lease nor its status was renewed for 40 seconds of this process's
+clock. Its conditions become Unknown, the taint ``unreachable`` is set, its pods are marked not ready, and
+pods are evicted when the time for which they tolerate the taint has passed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NODE_INDEX = "node"
 
 
 def silent_conditions(node: JsonObject, now: datetime) -> list[JsonObject]:
-    """The conditions of a node that stopped reporting."""
+    """The conditions of an unreachable node."""
     moment = format_time(now)
     conditions = [dict(condition) for condition in meta.conditions(node)]
     for name in _SILENT_CONDITIONS:
@@ -71,12 +71,12 @@ def silent_conditions(node: JsonObject, now: datetime) -> list[JsonObject]:
 
 
 def taints(node: JsonObject, now: datetime) -> list[JsonObject]:
-    """The taints that the node should have: its own, and those of its conditions and cordon."""
+    """The taints that the node should have: those of others, and those for its conditions and cordon."""
     ready = meta.get_condition(node, "Ready")
     current = get_list(node, "spec", "taints")
     wanted: list[tuple[str, str]] = []
     if ready is None:
-        # Nobody has spoken for the node yet: what it was given when it was registered stays.
+        # The node has not reported yet: keep the taints that it was registered with.
         wanted += [(t["key"], t["effect"]) for t in current if t["key"] in (NOT_READY, UNREACHABLE)]
     elif ready.get("status") == "False":
         wanted += [(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]
@@ -121,7 +121,7 @@ def eviction_delay(pod: JsonObject, node_taints: Sequence[JsonObject], now: date
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of life: what the node's lease and status said, and when that was seen."""
+    """The last heartbeat: the renew times of lease and status, and when this process saw them."""
 
     seen: tuple[str, str]
     at: float
@@ -150,7 +150,7 @@ class NodeLifecycleController:
         return [meta.key(pod) for pod in self._pods.by_index(NODE_INDEX, meta.name(node))]
 
     async def reconcile(self, key: Key) -> Result:
-        """Judge one node."""
+        """Sync the conditions and taints of one node."""
         node = self._nodes.get(None, key[1])
         if node is None:
             self._signs.pop(key[1], None)
@@ -183,7 +183,11 @@ class NodeLifecycleController:
         if conditions == meta.conditions(node):
             return node
         name = meta.name(node)
-        logger.warning("node %s has not reported for %d seconds", name, GRACE_SECONDS)
+        logger.warning(
+            "node %s has not renewed its lease or status for %d seconds; its conditions become Unknown",
+            name,
+            GRACE_SECONDS,
+        )
         message = f"Node {name} status is now: NodeNotReady"
         self._recorder.event(node, "Normal", "NodeNotReady", message)
         status = {**get_object(node, "status"), "conditions": conditions}
@@ -200,7 +204,7 @@ class NodeLifecycleController:
         return await self._client.patch(NODES, meta.name(node), patch, type="merge")
 
     async def _mark_pods(self, node: JsonObject) -> None:
-        """Pods of a node that is not ready count as not ready, so that services leave them out."""
+        """Mark the pods of an unready node as not ready, so that services leave them out."""
         for pod in self._pods.by_index(NODE_INDEX, meta.name(node)):
             ready = meta.get_condition(pod, "Ready")
             if ready is None or ready.get("status") != "True":

@@ -1,4 +1,4 @@
-"""The role label of the nodes beside the control plane. Nodes may not give themselves a role."""
+"""The role label of control plane nodes. Nodes may not label themselves with a role."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NodeRoles:
         environment.controller(NAME, self.reconcile).watch(self._nodes)
 
     async def reconcile(self, key: Key) -> Result:
-        """Label one node, whoever has taken the label away."""
+        """Label one node, also when the label was removed."""
         node = self._nodes.get(None, key[1])
         if node is None or key[1] not in self._control_planes or CONTROL_PLANE in meta.labels(node):
             return DONE

@@ -1,6 +1,6 @@
 """The node annotation that says how long a kubelet may cache config maps and secrets.
 
-The larger the cluster, the longer: nodes then ask less often.
+In larger clusters nodes cache them for longer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LARGEST = 300
 
 
 def seconds(nodes: int) -> int:
-    """The time for clusters of so many nodes."""
+    """The TTL for a cluster with this number of nodes."""
     return next((wanted for most, wanted in _STEPS if nodes <= most), _LARGEST)
 
 
@@ -35,7 +35,7 @@ class NodeTtl:
         controller.watch(self._nodes, self._concerned)
 
     def _concerned(self, node: JsonObject) -> list[Key]:
-        """A new node may change the step of all."""
+        """A new node can change the TTL of all nodes."""
         wanted = str(seconds(len(self._nodes.list())))
         others = [each for each in self._nodes.list() if meta.annotations(each).get(ANNOTATION) != wanted]
         return [meta.key(each) for each in (node, *others)]

@@ -104,8 +104,8 @@ class OwnershipGraph:
     def put(self, node: Node) -> list[str]:
         """Add or replace a node; returns the uids to reconcile because of it.
 
-        These are the object itself when an owner is unknown or dying or when it is being deleted with
-        dependents in mind, and its owners that wait for it to stop blocking.
+        These are the object itself if an owner is unknown or being deleted, or if it is itself being deleted
+        with foreground or orphan policy; and owners whose foreground deletion it blocked.
         """
         old = self._nodes.get(node.uid)
         self._unlink(old)
@@ -146,7 +146,7 @@ class OwnershipGraph:
         owner = self._nodes.get(reference.uid)
         if owner is None or owner.waits_for_dependents:
             return True
-        # An owner elsewhere is no owner; the server must be asked about the name given.
+        # An owner in another namespace does not count; look the reference up on the API server.
         return owner.name != reference.name or bool(owner.namespace and owner.namespace != node.namespace)
 
     def _is_waiting(self, uid: str) -> bool:

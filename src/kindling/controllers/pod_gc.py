@@ -39,7 +39,7 @@ def excess_finished(pods: Sequence[JsonObject], maximum: int = FINISHED_MAXIMUM)
 
 
 def never_placed(pods: Sequence[JsonObject]) -> list[JsonObject]:
-    """Terminating pods that were never scheduled: no kubelet finishes their deletion."""
+    """Terminating pods that were never scheduled: no kubelet confirms their deletion."""
     return [pod for pod in pods if meta.is_being_deleted(pod) and not get_str(pod, "spec", "nodeName")]
 
 
@@ -55,7 +55,7 @@ def out_of_service(pods: Sequence[JsonObject], nodes: Sequence[JsonObject]) -> l
 
 
 class PodGarbageCollector:
-    """Checks all pods every twenty seconds; its single key stands for the cluster."""
+    """Checks all pods every twenty seconds; it has one key for the whole cluster."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -70,7 +70,7 @@ class PodGarbageCollector:
         controller.enqueue(("", "cluster"))
 
     async def reconcile(self, _key: Key) -> Result:
-        """One round over all pods."""
+        """Check all pods once."""
         pods, nodes = self._pods.list(), self._nodes.list()
         for pod in orphaned(pods, {meta.name(node) for node in nodes}):
             if await self._is_gone(get_str(pod, "spec", "nodeName")):
@@ -99,7 +99,7 @@ class PodGarbageCollector:
         return False
 
     async def _remove(self, pod: JsonObject, disruption: str = "") -> None:
-        logger.info("removing pod %s/%s", meta.namespace(pod), meta.name(pod))
+        logger.info("force deleting pod %s/%s", meta.namespace(pod), meta.name(pod))
         try:
             if not pod_facts.is_finished(pod):
                 updated = deep_copy(pod)

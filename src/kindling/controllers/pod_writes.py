@@ -16,7 +16,7 @@ from kubecore.runtime import EventRecorder, Expectations, Key
 
 @dataclass(frozen=True, slots=True)
 class PodWrites:
-    """`expectations` are the owners': what is written is expected to be seen."""
+    """Creates and deletes pods; `expectations` are those of the owners."""
 
     client: Client
     recorder: EventRecorder
@@ -33,7 +33,7 @@ class PodWrites:
         self.recorder.event(owner, "Normal", "SuccessfulCreate", f"Created pod: {meta.name(created)}")
 
     async def delete(self, key: Key, owner: JsonObject, pod: JsonObject) -> None:
-        """Delete the pod, which may be gone already. Raises StatusError and ConnectionFailed."""
+        """Delete the pod; a missing one is no error. Raises StatusError and ConnectionFailed."""
         try:
             with self.expectations.deleting(key, meta.uid(pod)):
                 await self.client.delete(PODS, meta.name(pod), key[0], uid=meta.uid(pod))

@@ -127,7 +127,7 @@ def deletion_rank(pod: JsonObject, related_on_node: int, now: datetime) -> tuple
 
 
 def _age_bucket(moment: datetime | None, now: datetime) -> int:
-    """Ages are compared by powers of two, so that a second of difference decides nothing among the old."""
+    """Ages are compared by powers of two, so that small differences between old pods do not count."""
     if moment is None:
         return 0
     return max(0, int((now - moment).total_seconds())).bit_length()

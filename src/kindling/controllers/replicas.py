@@ -36,7 +36,7 @@ def by_node(pod: JsonObject) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do: create so many, delete these."""
+    """The number of pods to create, and the pods to delete."""
 
     create: int = 0
     delete: tuple[JsonObject, ...] = ()
@@ -60,8 +60,8 @@ def status(
 ) -> JsonObject:
     """The status of a set with the active pods `selected`.
 
-    `terminating` is None for kinds that do not count pods on their way out; `failure` is the reason and
-    message of what went wrong in this round.
+    `terminating` is None for kinds that do not count terminating pods; `failure` is the reason and message of
+    this sync's failure.
     """
     template_labels = get_object(owner, "spec", "template", "metadata", "labels")
     min_ready = get_int(owner, "spec", "minReadySeconds")
@@ -134,7 +134,9 @@ class ReplicaController:
         if owner is None:
             self._pods.expectations.forget(key)
             return DONE
-        may_act = await self._pods.expectations.settled(key)  # first: what is read then is what it is about
+        may_act = await self._pods.expectations.settled(
+            key
+        )  # observe the expectations before reading the caches
         selector = self._selector_of(owner)
         candidates = self._pods.of(owner) + self._pods.orphans(key[0])
         claimed = await self._claimer.claim(
@@ -176,7 +178,9 @@ class ReplicaController:
         return sum(get_object(other, "spec").get("nodeName") == node for other in active) if node else 0
 
     async def _create(self, key: Key, owner: JsonObject, count: int) -> None:
-        """Create in batches of 1, 2, 4, …: an error like an exceeded quota would meet all of them."""
+        """Create in batches of 1, 2, 4, …, so that an error which all would meet (such as an exceeded quota)
+        costs one request.
+        """
         left, batch = count, 1
         while left:
             size = min(batch, left)

@@ -1,4 +1,4 @@
-"""The status of ResourceQuotas: what a namespace uses. Admission adds to it."""
+"""The status of ResourceQuotas: the usage of a namespace. Admission adds the usage of new objects."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def resources_of(hard: Iterable[str]) -> set[str]:
 
 
 def used(quota: JsonObject, objects: Mapping[ResourceType, Iterable[JsonObject]]) -> dict[str, str]:
-    """What the objects use of everything the quota limits."""
+    """The usage of everything that the quota limits."""
     totals = {name: Quantity.parse("0") for name in get_object(quota, "spec", "hard")}
     for resource, found in objects.items():
         for obj in found:
@@ -79,7 +79,7 @@ class ResourceQuotaController:
         environment.deletion_listeners.append(self._give_back)
 
     def _give_back(self, resource: ResourceType, namespace: str) -> None:
-        """Recalculate quotas after an object of a kind without an informer here was deleted."""
+        """Recalculate quotas when an object of a kind that has no informer here was deleted."""
         if resource in self._watched or not namespace:
             return
         for quota in self._quotas.list(namespace):
@@ -90,12 +90,12 @@ class ResourceQuotaController:
         return [meta.key(quota) for quota in self._quotas.list(meta.namespace(obj))]
 
     def _note_exhaustion(self, event: EventType, _old: JsonObject | None, quota: JsonObject) -> None:
-        """A quota is exhausted: recalculate it soon, since what exhausts it may be gone."""
+        """Recalculate an exhausted quota soon: the objects that used it may have been deleted."""
         if event != "DELETED" and _is_exhausted(get_object(quota, "status")):
             self._controller.enqueue_after(meta.key(quota), COUNTED_AGAIN_SECONDS)
 
     async def reconcile(self, key: Key) -> Result:
-        """Count what one quota limits."""
+        """Compute and write the usage of one quota."""
         quota = self._quotas.get(*key)
         if quota is None or meta.is_being_deleted(quota):
             return DONE
@@ -126,7 +126,7 @@ class ResourceQuotaController:
 
 
 def _is_exhausted(status: JsonObject) -> bool:
-    """Whether as much of something is used as is allowed."""
+    """Whether the usage of some resource has reached its limit."""
     spent = get_object(status, "used")
     return any(
         name in spent and Quantity.parse(str(spent[name])) >= Quantity.parse(str(limit))
@@ -135,7 +135,7 @@ def _is_exhausted(status: JsonObject) -> bool:
 
 
 def _is_news(event: EventType, old: JsonObject | None, quota: JsonObject) -> bool:
-    """Changes of the status alone are admission's own counting."""
+    """Ignore changes of the status alone: those are admission's."""
     return (
         event == "ADDED"
         or old is None
@@ -145,7 +145,7 @@ def _is_news(event: EventType, old: JsonObject | None, quota: JsonObject) -> boo
 
 
 def _frees_something(event: EventType, old: JsonObject | None, obj: JsonObject) -> bool:
-    """Admission counts what is created; here, what was freed is counted."""
+    """Admission counts created objects; this controller recounts when objects were deleted or use less."""
     if event != "MODIFIED" or old is None:
         return event == "DELETED"
     phases = (get_object(old, "status").get("phase"), get_object(obj, "status").get("phase"))

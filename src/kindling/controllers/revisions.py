@@ -19,7 +19,7 @@ from kubecore.runtime import Informer, Manager
 def data_of(owner: JsonObject) -> JsonObject:
     """The patch stored in a revision: it replaces the owner's template.
 
-    Clients find the revision of a template by its bytes, which have their keys in order.
+    Clients compare the bytes, so keys are sorted.
     """
     template = get_object(owner, "spec", "template")
     data: JsonObject = _in_order({"spec": {"template": {**template, "$patch": "replace"}}})
@@ -33,7 +33,7 @@ def _in_order(value: Any) -> Any:
 
 
 def template_of(revision: JsonObject) -> JsonObject:
-    """The template that a revision keeps."""
+    """The template in a revision."""
     template = deep_copy(get_object(revision, "data", "spec", "template"))
     template.pop("$patch", None)
     return template
@@ -74,10 +74,11 @@ def new_revision(
 
 
 async def ensure(client: Client, wanted: JsonObject, revisions: Sequence[JsonObject]) -> JsonObject:
-    """The revision like `wanted` among `revisions`, made the newest; created where there is none.
+    """The revision of `revisions` with the data of `wanted`, renumbered as the newest; created if there is
+    none.
 
     Raises StatusError 409 when the name belongs to another template or another owner (a DaemonSet and a
-    StatefulSet may have name and template in common): the hash must be made anew.
+    StatefulSet may have name and template in common): then the hash must be recomputed.
     """
     ordered = by_number(revisions)
     equal = [item for item in ordered if same(item, wanted)]
@@ -111,7 +112,7 @@ def informer(manager: Manager) -> Informer:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The revisions of the owners of one kind; `known` comes from ``informer``."""
+    """The revisions of owners of one kind; `known` is the cache."""
 
     client: Client
     resource: ResourceType
@@ -119,7 +120,7 @@ class History:
     hash_label: str
 
     async def newest(self, owner: JsonObject) -> JsonObject:
-        """The revision of the owner's present template, made where there is none. Raises StatusError.
+        """The revision of the owner's current template, created if there is none. Raises StatusError.
 
         When its name belongs to another template, the collision is counted in the owner's status, so that the
         next attempt has another name.

@@ -46,12 +46,12 @@ def in_status(sets: Sequence[JsonObject], field: str) -> int:
 
 
 def is_recreate(deployment: JsonObject) -> bool:
-    """Whether old pods go before new ones come."""
+    """Whether the strategy is Recreate."""
     return get_str(deployment, "spec", "strategy", "type") == "Recreate"
 
 
 def scaled(value: object, whole: int, *, round_up: bool) -> int:
-    """An int-or-percent value as a number of `whole`."""
+    """An int-or-percent value as an absolute number of `whole`."""
     if isinstance(value, str) and value.endswith("%"):
         part = int(value[:-1]) * whole
         return -(-part // 100) if round_up else part // 100
@@ -64,7 +64,7 @@ def surge_and_unavailable(deployment: JsonObject) -> tuple[int, int]:
     wanted = replicas(deployment)
     surge = scaled(rolling.get("maxSurge"), wanted, round_up=True)
     unavailable = scaled(rolling.get("maxUnavailable"), wanted, round_up=False)
-    # Both may round to zero, and nothing could ever move.
+    # When both round to zero the rollout could not proceed.
     return surge, unavailable if surge or unavailable else 1
 
 
@@ -99,7 +99,7 @@ def _without_nothing(template: JsonObject) -> JsonObject:
 
 
 def find_new(deployment: JsonObject, sets: Sequence[JsonObject]) -> JsonObject | None:
-    """The set of the present template; the oldest, should there be several."""
+    """The set of the current template; of several, the oldest."""
     return next((found for found in by_age(sets) if same_template(deployment, found)), None)
 
 
@@ -172,7 +172,9 @@ def scale_proportionally(
 
 
 def _proportions(active: Sequence[JsonObject], allowed: int) -> dict[str, int]:
-    """Share what is missing to `allowed`, or too much, among the sets by size; the largest takes the rest."""
+    """Distribute the difference to `allowed` over the sets in proportion to their sizes; the largest takes
+    the remainder.
+    """
     whole = total(active)
     difference = allowed - whole
     if difference == 0:
@@ -238,7 +240,7 @@ def set_annotations(
 
 
 def size_annotations(deployment: JsonObject) -> dict[str, str]:
-    """What a set remembers of its deployment's size."""
+    """The annotations by which a set records the deployment's size."""
     wanted = replicas(deployment)
     return {DESIRED_REPLICAS: str(wanted), MAX_REPLICAS: str(wanted + max_surge(deployment))}
 

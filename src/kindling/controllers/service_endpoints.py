@@ -1,4 +1,4 @@
-"""Which addresses stand behind a Service: the pure part of endpoints and endpoint slices."""
+"""The endpoints of a Service: the pure part of Endpoints and EndpointSlices."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Family = Literal["IPv4", "IPv6"]
 
 
 def is_headless(service: JsonObject) -> bool:
-    """Whether the service has no address of its own."""
+    """Whether the service is headless (clusterIP None)."""
     return get_str(service, "spec", "clusterIP") == "None"
 
 
 def is_selected(service: JsonObject) -> bool:
-    """Whether controllers make the service's endpoints."""
+    """Whether the service has a selector, so that controllers make its endpoints."""
     return bool(get_object(service, "spec", "selector")) and (
         get_str(service, "spec", "type") != "ExternalName"
     )
@@ -43,7 +43,7 @@ def addresses(pod: JsonObject, family: Family) -> list[str]:
 
 
 def target_port(service_port: JsonObject, pod: JsonObject) -> int | None:
-    """The number of the pod's port that a service port leads to; None where the pod has no such port."""
+    """The number of the pod's port that a service port targets; None if the pod has no such port."""
     target = service_port.get("targetPort")
     protocol = service_port.get("protocol", "TCP")
     if not target:
@@ -165,6 +165,6 @@ def slice_endpoint(service: JsonObject, pod: JsonObject, family: Family, zone: s
 
 
 def pods_of(service: JsonObject, pods: Sequence[JsonObject]) -> list[JsonObject]:
-    """The pods that the service's selector chooses."""
+    """The pods that the service's selector matches."""
     wanted = get_object(service, "spec", "selector")
     return [pod for pod in pods if wanted.items() <= meta.labels(pod).items()]

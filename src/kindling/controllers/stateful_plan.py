@@ -26,7 +26,7 @@ def ordinal(owner: JsonObject, pod: JsonObject) -> int:
 
 
 def numbers(owner: JsonObject) -> range:
-    """The numbers that should exist."""
+    """The ordinals that should exist."""
     start = get_int(owner, "spec", "ordinals", "start")
     return range(start, start + get_int(owner, "spec", "replicas", default=1))
 
@@ -98,7 +98,7 @@ def pod(owner: JsonObject, number: int, revision: JsonObject) -> JsonObject:
 
 @dataclass(slots=True)
 class Step:
-    """What to do now. Nothing more is done until the caches show it."""
+    """The actions of one sync. The next ones wait until the caches show these."""
 
     create: list[int] = field(default_factory=list)
     delete: list[JsonObject] = field(default_factory=list)
@@ -168,7 +168,7 @@ def _blocked_by_condemned(
 def _plan_update(
     owner: JsonObject, by_number: dict[int, JsonObject], step: Step, update: str, now: datetime
 ) -> None:
-    """Replace the pods of old revisions from the highest number down, so many at once as may be missing."""
+    """Replace the pods of old revisions from the highest ordinal down, up to maxUnavailable at a time."""
     rolling = get_object(owner, "spec", "updateStrategy", "rollingUpdate")
     allowed = max(1, scaled(rolling.get("maxUnavailable", 1), len(numbers(owner)), round_up=False))
     wanted = [number for number in numbers(owner) if number >= partition(owner)]

@@ -1,4 +1,4 @@
-"""StatefulSets: numbered pods with claims of their own."""
+"""StatefulSets: pods with stable ordinals and claims."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class StatefulSetController:
         self._pods = owned(controller, manager.informer(PODS), self._sets, STATEFUL_SETS.kind, _selects)
 
     async def reconcile(self, key: Key) -> Result:
-        """One step of one stateful set."""
+        """Sync one stateful set."""
         owner = self._sets.get(*key)
         if owner is None:
             self._pods.expectations.forget(key)
@@ -123,7 +123,7 @@ class StatefulSetController:
             self._recorder.event(owner, "Warning", "RecreatingFailedPod", message)
 
     async def _keep_claims(self, owner: JsonObject, pods: list[JsonObject]) -> None:
-        """Make claims go with the set or with pods that are scaled away, where the policy says so."""
+        """Set owner references on claims as persistentVolumeClaimRetentionPolicy says."""
         policy = get_object(owner, "spec", "persistentVolumeClaimRetentionPolicy")
         when_deleted = policy.get("whenDeleted") == "Delete"
         when_scaled = policy.get("whenScaled") == "Delete"

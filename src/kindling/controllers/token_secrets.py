@@ -22,7 +22,7 @@ ACCOUNT_UID = "kubernetes.io/service-account.uid"
 
 
 class _NoObjects:
-    """Signing looks nothing up."""
+    """A stand-in reader for the signer, which looks up no objects here."""
 
     def get(self, _resource: ResourceType, _namespace: str | None, _name: str) -> JsonObject | None:
         return None
@@ -35,7 +35,7 @@ class _NoObjects:
 
 
 def signer(key: bytes) -> Callable[[JsonObject, JsonObject], str]:
-    """What makes the token of an account and a secret, signed with a private key (PEM).
+    """Returns a function that signs the token of an account and a secret with a private key (PEM).
 
     The key must be one that the API server accepts.
     """
@@ -43,15 +43,15 @@ def signer(key: bytes) -> Callable[[JsonObject, JsonObject], str]:
 
 
 def is_filled(secret: JsonObject, root_ca: str) -> bool:
-    """Whether nothing is missing, and the token is this very secret's."""
+    """Whether the secret has all its keys and its own token."""
     data = get_object(secret, "data")
     return has_own_token(secret) and bool(data.get("namespace")) and data.get("ca.crt") == _encode(root_ca)
 
 
 def has_own_token(secret: JsonObject) -> bool:
-    """Whether the token says that it was made for this secret, and not for an earlier one of its name.
+    """Whether the token's claims name this secret, not an earlier one of the same name.
 
-    What it says is not verified here: the API server accepts nothing that it has not.
+    The signature is not verified here: the API server does that at each use.
     """
     try:
         token = base64.b64decode(str(get_object(secret, "data").get("token", ""))).decode()
@@ -67,7 +67,7 @@ def _encode(text: str) -> str:
 
 
 def filled(secret: JsonObject, account: JsonObject, token: str, root_ca: str) -> JsonObject:
-    """The secret with everything its readers expect; its own token is kept."""
+    """The secret with everything that its users expect; a token of its own is kept."""
     updated = deep_copy(secret)
     data = updated["data"] = dict(get_object(secret, "data"))
     if not has_own_token(secret):
@@ -134,5 +134,5 @@ class TokenSecrets:
 
 
 def set_up(environment: Environment) -> None:
-    """Add the controller. Without a signing key there is nothing it could do, and it stays idle."""
+    """Add the controller. Without a signing key it does nothing."""
     TokenSecrets(environment)

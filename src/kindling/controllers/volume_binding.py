@@ -1,4 +1,4 @@
-"""Binding claims to volumes: what must be written next. Pure.
+"""Binding claims to volumes: computes the next write. Pure.
 
 The protocol is that of Kubernetes: the volume's ``claimRef`` is the truth; the claim's ``volumeName`` and
 the annotations follow it, so that a binding may be interrupted anywhere and is finished later.
@@ -42,7 +42,7 @@ def refers_to(volume: JsonObject, claim: JsonObject) -> bool:
 
 
 def bound_volume(volume: JsonObject, claim: JsonObject) -> JsonObject:
-    """The volume, pointing at the claim."""
+    """The volume with its claimRef set to the claim."""
     updated = deep_copy(volume)
     reference = get_object(volume, "spec").get("claimRef") or {}
     if reference.get("uid") == meta.uid(claim):
@@ -54,7 +54,7 @@ def bound_volume(volume: JsonObject, claim: JsonObject) -> JsonObject:
 
 
 def bound_claim(claim: JsonObject, volume: JsonObject) -> JsonObject:
-    """The claim, pointing at the volume, with the binding marked as complete."""
+    """The claim with its volumeName set to the volume, and the annotation of a completed binding."""
     updated = deep_copy(claim)
     annotations = dict(meta.annotations(claim))
     if not get_str(claim, "spec", "volumeName"):
@@ -81,7 +81,7 @@ def claim_status(claim: JsonObject, volume: JsonObject | None, phase: str) -> Js
 
 
 def default_class(classes: Iterable[JsonObject]) -> JsonObject | None:
-    """Of the storage classes marked as default the newest (of equally new ones the first by name)."""
+    """The newest StorageClass marked as default (of equally old ones the first by name)."""
     marked = [each for each in classes if meta.annotations(each).get(DEFAULT_CLASS) == "true"]
     marked.sort(key=meta.name)
     marked.sort(key=meta.creation_timestamp, reverse=True)
@@ -106,7 +106,7 @@ def volume_phase(volume: JsonObject, claim: JsonObject | None) -> str:
     if not reference:
         return "Available"
     if not reference.get("uid"):
-        # Reserved by an administrator for a claim to come.
+        # An administrator has reserved it for a claim that does not exist yet.
         return "Available"
     if claim is None or meta.uid(claim) != reference["uid"]:
         return "Failed" if get_str(volume, "status", "phase") == "Failed" else "Released"

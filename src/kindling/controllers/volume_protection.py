@@ -24,7 +24,7 @@ def claims_index(pod: JsonObject) -> list[str]:
 def is_used(claim: JsonObject, pods: list[JsonObject]) -> bool:
     """Whether a pod that may still touch the claim's data uses it.
 
-    A pod that no node has yet does not use anything; one that ended does not either.
+    Pods that are not scheduled yet or have ended do not use it.
     """
     return any(get_str(pod, "spec", "nodeName") and not pod_facts.is_finished(pod) for pod in pods)
 
@@ -48,7 +48,7 @@ class VolumeProtection:
         volumes.watch(self._volumes)
 
     async def protect_claim(self, key: Key) -> Result:
-        """One claim."""
+        """Add or remove the finalizer of one claim."""
         claim = self._claims.get(*key)
         if claim is None:
             return DONE
@@ -62,7 +62,7 @@ class VolumeProtection:
         return DONE
 
     async def _is_used_live(self, claim: JsonObject) -> bool:
-        """The cache may not have a pod yet that was placed a moment ago."""
+        """Ask the API server: the cache may lack a pod that was scheduled a moment ago."""
         listing = await self._client.list(PODS, meta.namespace(claim))
         pods = [
             pod for pod in get_list(listing, "items") if meta.name(claim) in volume_rules.claim_names(pod)
@@ -70,7 +70,7 @@ class VolumeProtection:
         return is_used(claim, pods)
 
     async def protect_volume(self, key: Key) -> Result:
-        """One volume."""
+        """Add or remove the finalizer of one volume."""
         volume = self._volumes.get(None, key[1])
         if volume is None:
             return DONE
