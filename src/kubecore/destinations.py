@@ -31,7 +31,7 @@ def is_own(address: Address) -> bool:
             probe.connect((str(address), _DISCARD_PORT))
         except PermissionError:  # a broadcast address
             return True
-        except OSError:  # there is no way to it
+        except OSError:  # there is no route to the address
             return False
         return ipaddress.ip_address(probe.getsockname()[0]) == address
 

@@ -95,7 +95,7 @@ class StatusError(Exception):
 
     @classmethod
     def from_status(cls, document: Mapping[str, Any], code: int = 500) -> StatusError:
-        """The failure that a ``Status`` document describes; `code` is used where it names none."""
+        """The error for a ``Status`` document; `code` is used if the document has none."""
         number = document.get("code")
         code = number if isinstance(number, int) and number else code
         details = document.get("details")
@@ -169,14 +169,14 @@ def conflict(
 
 
 def apply_conflict(message: str, causes: Sequence[JsonObject]) -> StatusError:
-    """Server-side apply would take fields that other managers own."""
+    """Server-side apply would change fields that other managers own."""
     return StatusError(409, CONFLICT, message, {"causes": list(causes)})
 
 
 def invalid(kind: str, group: str, name: str, errors: Sequence[FieldError]) -> StatusError:
     """The object breaks rules. Equal messages are reported once; several are listed in brackets.
 
-    Only the first ones of very many are listed: a response must not be many times as long as the request.
+    The number of listed errors is limited, so that a response is never much longer than its request.
     """
     shown = errors[:_MAX_SHOWN_ERRORS]
     messages = list(dict.fromkeys(error.message() for error in shown))
@@ -204,7 +204,7 @@ def bad_request(message: str) -> StatusError:
 def forbidden(
     resource: GroupResource, name: str, message: str, causes: Sequence[JsonObject] = ()
 ) -> StatusError:
-    """Authorization or admission refuses. Without a name the whole collection is meant."""
+    """Authorization or admission refuses. Without a name, the error is about the whole collection."""
     text = _text(resource)
     if not text:
         full = f"forbidden: {message}"
@@ -216,12 +216,12 @@ def forbidden(
 
 
 def unauthorized(message: str = "Unauthorized") -> StatusError:
-    """Nobody could be recognised from the credentials."""
+    """The credentials identify no user."""
     return StatusError(401, UNAUTHORIZED, message)
 
 
 def method_not_allowed(resource: GroupResource | None = None, verb: str = "") -> StatusError:
-    """The resource does not know the method; without a resource the method is unknown to the whole path."""
+    """The resource does not support the method; without a resource, no resource at the path does."""
     if resource is None:
         message = "the server does not allow this method on the requested resource"
         return StatusError(405, METHOD_NOT_ALLOWED, message, {})
@@ -240,7 +240,7 @@ def expired(message: str) -> StatusError:
 
 
 def too_large_resource_version(requested: int, current: int, retry_after_seconds: int = 1) -> StatusError:
-    """A resourceVersion from the future was asked for."""
+    """The requested resourceVersion is newer than the server's."""
     details: JsonObject = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": retry_after_seconds,
@@ -333,7 +333,7 @@ def is_lost_race(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """The object changed meanwhile, or another manager owns the fields."""
+    """The object was changed by another request, or another manager owns the fields."""
     return has_reason(error, CONFLICT)
 
 
@@ -358,7 +358,7 @@ def is_unauthorized(error: BaseException) -> bool:
 
 
 def is_expired(error: BaseException) -> bool:
-    """The resourceVersion asked for is too old (``Expired`` or ``Gone``)."""
+    """The requested resourceVersion is too old (``Expired`` or ``Gone``)."""
     return has_reason(error, EXPIRED) or has_reason(error, GONE)
 
 

@@ -41,7 +41,7 @@ def decode(text: bytes) -> Any:
     """The value of JSON text. Raises orjson.JSONDecodeError, TooDeep."""
     value = orjson.loads(text)
     if text.count(b"{") + text.count(b"[") > MAX_DEPTH:
-        encode(value)  # the fastest way to find the depth
+        encode(value)  # raises TooDeep: the fastest exact check of the depth
     return value
 
 
@@ -55,7 +55,7 @@ def deep_copy(document: JsonObject) -> JsonObject:
 
 
 def get_object(document: Mapping[str, Any] | None, *path: str) -> JsonObject:
-    """The object at `path`, or a new empty one where something on the way is absent or no object."""
+    """The object at `path`; a new empty one if a part of the path is missing or not an object."""
     value = _value(document, path)
     return value if isinstance(value, dict) else {}
 
@@ -85,7 +85,7 @@ def get_bool(document: Mapping[str, Any] | None, *path: str, default: bool = Fal
 
 
 def _value(document: Any, path: Sequence[str]) -> Any:
-    """What is at `path`, or None."""
+    """The value at `path`, or None."""
     value = document
     for key in path:
         # This is the hottest path: checking for an exact type is much faster than for an abstract one.

@@ -45,7 +45,7 @@ def fields_of(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
-    """The unsigned number at `position`, and the position behind it. Raises Malformed."""
+    """Read a varint; returns the number and the position after it. Raises Malformed."""
     result = 0
     for shift in range(0, 70, 7):
         if position >= len(data):

@@ -40,7 +40,7 @@ def _copied(check: Any, **changes: str) -> Any:
 def _ask(question: AccessCheck) -> Any:
     ask = ASKING.get(None)
     if ask is None:
-        raise ValueError("authorization cannot be asked for here")
+        raise ValueError("the authorizer is not available in this expression")
     allowed, reason = ask(question)
     return _DECISION.make(is_allowed=allowed, why=reason)
 

@@ -176,7 +176,7 @@ def _join(values: list[Value]) -> CallCost:
 
 
 def _walk(values: list[Value]) -> CallCost:
-    """Functions that look at each element once."""
+    """The cost of functions that visit each element once."""
     if values[0].kind != LISTS:
         return _walked(values)
     element = values[0].element

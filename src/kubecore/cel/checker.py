@@ -1,4 +1,4 @@
-"""The type checker: what is wrong with a parsed expression, in the words of Kubernetes."""
+"""The type checker: finds the type errors of a parsed expression, with the messages of Kubernetes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _OTHER_TYPE_NAMES: Final = {
 
 
 class Checker:
-    """Walks a tree once; `problems` holds what was found."""
+    """Walks a tree once; `problems` holds the errors."""
 
     def __init__(self, variables: Mapping[str, Type], *, escaped: bool, steps: int) -> None:
         self.problems: list[Problem] = []
@@ -157,7 +157,7 @@ class Checker:
     def _resolve(
         self, overloads: Sequence[Signature], arguments: list[Type], *, is_member: bool
     ) -> Type | None:
-        """The result of the overloads that fit; ``dyn`` where several fit that give different types."""
+        """The result type of the matching overloads; ``dyn`` if their result types differ."""
         result: Type | None = None
         for overload in overloads:
             if overload.is_member != is_member:
@@ -186,7 +186,7 @@ class Checker:
         return Type(f"_var{self._free}")
 
     def _join(self, known: Type | None, kind: Type) -> Type:
-        """The common type of a literal's elements; ``dyn`` if they have none."""
+        """The common type of a literal's elements; ``dyn`` if there is none."""
         if known is None:
             return kind
         if self._bindings.assign([known], [kind]):
@@ -194,7 +194,7 @@ class Checker:
         return DYN
 
     def _mixed_literals(self) -> list[Problem]:
-        """Lists and maps whose elements are not of one type; texts are made of anything."""
+        """Lists and maps whose elements have different types."""
         found: list[Problem] = []
         for parts in self._literals:
             types = [self._bindings.substitute(kind, close=True) for _, kind in parts]

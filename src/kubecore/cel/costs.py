@@ -94,7 +94,7 @@ class _Estimator:
         condition, _ = self.cost(node.condition)
         step, grown = self.cost(node.step)
         if initial.kind:
-            # What is collected on the way is as big as all its parts.
+            # The accumulated list is as large as all its parts together.
             size = over.size if initial.kind == LISTS else times(over.size, grown.size)
             self._variables[node.accumulator] = Value(None, 0, size, initial.kind, grown.known_element)
         result_cost, result = self.cost(node.result)

@@ -74,7 +74,7 @@ def _address(text: str) -> _Address:
 
 
 def _address_problem(text: str) -> str:
-    """What Go's parser says of a text that is no address."""
+    """What Go's parser reports for an invalid address."""
     first = next((char for char in text if char in ".:%"), "")
     if first == ".":
         return _ipv4_problem(text)
@@ -151,7 +151,7 @@ def _network(text: str) -> _Network:
             raise ValueError("no '/'")
         return ipaddress.ip_interface(text)
     except ValueError as error:
-        # the words are there twice in Kubernetes, too
+        # Kubernetes repeats the words in this message, too
         raise ValueError(f"{words}{words}netip.ParsePrefix({go_quote(text)}): {error}") from None
 
 

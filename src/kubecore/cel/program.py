@@ -89,7 +89,7 @@ class Program:
         return result.plain_value()
 
     def _words(self, message: str, values: Mapping[str, Any]) -> str:
-        """The message of an evaluation error as Kubernetes words it; null counts as an object without
+        """The message of an evaluation error in the words of Kubernetes; null counts as an object without
         fields.
         """
         words = _runtime_words(message)
@@ -125,9 +125,11 @@ class Environment:
 
 
 def _rewritten(text: str) -> str:
-    """Functions cannot make optional values: those that should give lists, whose first element is it.
+    """Rewrite calls that the interpreter does not support.
 
-    Others that the interpreter gets wrong at the end of a text have our implementation by another name.
+    Python functions cannot return optional values: they return a list, whose first element ``[?0]`` is the
+    optional value. Functions that the interpreter gets wrong at the end of a string are renamed to this
+    package's implementation.
     """
     text, done = _OWN_NAMES.sub(lambda found: _RENAMED[found[0]], text), 0
     while found := _GIVES_OPTIONAL.search(text, done):
@@ -176,7 +178,7 @@ def _report_root(found: re.Match[str]) -> str:
 
 
 def _runtime_words(message: str) -> str:
-    """An error of evaluation in the words of Kubernetes."""
+    """The words of Kubernetes for an error of evaluation."""
     text = _plain(message)
     if found := re.search(r'Key not found in map : "?(.*?)"?\Z', text, re.DOTALL):
         return f"no such key: {found[1]}"
@@ -197,7 +199,9 @@ def _runtime_words(message: str) -> str:
 
 
 def _type_name(name: str) -> str:
-    """``LIST<STRING>`` as ``list(string)``; names of opaque types stay as they are."""
+    """The CEL name of a type: ``LIST<STRING>`` as ``list(string)``; names of opaque types stay as they
+    are.
+    """
     simple = {
         "LIST",
         "MAP",

@@ -88,7 +88,7 @@ def _semver(text: str, normalize: bool = False) -> Any:
 
 
 def _version_problem(text: str) -> str:
-    """What Go's parser says of a text that is no semantic version."""
+    """What Go's parser reports for an invalid semantic version."""
     parts = text.split(".", 2)
     if not text:
         return "Version string empty"
@@ -136,7 +136,9 @@ def _is_semver(text: str, normalize: bool = False) -> bool:
 
 
 def _rank(value: Any) -> tuple[Any, ...]:
-    """A sort key: a pre-release comes before its release, numbers before words."""
+    """A sort key: a pre-release is less than its release, a numeric identifier less than an alphanumeric
+    one.
+    """
     found = _VERSION.match(value.text)
     if found is None:
         return ()

@@ -1,7 +1,7 @@
 """Checking expressions against the schemas of their variables, with the messages of Kubernetes.
 
-The compiled programs treat objects as maps of anything; what the types of the schemas have against an
-expression is found here, in the tree that the interpreter's parser makes.
+The compiled programs treat objects as maps of any values; this module checks the parsed expression against
+the types of the schemas.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _LONGEST_SHOWN_LINE: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the check found: `problem` (empty if there is none), the type of the value, the tree."""
+    """The result of the check: `problem` (empty if there is none), the type of the expression, and its
+    tree.
+    """
 
     problem: str
     type: str
@@ -67,7 +69,8 @@ def check_types(
     try:
         tree = parse(parse_only(text))
     except ValueError as error:
-        # What has no place in the text (it is too long or too deep) is told as the parser tells it.
+        # An error without a position (the expression is too long or nested too deeply) is reported in the
+        # parser's words.
         return Checked(_shown(text, _parser_problems(str(error), text)) or str(error), "", None)
     return _checked(text, tree, variables, escape_names)
 

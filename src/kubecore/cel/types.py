@@ -1,7 +1,8 @@
 """Types of expressions: what is assignable to what, and how messages name them.
 
-The rules are those of the language's type checker in Go, which Kubernetes uses: ``dyn`` and the type of
-wrong expressions go with everything, type parameters (``A``) take the first type that they meet.
+The rules are those of the language's type checker in Go, which Kubernetes uses: ``dyn`` and the error type
+are assignable to and from every type, and a type parameter (``A``) is bound to the first type that it is
+compared with.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def parse_type(text: str) -> Type:
 
 
 def of_schema(schema: Schema | None, name: str) -> Type | None:
-    """The type of a value of `schema`; None where expressions cannot see it. Objects are called `name`."""
+    """The type of a value of `schema`; None if expressions cannot access it. Object types are called
+    `name`.
+    """
     if schema is None:
         return None
     if schema.int_or_string:
@@ -152,7 +155,7 @@ class Bindings:
         return False
 
     def substitute(self, kind: Type, *, close: bool = False) -> Type:
-        """The type with its parameters replaced; unknown ones by ``dyn`` when `close`."""
+        """The type with its parameters replaced by their bindings; unbound ones by ``dyn`` when `close`."""
         self._step()
         if kind in self._known:
             return self.substitute(self._known[kind], close=close)
@@ -208,7 +211,7 @@ class Bindings:
 
 
 def is_less_specific(left: Type, right: Type) -> bool:
-    """Whether `left` says as little as `right`, or less."""
+    """Whether `left` is at most as specific as `right`."""
     if left.is_parameter or left.name in ("dyn", "any"):
         return True
     if right.is_parameter or right.name in ("dyn", "any") or left.name != right.name:

@@ -88,7 +88,7 @@ class Client:
     async def get(
         self, resource: ResourceType, name: str, namespace: str | None = None, subresource: str | None = None
     ) -> JsonObject:
-        """One object, or the response of one of its subresources."""
+        """Get one object, or the response of one of its subresources."""
         return await self._json("GET", resource.path(namespace, name, subresource))
 
     async def list(
@@ -102,7 +102,7 @@ class Client:
         resource_version: str = "",
         metadata_only: bool = False,
     ) -> JsonObject:
-        """The whole list, read in pages of `limit` objects (0: `PAGE_SIZE`).
+        """List all objects, read in pages of `limit` objects (0: `PAGE_SIZE`).
 
         With `metadata_only`, objects come as ``PartialObjectMetadata``.
 
@@ -136,7 +136,9 @@ class Client:
         dry_run: bool = False,
         field_manager: str | None = None,
     ) -> JsonObject:
-        """Create an object in its own namespace or `namespace`; `subresource` posts to that of `name`."""
+        """Create an object in `namespace` (default: the object's own); with `subresource`, post to that of
+        `name`.
+        """
         namespace = namespace or get_str(obj, "metadata", "namespace") or None
         path = resource.path(namespace, name if subresource else None, subresource)
         return await self._json("POST", path, query=self._write_query(dry_run, field_manager), body=obj)
@@ -236,8 +238,8 @@ class Client:
         Raises StatusError: code 410 means that the version is too old and the caller must list again.
         With `bookmarks`, BOOKMARK events are yielded too, so that the caller can go on from there.
 
-        The server is asked to end the watch after `timeout_seconds`. Raises ConnectionFailed for one that
-        does not: it has lost the watch, or somebody between has.
+        The server is asked to end the watch after `timeout_seconds`. Raises ConnectionFailed if the server
+        does not: then the server or a proxy has lost the watch.
         """
         query = {
             "watch": "true",

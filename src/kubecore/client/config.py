@@ -16,7 +16,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Impersonation:
-    """Act as somebody else; sent as the ``Impersonate-*`` headers."""
+    """The user to impersonate; sent as the ``Impersonate-*`` headers."""
 
     user: str
     groups: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class CredentialSource:
             return self._cached
 
     def refresh(self) -> bool:
-        """Drop cached credentials after a 401; False where the source cannot give others."""
+        """Drop cached credentials after a 401; returns False if the source has no others."""
         self._valid_until = float("-inf")
         return bool(self._config.token_file or self._config.exec_plugin)
 

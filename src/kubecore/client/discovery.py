@@ -1,6 +1,6 @@
 """Discovery: all resource types of a server with their versions and verbs.
 
-Servers with aggregated discovery need two requests; others are asked group by group.
+With aggregated discovery this takes two requests, otherwise one for each group version.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ async def streamed_error(request: Request, response: StreamedResponse) -> Status
 
 
 def retry_after_seconds(response: Response) -> float | None:
-    """How long the server asks to wait before asking again; None where repeating is not invited."""
+    """The seconds after which the server allows a retry; None if it does not suggest one."""
     if response.status != 429 and response.status < 500:
         return None
     value = response.headers.get("retry-after", "")

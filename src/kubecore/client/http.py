@@ -146,7 +146,8 @@ class HttpTransport:
         if self._session is not None and certificate == self._certificate:
             return self._session
         if self._session is not None:
-            # Requests under way keep the old certificate's connections until the transport closes.
+            # Requests in progress keep using the connections with the old certificate until the transport
+            # closes.
             self._retired.append(self._session)
         tls = tls_context(self._config, credentials) if self._base.scheme == "https" else False
         trace = aiohttp.TraceConfig()
@@ -182,7 +183,7 @@ class _HttpStream:
 
 
 def _timeout(seconds: float | None) -> aiohttp.ClientTimeout:
-    """A bound for the whole answer; None: for the connection alone."""
+    """The timeout of the whole response; with None, only connecting has a timeout."""
     return aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
 
 

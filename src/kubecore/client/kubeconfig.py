@@ -32,7 +32,7 @@ class Kubeconfig:
     contexts: dict[str, JsonObject] = field(default_factory=dict)
 
     def context(self, name: str | None = None) -> JsonObject:
-        """The context `name`, or the current one. Raises ConfigError where there is none."""
+        """The context `name`, or the current one. Raises ConfigError if it does not exist."""
         wanted = name or self.current_context
         if not wanted:
             raise ConfigError(
@@ -77,7 +77,7 @@ def load_kubeconfig(path: str | os.PathLike[str] | None = None, context: str | N
 
 
 def resolve(kubeconfig: Kubeconfig, context: str | None = None) -> ClientConfig:
-    """The cluster and user of one context as a client configuration."""
+    """The client configuration with the cluster and user of one context."""
     chosen = kubeconfig.context(context)
     cluster_name, user_name = get_str(chosen, "cluster"), get_str(chosen, "user")
     if cluster_name not in kubeconfig.clusters:

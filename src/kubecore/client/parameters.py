@@ -29,7 +29,7 @@ def delete_options(
 
 
 def impersonation_headers(config: ClientConfig) -> list[tuple[str, str]]:
-    """The headers that ask to act as somebody else, where the configuration says so."""
+    """The ``Impersonate-*`` headers, if the configuration has a user to impersonate."""
     who = config.impersonate
     if who is None:
         return []

@@ -26,8 +26,8 @@ class ConnectionFailed(Exception):
 class Request:
     """One HTTP request. `path` starts with a slash, `query` is not encoded; names in it may repeat.
 
-    The whole answer must be there within `deadline_seconds`. None stands for `REQUEST_SECONDS`, and for no
-    bound where the answer is streamed.
+    The whole response must arrive within `deadline_seconds`. The default is `REQUEST_SECONDS`; streamed
+    responses have no limit by default.
     """
 
     method: str

@@ -141,7 +141,7 @@ def format_value(value: Any) -> str:
 
 
 def html_safe_json(value: Any) -> str:
-    """JSON as Go writes it: what HTML gives a meaning is escaped."""
+    """JSON as Go writes it: characters with a meaning in HTML are escaped."""
     text = orjson.dumps(value).decode()
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -213,7 +213,7 @@ def duplicate(path: FieldPath | str, value: Any, detail: str = "") -> FieldError
 
 
 def forbidden(path: FieldPath | str, detail: str) -> FieldError:
-    """A value may not be given here."""
+    """A field that must not be set."""
     return FieldError(FORBIDDEN, str(path), "", detail)
 
 

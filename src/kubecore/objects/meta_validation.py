@@ -152,7 +152,7 @@ def _validate_owner(owner: JsonObject, path: FieldPath) -> list[FieldError]:
 
 
 def kubernetes_finalizer(finalizer: str, path: FieldPath) -> list[FieldError]:
-    """What Kubernetes' own kinds ask of a finalizer besides: a name without a domain is one of its own."""
+    """The rule of built-in kinds for finalizers: a name without a domain must be one of Kubernetes' own."""
     errors = [fields.invalid(path, finalizer, message) for message in names.is_qualified_name(finalizer)]
     if "/" not in finalizer and finalizer not in _OWN_FINALIZERS:
         detail = "name is neither a standard finalizer name nor is it fully qualified"

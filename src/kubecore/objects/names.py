@@ -50,7 +50,7 @@ def max_bytes(limit: int) -> str:
 
 
 def regex_message(what: str, pattern: str, *examples: str) -> str:
-    """The message for a value that does not match: what it must be, examples, the pattern."""
+    """The message for a value that does not match: the rule, examples and the pattern."""
     if not examples:
         return f"{what} (regex used for validation is '{pattern}')"
     shown = " or ".join(f"'{example}', " for example in examples)

@@ -84,7 +84,7 @@ class Quantity:
 
     @property
     def value(self) -> int:
-        """The amount as a whole number, rounded up."""
+        """The amount as an integer, rounded up."""
         return -(-self.nano // _NANO)
 
     @property

@@ -1,4 +1,4 @@
-"""Label selectors: their text and object forms, and matching. Those of fields: ``field_selectors``.
+"""Label selectors: their text and object forms, and matching. Field selectors are in ``field_selectors``.
 
 Errors carry the messages of the Kubernetes API. There is no quoting: a word is anything between white space
 and the symbols ``= ! ( ) , > <``.
@@ -343,9 +343,9 @@ def from_label_selector_object(selector: Mapping[str, Any] | None) -> LabelSelec
 def validate_label_selector_object(
     selector: Mapping[str, Any] | None, path: FieldPath, *, allow_invalid_values: bool = False
 ) -> list[FieldError]:
-    """What is wrong with a ``LabelSelector`` object inside another object at `path`.
+    """The errors of a ``LabelSelector`` object at `path` inside another object.
 
-    `allow_invalid_values` is for updates of objects which already carry values that are no label values.
+    `allow_invalid_values` is for updates of objects that already contain invalid label values.
     """
     if selector is None:
         return []
@@ -380,7 +380,7 @@ def _validate_expression(expression: JsonObject, path: FieldPath, allow_invalid:
 
 
 def validate_labels(labels: Mapping[str, str], path: FieldPath) -> list[FieldError]:
-    """What is wrong with keys and values of a map of labels at `path` (in the order of the keys)."""
+    """The errors of keys and values in a map of labels at `path`, in the order of the keys."""
     errors: list[FieldError] = []
     for key in sorted(labels):
         errors += [fields.invalid(path, key, message) for message in names.is_qualified_name(key)]

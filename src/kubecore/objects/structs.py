@@ -49,7 +49,7 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
     try:
         return msgspec.convert(document, struct)
     except msgspec.ValidationError:
-        pass  # Nearly every document decodes at once: only the others are normalized first.
+        pass  # Nearly every document decodes directly: only documents that do not are normalized first.
     try:
         return msgspec.convert(_plain(document), struct)
     except msgspec.ValidationError as error:
@@ -65,7 +65,9 @@ def decode(struct: type[Struct], document: Mapping[str, Any]) -> Struct:
 
 
 def readable(struct: type[Struct], documents: Iterable[Mapping[str, Any]]) -> Iterator[Struct]:
-    """Those of `documents` that fit, for whoever must not fail because of the others."""
+    """Decode `documents`, leaving out those that do not fit, for callers that must not fail because of
+    one.
+    """
     for document in documents:
         try:
             yield decode(struct, document)

@@ -1,4 +1,4 @@
-"""Patches computed from two documents: applied to the first they give the second.
+"""Patches computed from two documents: applied to the first, they result in the second.
 
 For writers that change a copy of an object and send only the difference: a merge patch where lists may be
 replaced whole, a JSON patch where single elements matter or a value must be tested first.

@@ -25,7 +25,7 @@ def is_member(node: FieldSet) -> bool:
 
 
 def _node(member: bool, children: FieldSet) -> FieldSet | None:
-    """A node, or None where it would hold nothing."""
+    """A node; None if it would be empty."""
     if not children:
         return {} if member else None
     return {SELF: {}, **children} if member else children
@@ -58,7 +58,7 @@ def _union_node(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def difference(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Paths of `left` that do not belong to `right`; what lies below a path of `right` stays."""
+    """The paths of `left` that are not in `right`; paths below one of `right` are kept."""
     if not left or not right:
         return left
     result: FieldSet = {}

@@ -70,7 +70,8 @@ class _Patched:
 
     def __init__(self, document: Any) -> None:
         self.root = document
-        self._owned: dict[int, Any] = {}  # by id; the value keeps the container alive and the id unique
+        # by id; holding the value keeps the container alive and its id unique
+        self._owned: dict[int, Any] = {}
         self._copied_bytes = 0
 
     def apply(self, operation: JsonObject) -> None:

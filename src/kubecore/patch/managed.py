@@ -141,7 +141,7 @@ def encode(entries: Iterable[Entry]) -> list[JsonObject]:
 
 
 def manager_name(field_manager: str, user_agent: str) -> str:
-    """The manager of a request: the one it names, else what its User-Agent begins with."""
+    """The manager of a request: fieldManager, else the first part of its User-Agent."""
     if field_manager:
         return field_manager
     name = ""
@@ -154,7 +154,7 @@ def manager_name(field_manager: str, user_agent: str) -> str:
 
 
 def without_unowned(fields: FieldSet) -> FieldSet:
-    """`fields` without those that never have owners."""
+    """`fields` without the fields that never have owners."""
     return fieldset.difference(fields, _UNOWNED)
 
 
@@ -219,7 +219,7 @@ def _in_known_versions(entries: list[Entry], write: Write) -> list[Entry]:
 
 
 def _is_expressible(entries: Iterable[Entry], write: Write, old: JsonObject | None, new: JsonObject) -> bool:
-    """Whether both objects fit the schema of every version in which somebody owns fields.
+    """Whether both objects fit the schema of every version in which managers own fields.
 
     Where they do not, ownership cannot be determined and managedFields are dropped.
     """
@@ -243,7 +243,7 @@ def entry_of(write: Write, operation: str, fields: FieldSet) -> Entry:
 
 
 def _entries_to_start_from(live: Sequence[Any] | None, given: Sequence[Any] | None) -> list[Entry]:
-    """The entries that the client sent, or those of the live object where it sent none that are valid."""
+    """The valid entries that the client sent, or else those of the live object."""
     if given is not None and given is not live:
         if not given or (len(given) == 1 and not given[0]):
             return []

@@ -165,7 +165,9 @@ def _merge_list(original: list[Any], patch: list[Any], schema: Schema | None) ->
 
 
 def _apply_list_directives(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Carry out the ``$patch`` elements of a list; what is left of the document's list and of the patch."""
+    """Carry out the ``$patch`` elements of a list; returns the remaining elements of the document's list and
+    the patch.
+    """
     plain: list[Any] = []
     replace = False
     for item in patch:
@@ -202,7 +204,9 @@ def _merge_keyed(original: list[Any], patch: list[Any], key: str, item_schema: S
 
 
 def _comparable(key: Any) -> Any:
-    """A merge key in comparable form; one of the wrong type is refused later, when the object is decoded."""
+    """A merge key in comparable form; a value of the wrong type is refused later, when the object is
+    decoded.
+    """
     return orjson.dumps(key, option=orjson.OPT_SORT_KEYS) if isinstance(key, dict | list) else key
 
 

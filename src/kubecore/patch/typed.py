@@ -129,7 +129,7 @@ def field_set(kind: FieldType, document: Any) -> FieldSet:
 
 
 def _claimed(kind: FieldType, value: Any) -> FieldSet | None:
-    """The node of a value; None where it claims nothing."""
+    """The ownership node of a value; None if the value owns nothing."""
     if kind.kind == SCALAR or kind.atomic:
         return {}
     if kind.kind == LIST:
@@ -191,7 +191,7 @@ def reconciled(kind: FieldType, tree: FieldSet) -> FieldSet:
 
 
 def merge(kind: FieldType, live: Any, applied: Any) -> Any:
-    """`live` with everything that `applied` says; ABSENT stands for nothing on either side."""
+    """`live` with everything that `applied` sets; ABSENT means that there is no value."""
     if applied is ABSENT:
         return live
     if live is ABSENT or kind.kind == SCALAR or kind.atomic or not (live or applied):

@@ -18,7 +18,7 @@ _REPEATED: Final = "duplicate entries for key"
 def validate(kind: FieldType, document: Any, *, allow_duplicates: bool = False) -> None:
     """Raise `TypedError` with everything that is wrong with the document.
 
-    `allow_duplicates` is for stored objects: what is applied may not repeat a key in a list.
+    `allow_duplicates` is for stored objects; an applied configuration must not repeat a key in a list.
     """
     problems: list[str] = []
     _validate(kind, document, "", problems)

@@ -57,7 +57,9 @@ class TokenAccess:
             async with self._reviews:
                 status = await self._review(token, path)
         except (StatusError, ConnectionFailed, TimeoutError) as error:
-            logger.warning("cannot review the token of a request for %s: %s; answered 503", path, error)
+            logger.warning(
+                "a request for %s was answered with 503: its token cannot be reviewed: %s", path, error
+            )
             return 503
         if status == 200 and len(self._allowed) < _MOST_REMEMBERED:
             self._allowed[key] = now + _REMEMBERED_SECONDS

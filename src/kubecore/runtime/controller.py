@@ -45,7 +45,7 @@ Mapper: TypeAlias = Callable[[Cached], Iterable[Key]]
 
 
 def own_key(obj: JsonObject | TypedObject) -> Iterable[Key]:
-    """The mapper of a controller's own kind."""
+    """Maps an object to its own key."""
     return (key_of(obj),)
 
 
@@ -106,8 +106,8 @@ class Controller:
     ) -> None:
         """Enqueue what `mapper` says for every change; both the old and the new state are mapped.
 
-        Changes for which `predicate` is false are left out. Without a mapper also objects that cannot be read
-        are enqueued: their controller says what becomes of them.
+        Changes for which `predicate` is false are left out. Without a mapper, objects that cannot be decoded
+        are enqueued as well: their controller decides how to handle them.
         """
         self.depend(informer)
         if mapper is own_key:

@@ -72,7 +72,7 @@ class EventCorrelator:
         self._buckets: OrderedDict[tuple[str, ...], TokenBucket] = OrderedDict()
 
     def correlate(self, event: JsonObject) -> PendingEvent | None:
-        """The event to write, or None where its object is throttled."""
+        """The event to write; None if events about its object are rate limited."""
         message = event["message"]
         if self._is_combined(event):
             event = {**event, "message": f"(combined from similar events): {message}"}
@@ -156,7 +156,7 @@ class EventRecorder:
             logger.warning("event queue is full; dropped event %s: %s", reason, message)
 
     async def run(self) -> None:
-        """Write what was recorded until cancelled."""
+        """Write recorded events until cancelled."""
         while True:
             pending = await self._queue.get()
             try:

@@ -93,13 +93,15 @@ class Expectations(Generic[Cached]):
         return self.satisfied(key)
 
     def forget(self, key: Key) -> None:
-        """The object behind `key` is gone."""
+        """Forget the expectations for a deleted object."""
         entry = self._expected.pop(key, None)
         if entry is not None:
             entry.expiry.cancel()
 
     async def _look(self, key: Key) -> None:
-        """Set the expectations to what the server shows and the cache does not show yet."""
+        """Reconcile the expectations with the objects that the API server has and the cache does not show
+        yet.
+        """
         live = {uid_of(obj): obj for obj in await self._informer.read_live(key[0] or None)}
         entry = self._expected.get(key)
         if entry is None:
@@ -158,7 +160,7 @@ class Expectations(Generic[Cached]):
     def _expire(self, key: Key) -> None:
         entry = self._expected.pop(key)
         logger.warning(
-            "%s: %s: %d creations and %d deletions of %s were not seen within %d seconds; going on without",
+            "%s: %s: %d creations and %d deletions of %s are not in the cache after %d seconds; ignored",
             self._controller.name,
             "/".join(filter(None, key)),
             entry.creations,

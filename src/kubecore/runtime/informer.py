@@ -102,11 +102,15 @@ class Informer(Generic[Cached]):
 
     @property
     def unfit(self) -> Mapping[Key, UnfitDocument]:
-        """The objects that are there but cannot be read as the struct, for whoever concludes from absence."""
+        """The objects that exist but do not decode into the struct, for callers that act on the absence of
+        objects.
+        """
         return self._unfit
 
     def get(self, namespace: str | None, name: str) -> Cached | None:
-        """The cached object, or None. Do not change it. Raises UnfitDocument for one that is there unread."""
+        """The cached object, or None. Do not change it. Raises UnfitDocument if the object exists but cannot
+        be decoded.
+        """
         key = (namespace or "", name)
         if key in self._unfit:
             raise self._unfit[key]
@@ -122,7 +126,7 @@ class Informer(Generic[Cached]):
         namespace: str | None = None,
         selector: LabelSelector | Callable[[Cached], bool] | None = None,
     ) -> Objects[Cached]:
-        """The cached objects of a namespace (None: all), filtered by labels or any predicate."""
+        """The cached objects of a namespace (None: all), filtered by labels or a predicate."""
         objects = self._store.values(namespace)
         if selector is None:
             return objects
@@ -275,20 +279,20 @@ class Informer(Generic[Cached]):
                 self._notify("MODIFIED", old, obj)
 
     def _with_kind(self, obj: JsonObject) -> JsonObject:
-        """Members of lists come without kind and apiVersion; those of watches with them."""
+        """Set kind and apiVersion, which members of lists lack."""
         if "kind" in obj:
             return obj
         return {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **obj}
 
     def _read(self, document: JsonObject) -> Cached | None:
-        """What is cached of a document; None for one that does not fit, which is remembered and logged."""
+        """The cached form of a document; None for one that does not decode, which is recorded and logged."""
         key = key_of(document)
         self._unfit.pop(key, None)
         try:
             return self._decoded(document)
         except UnfitDocument as error:
             self._unfit[key] = error
-            logger.error("an object cannot be read and is left alone until it is corrected: %s", error)
+            logger.error("an object cannot be decoded and is ignored until it is corrected: %s", error)
             for handler in self._unfit_handlers:
                 handler(key)
             return None
@@ -306,7 +310,7 @@ class Informer(Generic[Cached]):
         try:
             handler(event, old, new)
         except Exception:
-            # An error in one handler must not stop the cache that others share.
+            # An exception in one handler must not stop the cache, which other handlers use.
             logger.exception(
                 "an event handler of informer %s failed on %s",
                 self.resource.group_resource,

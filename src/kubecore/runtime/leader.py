@@ -180,7 +180,7 @@ class LeaderElector:
                 await self._client.update(LEASES, lease)
         except (StatusError, ConnectionFailed, TimeoutError) as error:
             logger.info(
-                "cannot release lease %s/%s: %s; a successor waits until it expires",
+                "cannot release lease %s/%s: %s; the next leader must wait until it expires",
                 self._namespace,
                 self._name,
                 error,

@@ -60,7 +60,7 @@ class Manager:
         informer = self._informers.get(key)
         if informer is None:
             if self._started:
-                raise RuntimeError("informers must be asked for before the manager runs")
+                raise RuntimeError("informers must be requested before the manager runs")
             informer = Informer(
                 self.client,
                 resource,

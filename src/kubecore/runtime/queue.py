@@ -29,7 +29,7 @@ class ItemBackoff(Generic[Item]):
         self._failures: dict[Item, int] = {}
 
     def next_delay(self, item: Item) -> float:
-        """Count a failure of `item` and give the delay in seconds before it is tried again."""
+        """Count a failure of `item` and return the delay in seconds before its next attempt."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         # Beyond 2**60 the power would overflow a float long after the maximum is reached.
@@ -55,7 +55,7 @@ class TokenBucket:
         self._updated = clock()
 
     def reserve(self) -> float:
-        """Take a token and give the seconds until it is due (0 when one was saved up)."""
+        """Take a token and return the seconds until it is available (0 if one was saved up)."""
         self._refill()
         self._tokens -= 1
         return max(0.0, -self._tokens / self._rate)
@@ -99,7 +99,7 @@ class WorkQueue(Generic[Item]):
         self._bucket = TokenBucket(rate, burst, self._loop.time)
 
     def __len__(self) -> int:
-        """How many items wait for a worker now (delayed ones not counted)."""
+        """The number of items ready for a worker, without delayed ones."""
         return len(self._order)
 
     @property
@@ -157,7 +157,7 @@ class WorkQueue(Generic[Item]):
             try:
                 await getter
             except asyncio.CancelledError:
-                # Pass a wake-up that arrived together with the cancellation to another worker.
+                # Pass a wake-up that arrived together with the cancellation on to another worker.
                 if getter.done() and not getter.cancelled() and self._order:
                     self._wake()
                 raise
@@ -177,7 +177,7 @@ class WorkQueue(Generic[Item]):
             self._wake()
 
     def shut_down(self) -> None:
-        """Take no more items; `get` drains what is queued and then raises."""
+        """Accept no more items; `get` returns the queued ones and then raises."""
         self._closed = True
         self._waiting.clear()
         self._due.clear()

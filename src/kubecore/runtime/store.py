@@ -1,4 +1,4 @@
-"""What an informer knows: objects by key, with indexes."""
+"""The objects of an informer by key, with indexes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def key_of(obj: JsonObject | TypedObject) -> Key:
 
 
 def uid_of(obj: JsonObject | TypedObject) -> str:
-    """What tells an object from an earlier one of its name."""
+    """The uid, which distinguishes an object from an earlier one of the same name."""
     return get_str(obj, "metadata", "uid") if isinstance(obj, dict) else obj.metadata.uid
 
 
@@ -90,7 +90,9 @@ class Store(Generic[Cached]):
         self._by_namespace: dict[str, dict[Key, None]] = {}
 
     def add_index(self, name: str, function: IndexFunction[Cached]) -> None:
-        """Add an index; existing objects are entered at once. The same name twice must mean the same."""
+        """Add an index; existing objects are entered at once. An index may be added twice if both are the
+        same.
+        """
         if name in self._indexers:
             return
         self._indexers[name] = function
@@ -117,7 +119,7 @@ class Store(Generic[Cached]):
         return list(self._indexes[index])
 
     def put(self, obj: Cached) -> Cached | None:
-        """Store `obj` and give what it replaced."""
+        """Store `obj` and return the object that it replaces."""
         key = key_of(obj)
         old = self._objects.get(key)
         if old is not None:
@@ -130,7 +132,7 @@ class Store(Generic[Cached]):
         return old
 
     def remove(self, key: Key) -> Cached | None:
-        """Forget the object under `key` and give it."""
+        """Remove the object under `key` and return it."""
         old = self._objects.pop(key, None)
         if old is not None:
             self._unindex(key, old)

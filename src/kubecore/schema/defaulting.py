@@ -35,7 +35,9 @@ def _keeping(schema: Schema) -> _Walker | None:
 
 
 def _walker(schema: Schema, derived: _Derived) -> _Walker | None:
-    """The closure for a node; None for nodes without children. `derived` makes those of its children."""
+    """The function for a schema node; None for nodes without children. `derived` makes the functions of its
+    children.
+    """
     if schema.type in _SCALARS or schema.int_or_string:
         return None
     walk_object = _object_walker(schema, derived)

@@ -44,7 +44,7 @@ def _node(
     in_metadata: bool = False,
     without_default: str = "",
 ) -> Iterator[FieldError]:
-    """`without_default` says where no default may be set."""
+    """The errors of one schema node. `without_default` is the reason why it may not have a default."""
     kind = raw.get("type")
     if kind and kind not in _TYPES:
         yield not_supported(path.child("type"), kind, _TYPES)

@@ -12,7 +12,7 @@ from .model import Schema
 
 
 def validate_embedded(document: Any, schema: Schema, path: FieldPath | None = None) -> list[FieldError]:
-    """What is wrong with the embedded resources below `document` (not with `document` itself)."""
+    """The errors of the embedded resources below `document` (not of `document` itself)."""
     if not schema.derive(_has_embedded):
         return []
     return list(_walk(document, schema, path or FieldPath(), is_root=True))

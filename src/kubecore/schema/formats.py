@@ -174,7 +174,7 @@ _OF_NUMBERS = {"integer": ("int32", "int64"), "number": ("float", "double")}
 
 
 def is_recognized(format_name: str, kind: str) -> bool:
-    """Whether a format means something for values of a type; an empty type may be a string."""
+    """Whether validation knows a format for values of a type; an empty type may be a string."""
     if kind in ("", "string"):
         return any(name.replace("-", "") == format_name.replace("-", "") for name in STRING_FORMATS)
     return format_name in _OF_NUMBERS.get(kind, ())

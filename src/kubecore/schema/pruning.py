@@ -31,7 +31,7 @@ def prune(document: JsonObject, schema: Schema) -> list[str]:
 
 
 def _walker(schema: Schema) -> _Walker | None:
-    """The closure for a node; None where nothing can be dropped below it."""
+    """The function for a schema node; None if nothing can be pruned below it."""
     if _is_open(schema):
         return None
     if schema.type in _SCALARS or schema.int_or_string:
@@ -105,7 +105,7 @@ def _list_walker(schema: Schema) -> Callable[[list[Any]], list[str] | None]:
 
 
 def _drop_everything(value: Any) -> list[str] | None:
-    """Where the schema knows of no members, an object loses all that it has."""
+    """Without known properties, all members of an object are pruned."""
     if type(value) is not dict:
         return None
     keys = list(value)

@@ -1,6 +1,5 @@
-"""Which values of an update are as they were before.
-
-Validation that became stricter spares them (ratcheting): who changes one field need not mend the others.
+"""Unchanged values of an update. Validation that became stricter does not apply to them (ratcheting), so that
+a user who changes one field need not correct the others.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def _unchanged(new: Any, old: Any, schema: Schema, name: str) -> Iterator[str]:
 
 
 def is_unchanged(new: Any, old: Any, schema: Schema) -> bool:
-    """Whether a value is the same as before; fields that the schema does not know never are, and the order
-    of a map list does not count.
+    """Whether a value is unchanged. A field unknown to the schema never is; the order of a map list does not
+    count.
     """
     if isinstance(new, dict) and isinstance(old, dict):
         return len(new) == len(old) and all(

@@ -170,7 +170,7 @@ def _nested(raw: JsonObject, path: FieldPath, *, skip_any_of: bool = False) -> I
         yield from _nested(child, path.child("properties").key(name))
     for key, wanted in _IN_NESTED.items():
         value = raw.get(key)
-        # additionalProperties: false is as good as none here; only a schema or true say something
+        # additionalProperties: false counts as absent here; only a schema or true count
         if value or (wanted == "undefined" and value is not None and key != "additionalProperties"):
             yield forbidden(path.child(key), f"must be {wanted} to be structural")
     if "metadata" in (raw.get("properties") or {}):

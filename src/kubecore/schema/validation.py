@@ -231,7 +231,7 @@ def _object_checks(schema: Schema) -> Iterator[Check]:
 
 
 def _narrows_metadata(raw: dict[str, Any]) -> bool:
-    """ObjectMeta has its own validation; only what a schema restricts further (names) is checked here."""
+    """ObjectMeta has its own validation; check only what a schema restricts further (names)."""
     return bool(((raw.get("properties") or {}).get("metadata") or {}).get("properties"))
 
 

@@ -85,13 +85,13 @@ class MemoryApi:
         return self._store(resource, deep_copy(obj))
 
     def remove(self, resource: ResourceType, name: str, namespace: str = "") -> None:
-        """Take an object away at once, whatever its finalizers."""
+        """Remove an object immediately, even if it has finalizers."""
         obj = deep_copy(self._objects[resource].pop((namespace, name)))
         self._stamp(obj)
         self._publish("DELETED", resource, obj, obj)
 
     def expire_history(self) -> None:
-        """Drop the event history: watches from older versions get 410, running ones end."""
+        """Drop the event history: watches from older versions get 410, and running watches end."""
         self._oldest_version = self._last_version
         self._history.clear()
         self.break_watches()
@@ -150,7 +150,7 @@ class MemoryApi:
             self._watchers[watcher.resource].remove(watcher)
 
     def _known_at(self, watcher: watchers.Watcher, backlog: Iterable[Any]) -> set[tuple[str, str]]:
-        """The objects that the watcher knew before the backlog: the present ones with the backlog undone."""
+        """The objects that the watcher knew before the backlog: the current ones with the backlog undone."""
         known = set(watcher.known)
         for _, _, resource, new, old in reversed(list(backlog)):
             if resource != watcher.resource:
@@ -265,7 +265,7 @@ class MemoryApi:
 
     def _replace(self, target: _Target, old: JsonObject, new: JsonObject) -> JsonObject:
         if target.subresource == "status":
-            # As on the real server, annotations travel along with a status.
+            # As on the API server, a write of the status also writes annotations.
             annotations = get_object(new, "metadata").get("annotations")
             metadata = {**old["metadata"], **({"annotations": annotations} if annotations else {})}
             new = {**old, "metadata": metadata, "status": new.get("status")}
@@ -356,7 +356,7 @@ class MemoryApi:
         return obj
 
     def _is_held(self, obj: JsonObject) -> bool:
-        """Whether something keeps an object that is being deleted."""
+        """Whether finalizers keep an object that is being deleted."""
         return bool(get_list(obj, "metadata", "finalizers") or get_list(obj, "spec", "finalizers"))
 
     def _stamp(self, obj: JsonObject) -> None:

@@ -15,7 +15,7 @@ from kubecore.resources import ResourceType
 
 @dataclass(slots=True)
 class Watcher:
-    """One watch; None in its queue cuts it off. `known` are the objects it has seen and not seen go."""
+    """One watch; None in its queue ends it. `known` are the objects that it has seen and not seen deleted."""
 
     resource: ResourceType
     namespace: str
@@ -30,7 +30,7 @@ def line(event: str, obj: JsonObject) -> bytes:
 
 
 def deliver(found: Iterable[Watcher], event: str, new: JsonObject, old: JsonObject | None) -> None:
-    """Send a change to the watchers of a resource, as the event that their selector makes of it."""
+    """Send a change to the watchers of a resource, as the event that follows from their selector."""
     known_as = key(new)
     encoded: dict[str, bytes] = {}
 
@@ -59,7 +59,7 @@ def key(obj: JsonObject) -> tuple[str, str]:
 
 
 def selector(query: Mapping[str, str]) -> Callable[[JsonObject], bool]:
-    """What the selectors of a list or watch choose."""
+    """The predicate of the selectors of a list or watch."""
     labels = parse_label_selector(query.get("labelSelector", ""))
     terms = [term for term in query.get("fieldSelector", "").split(",") if term]
 

@@ -1,7 +1,7 @@
 """gRPC interfaces of a node (CRI, CSI, device plugins), built from tables of field numbers.
 
 The tables are the JSON files beside this module. No Python package carries these interfaces in current form,
-and generated code would have to be committed; a descriptor pool built when first asked costs a few
+and generated code would have to be committed; a descriptor pool built at its first use costs a few
 milliseconds and keeps the numbers readable.
 """
 

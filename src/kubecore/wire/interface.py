@@ -165,7 +165,8 @@ def _method(path: str, ends: list[str], messages: Mapping[str, type[Any]]) -> Me
 
 
 def _add_enum(file: Any, name: str, values: Mapping[str, int]) -> None:
-    # Value names share the scope of the enum's parent, so each enum gets the prefix of its own name.
+    # Enum values share the scope of the enum's parent in protobuf, so each enum's own name becomes their
+    # prefix.
     enum = file.enum_type.add(name=_flat(name))
     for value_name, number in values.items():
         enum.value.add(name=f"{_flat(name)}__{value_name}", number=number)
