@@ -18,9 +18,10 @@ def is_hotpluggable(volume: Volume) -> bool:
 
 
 def hotplugged_volumes(vmi: VirtualMachineInstance) -> set[str]:
-    """Names of volumes that reach the guest through attachment pods, never through the launcher's own.
+    """Names of the volumes that attachment pods bring to the guest, not the launcher pod.
 
-    Those that are declared ``hotpluggable``, from the start or later, and those that the status calls so.
+    These are volumes declared ``hotpluggable``, from the start or later, and those that the status lists as
+    hotplugged.
     """
     reported = {item.name for item in vmi.status.volume_status if item.hotplug_volume is not None}
     declared = {item.name for item in vmi.spec.volumes if is_hotpluggable(item)}

@@ -1,4 +1,4 @@
-"""What the rendering of a domain needs to know beyond the VirtualMachineInstance."""
+"""The inputs of rendering a domain besides the VirtualMachineInstance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EPHEMERAL_DIRECTORY = paths.EPHEMERAL_DISK_DIR
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """Where a disk's bytes are, as the launcher's container sees them."""
+    """The path of a disk's data, as the launcher's container sees it."""
 
     path: str
     format: str = "raw"
@@ -28,7 +28,7 @@ class DiskSource:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceLink:
-    """The host's end of a guest's interface."""
+    """The host's side of a guest's interface."""
 
     tap: str
     mac: str
@@ -38,7 +38,7 @@ class InterfaceLink:
 
 @dataclass(frozen=True, slots=True)
 class DomainContext:
-    """Facts of the node and of the preparation before the domain is defined."""
+    """Facts about the node, and results of the preparation before the domain is defined."""
 
     emulation: bool
     """True runs the guest with TCG: no working KVM on this node."""

@@ -1,4 +1,4 @@
-"""Everything below ``<devices>`` that is neither disk nor interface."""
+"""Everything below ``<devices>`` except disks and interfaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def socket_directory(vmi: VirtualMachineInstance) -> str:
 
 
 def render_devices(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
-    """Controllers, consoles, display, inputs and the rest, in libvirt's customary order."""
+    """Controllers, consoles, display, inputs and others, in libvirt's usual order."""
     devices = vmi.spec.domain.devices
     elements = _controllers(vmi, devices)
     elements += _serial_console(vmi, devices, context)
@@ -77,14 +77,14 @@ def _serial_console(vmi: VirtualMachineInstance, devices: Devices, context: Doma
 
 
 def _guest_agent(vmi: VirtualMachineInstance) -> Element:
-    # libvirt's own choice of a path would be longer than a socket's address may be.
+    # The path that libvirt would choose can be too long for the address of a unix socket.
     source = element("source", {"mode": "bind", "path": f"{socket_directory(vmi)}/guest-agent"})
     target = element("target", {"type": "virtio", "name": GUEST_AGENT_CHANNEL})
     return element("channel", {"type": "unix"}, source, target)
 
 
 def usb_redirection_sockets() -> list[str]:
-    """The sockets by which USB devices of clients reach the guest, one for each device."""
+    """The sockets for USB redirection, one for each device."""
     return [f"virt-usbredir-{slot}" for slot in range(_USB_CLIENT_DEVICES)]
 
 

@@ -14,7 +14,7 @@ _PREFIX = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 
 
 class MissingSource(Exception):
-    """A disk names a volume that nothing was prepared for."""
+    """The volume of a disk was not prepared."""
 
     def __init__(self, disk: str) -> None:
         super().__init__(f"disk {disk} has no prepared volume")
@@ -29,12 +29,12 @@ def device_kind(disk: Disk) -> str:
 
 
 def bus_of(disk: Disk) -> str:
-    """The bus that the disk asks for; CD-ROMs default to SATA, everything else to virtio."""
+    """The bus of a disk; the default is SATA for CD-ROMs, and virtio otherwise."""
     return _target(disk).bus or ("sata" if disk.cdrom is not None else "virtio")
 
 
 def _target(disk: Disk) -> CDRomTarget | LunTarget | DiskTarget:
-    """How the volume shows up in the guest; as a plain disk where nothing is said."""
+    """The target of a volume in the guest; the default is a plain disk."""
     return disk.cdrom or disk.lun or disk.disk or DiskTarget()
 
 
@@ -64,13 +64,13 @@ def _letters(index: int) -> str:
 
 
 def io_threads(disks: Sequence[Disk]) -> dict[str, int]:
-    """The number of the I/O thread of each disk that has one of its own; virtio disks can."""
+    """The number of the I/O thread of each disk that has its own; only virtio disks can."""
     wanted = [disk.name for disk in disks if disk.dedicated_io_thread and bus_of(disk) == "virtio"]
     return {name: number for number, name in enumerate(wanted, start=1)}
 
 
 def render_disks(vmi: VirtualMachineInstance, context: DomainContext) -> list[Element]:
-    """The disks that the guest starts with, in the order of the specification. Raises MissingSource."""
+    """The disks that the guest starts with, in the order of the spec. Raises MissingSource."""
     disks = permanent_disks(vmi)
     reported = {status.name: status.target for status in vmi.status.volume_status if status.target}
     targets = target_names(disks, reported)
@@ -134,7 +134,9 @@ def _render(
 
 
 def _backing(source: DiskSource) -> Element:
-    """What is below the disk, always said to end: libvirt would read from the disk what it is not told."""
+    """The backing chain, always ended explicitly: otherwise libvirt would probe the disk for a backing
+    file.
+    """
     if not source.backing_path:
         return element("backingStore")
     return element(

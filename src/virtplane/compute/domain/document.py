@@ -1,4 +1,4 @@
-"""The whole domain document."""
+"""Renders the complete domain document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def domain_name(namespace: str, instance: str) -> str:
 
 
 def machine_type(xml: str) -> str:
-    """The machine type of a live domain, by its XML; empty where that says none, or was not libvirt's."""
+    """The machine type in the XML of a live domain; empty if it has none or the XML is not libvirt's."""
     parser = etree.XMLParser(resolve_entities=False, no_network=True)
     try:
         kind = etree.fromstring(xml, parser).find("os/type")

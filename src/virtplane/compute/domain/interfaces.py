@@ -1,4 +1,4 @@
-"""``<interface>`` elements: guests plug into taps that virt-handler made."""
+"""``<interface>`` elements: guests use tap devices that virt-handler made."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _render(interface: Interface, link: InterfaceLink, *, transitional: bool) ->
         element("mtu", {"size": link.mtu}),
         alias(interface.name),
     )
-    # QEMU's network boot ROM costs seconds at every start and is of use only where the network boots.
+    # QEMU's network boot ROM costs seconds at every start, so only interfaces with a boot order get it.
     if interface.boot_order:
         node.append(element("boot", {"order": interface.boot_order}))
     else:

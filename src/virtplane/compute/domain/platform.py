@@ -95,10 +95,10 @@ def render_features(domain: DomainSpec, context: DomainContext) -> Element:
 
 
 def _translation_cache(domain: DomainSpec) -> int:
-    """MiB for the emulator's translations of guest code: a sixth of the guest's memory, 20 to 512.
+    """The MiB of TCG's translation cache: a sixth of the guest's memory, 20 to 512.
 
-    QEMU's own limit is 1 GiB, and guests fill what they get in time. When it is full, all is thrown away and
-    translated anew: a guest of 128 MiB boots as fast with 20 MiB as with 32 or 64, and with 16 MiB takes a
+    QEMU's own limit is 1 GiB, and guests fill what they get in time. When it is full, QEMU flushes it and
+    translates again: a guest of 128 MiB boots as fast with 20 MiB as with 32 or 64, and with 16 MiB takes a
     third longer, with 8 MiB twice as long.
     """
     return max(20, min(512, memory_bytes(domain) // 6 // 1024**2))
@@ -127,7 +127,7 @@ def _hyperv(settings: FeatureHyperv) -> Element:
 
 
 def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | TLBFlush | None]:
-    """The enlightenments that are on or off and nothing else, by libvirt's names."""
+    """The Hyper-V enlightenments that are only on or off, by libvirt's names."""
     return {
         "relaxed": settings.relaxed,
         "vapic": settings.vapic,
@@ -144,7 +144,7 @@ def _hyperv_states(settings: FeatureHyperv) -> dict[str, FeatureState | TLBFlush
 
 
 def render_clock(domain: DomainSpec, context: DomainContext) -> Element:
-    """``<clock>`` with the timers that the guest asked for; Hyper-V's and KVM's only under KVM."""
+    """``<clock>`` with the timers that the spec has; those of Hyper-V and KVM only with KVM."""
     clock, timers = domain.clock, domain.clock.timer
     node = element("clock", {"offset": "utc", "adjustment": "reset"})
     if clock.timezone:
@@ -176,7 +176,7 @@ def _timer(
 
 
 def render_metadata(vmi: VirtualMachineInstance) -> Element:
-    """KubeVirt's own entry: whose domain this is, and how long it may take to shut down."""
+    """KubeVirt's element: the instance of the domain, and its grace period."""
     asked = vmi.spec.termination_grace_period_seconds
     grace_seconds = _GRACE_SECONDS if asked is None else asked
     owner = element(f"{{{_NAMESPACE}}}kubevirt")
@@ -188,10 +188,11 @@ def render_metadata(vmi: VirtualMachineInstance) -> Element:
 
 
 def render_unused_capabilities(cpu: Element) -> list[Element]:
-    """Abilities of QEMU that libvirt is to leave alone: reading back what became of ``maximum`` as the CPU.
+    """Disable a QEMU capability in libvirt: querying the properties of the CPU model ``maximum`` after the
+    start.
 
-    libvirt asks for four hundred properties one by one, which QEMU (7.2) reads byte by byte: 0.3 s of a start
-    of 0.4 s. It uses the answers for CPUs of a given model only, and those are left as they are.
+    libvirt queries four hundred properties one by one, and QEMU (7.2) reads each query byte by byte: 0.3 s of
+    a start of 0.4 s. libvirt needs the answers only for named CPU models, which keep the capability.
     """
     if cpu.get("mode") != "maximum":
         return []
@@ -200,6 +201,6 @@ def render_unused_capabilities(cpu: Element) -> list[Element]:
 
 
 def lifecycle_actions(domain: DomainSpec) -> list[Element]:
-    """A reboot inside the guest restarts it, unless the policy says Terminate."""
+    """The action for a reboot of the guest: restart, unless the reboot policy is Terminate."""
     terminate = domain.reboot_policy == "Terminate"
     return [element("on_reboot", {}, "destroy" if terminate else "restart")]

@@ -23,7 +23,7 @@ def topology(domain: DomainSpec) -> tuple[int, int, int]:
 
 
 def vcpu_count(domain: DomainSpec) -> int:
-    """How many virtual CPUs the guest starts with."""
+    """The number of virtual CPUs at the guest's start."""
     sockets, cores, threads = topology(domain)
     return sockets * cores * threads
 
@@ -81,7 +81,7 @@ def _model_attributes(model: str, context: DomainContext) -> dict[str, str]:
     if _custom_model(model):
         return {"mode": "custom", "match": "exact", "check": "none" if context.emulation else "partial"}
     if context.emulation:
-        # TCG has no host CPU to copy; "maximum" gives every feature that the emulator knows.
+        # TCG has no host CPU to copy; "maximum" enables every feature that TCG emulates.
         return {"mode": "maximum"}
     return {"mode": model or "host-model"}
 

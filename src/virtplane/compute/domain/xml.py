@@ -13,7 +13,7 @@ Attributes: TypeAlias = Mapping[str, object]
 
 
 def element(tag: str, attributes: Attributes | None = None, *children: Element | str | None) -> Element:
-    """An element; attributes that are None are left out, booleans become ``on``/``off``."""
+    """An XML element; attributes that are None are left out, booleans become ``on``/``off``."""
     node = etree.Element(tag)
     for name, value in (attributes or {}).items():
         if value is not None:
@@ -37,5 +37,5 @@ def yes_no(value: bool) -> str:
 
 
 def alias(name: str) -> Element:
-    """A user alias, by which later changes find the device again."""
+    """A user alias, by which later changes find the device."""
     return element("alias", {"name": f"ua-{name}"})

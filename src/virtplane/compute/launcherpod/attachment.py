@@ -1,6 +1,6 @@
 """The pod that brings hotplugged volumes to the node of a running guest.
 
-One pod carries all volumes that are ready; it is owned by the launcher, so that it goes with it.
+One pod carries all volumes that are ready; it is owned by the launcher pod, so that it is deleted with it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def render_attachment_pod(
     volumes: Sequence[Volume],
     mounted: frozenset[str] = frozenset(),
 ) -> JsonObject:
-    """The pod for `volumes` beside `launcher`. Filesystem volumes in `mounted` are not mounted again."""
+    """The attachment pod for `volumes` of `launcher`. Filesystem volumes in `mounted` are not mounted
+    again.
+    """
     node = get_str(launcher, "spec", "nodeName")
     hostname = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     terms = [{"matchExpressions": [hostname]}]

@@ -1,7 +1,7 @@
-"""The containers of the launcher pod beside hook sidecars.
+"""The containers of the launcher pod, except hook sidecars.
 
-The tools that foreign images run (they need not hold a single program) come from a static ``busybox`` of the
-launcher image: mounted as image volume, or copied into an emptyDir where image volumes are switched off.
+Images of users need not contain any program: commands in their containers come from a static ``busybox`` of
+the launcher image, mounted as image volume, or copied into an emptyDir where image volumes are switched off.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ def guest_console_log(inputs: RenderInputs) -> JsonObject | None:
 
 
 def container_disks(inputs: RenderInputs) -> list[tuple[str, ImageSource]]:
-    """Names and sources of the images that the guest uses: its container disks and boot image.
+    """The names and sources of the guest's images: container disks and boot image.
 
-    Raises ValueError for the launcher's own image, which may be reserved for the product: it is the
-    controller that asks for the pod, and a user must not have it ask on his behalf.
+    Raises ValueError for the launcher's own image. It may be reserved for the product's accounts:
+    virt-controller creates the pod, and a user must not get access to the image through it.
     """
     found: list[tuple[str, ImageSource]] = [
         (volume.name, volume.container_disk) for volume in inputs.volumes if volume.container_disk is not None
@@ -179,14 +179,14 @@ def container_disks(inputs: RenderInputs) -> list[tuple[str, ImageSource]]:
 
 
 def refuse_own_image(inputs: RenderInputs, place: str, image: str) -> None:
-    """Raise ValueError where an instance asks for the launcher's own image at a `place`, whatever the tag."""
+    """Raise ValueError if an instance uses the launcher's own image (with any tag) at `place`."""
     own = _repository(inputs.images.launcher)
     if _repository(image) == own:
-        raise ValueError(f"{place}: {own} is the launcher's own image, and not for disks and sidecars")
+        raise ValueError(f"{place}: {own} is the launcher's own image, which disks and sidecars may not use")
 
 
 def _repository(reference: str) -> str:
-    """An image reference without tag and digest."""
+    """An image reference without its tag and digest."""
     name = reference.partition("@")[0]
     path, colon, tag = name.rpartition(":")
     return path if colon and "/" not in tag else name
@@ -198,7 +198,8 @@ def image_containers(
     """Init containers and containers for the guest's images.
 
     With image volumes, an init container for each image makes its digest visible in the pod's status, which
-    pins the image when the guest migrates. Without, a container keeps each image mounted for the node agent.
+    pins the image when the guest migrates. Without image volumes, a container for each image keeps it mounted
+    for virt-handler.
     """
     disks = container_disks(inputs)
     if not disks:
@@ -221,7 +222,7 @@ def image_containers(
 
 
 def _launcher_volume(inputs: RenderInputs) -> JsonObject:
-    """The launcher's image as a volume, pulled under the same policy as its containers."""
+    """The launcher's image as a volume, with the pull policy of its containers."""
     image = {"reference": inputs.images.launcher, "pullPolicy": inputs.settings.image_pull_policy}
     return {"name": BINARY_VOLUME, "image": image}
 
@@ -259,7 +260,7 @@ def _binary_container(inputs: RenderInputs) -> JsonObject:
 
 
 def virtiofs_containers(inputs: RenderInputs, pod_volumes: VolumeSet) -> list[JsonObject]:
-    """One file server for each shared directory."""
+    """One virtiofs server for each shared directory."""
     by_name = {volume.name: volume for volume in inputs.volumes}
     result = []
     for filesystem in inputs.devices.filesystems:

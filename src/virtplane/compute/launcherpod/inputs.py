@@ -1,4 +1,4 @@
-"""What rendering a launcher pod needs to know."""
+"""The inputs of rendering a launcher pod."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ class Images:
 
 @dataclass(frozen=True, slots=True)
 class RenderInputs:
-    """The instance and everything it refers to; absent objects are simply not in the mappings."""
+    """The instance and the objects that it refers to; objects that do not exist are missing in the
+    mappings.
+    """
 
     vmi: VirtualMachineInstance
     settings: ClusterConfig
@@ -51,7 +53,7 @@ class RenderInputs:
 
     @property
     def uses_image_volumes(self) -> bool:
-        """Whether the guest's images are volumes of the pod; else a container holds each of them."""
+        """Whether the guest's images are image volumes of the pod; else each is held by a container."""
         return self.nodes_mount_images and self.settings.gate("ImageVolume")
 
     @property
@@ -96,7 +98,7 @@ class RenderInputs:
 
     @property
     def volumes(self) -> list[Volume]:
-        """The instance's volumes that the pod carries: all but hotplugged ones."""
+        """The instance's volumes that are volumes of the launcher pod: all except hotplugged ones."""
         hotplugged = hotplugged_volumes(self.vmi)
         return [volume for volume in self.spec.volumes if volume.name not in hotplugged]
 
@@ -113,12 +115,12 @@ class RenderInputs:
 
     @property
     def hostname(self) -> str:
-        """The host name of pod and guest: as asked for, else the first label of the name."""
+        """The host name of pod and guest: spec.hostname, else the first label of the name."""
         return self.spec.hostname or self.name.split(".", maxsplit=1)[0][:_LABEL_LIMIT].rstrip("-")
 
 
 def label_sized(name: str) -> str:
-    """`name` as a label value: longer ones are cut and end in eight digits of their SHA-1."""
+    """`name` as a label value: a long one is truncated and ends in eight digits of its SHA-1."""
     if len(name) <= _LABEL_LIMIT:
         return name
     digest = hashlib.sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]

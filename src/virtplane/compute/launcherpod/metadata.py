@@ -26,15 +26,15 @@ _SUFFIX_LENGTH = 5
 
 
 def launcher_prefix(instance: str) -> str:
-    """What the names of an instance's launchers begin with."""
+    """The prefix of the names of an instance's launchers."""
     return f"virt-launcher-{instance}-"
 
 
 def unique_name(prefix: str, purpose: str) -> str:
-    """The one name of the object made for `purpose`; it looks like a generated one.
+    """The deterministic name of the object created for `purpose`; it looks like a generated name.
 
-    Whoever makes that object again, whatever he has seen or forgotten, is told that it exists (docs/decisions
-    015). `purpose` holds the uid of what the object is made for, so that names do not come back.
+    A controller that creates the object twice gets a conflict, even if its cache is stale (docs/decisions
+    015). `purpose` contains the uid of the object's owner, so that names are never reused.
     """
     number = int.from_bytes(hashlib.sha256(purpose.encode()).digest())
     letters = []
@@ -45,7 +45,7 @@ def unique_name(prefix: str, purpose: str) -> str:
 
 
 def pod_labels(inputs: RenderInputs) -> dict[str, str]:
-    """The instance's labels and those by which the launcher is found."""
+    """The labels of the instance, and those that identify its launcher."""
     result: dict[str, str] = dict(inputs.vmi.metadata.labels)
     result[APP_LABEL] = LAUNCHER
     result[CREATED_BY_LABEL] = inputs.uid
@@ -58,7 +58,7 @@ def pod_labels(inputs: RenderInputs) -> dict[str, str]:
 
 
 def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
-    """The instance's annotations and what node agents, backup tools and the descheduler read."""
+    """The annotations of the instance, and those for virt-handler, backup tools and the descheduler."""
     result = {
         key: value
         for key, value in inputs.annotations.items()
@@ -79,7 +79,7 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
 
 
 def skips_backup_hooks(inputs: RenderInputs) -> bool:
-    """Whether the user or the administrator opted out of freezing the guest around backups."""
+    """Whether the user or the administrator disabled freezing the guest for backups."""
     for owner in (inputs.annotations, inputs.settings.annotations):
         if owner.get(SKIP_BACKUP_ANNOTATION) == "true":
             return True

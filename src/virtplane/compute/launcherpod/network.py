@@ -1,4 +1,4 @@
-"""What the launcher's annotations tell the pod network: secondary networks, service mesh, device details."""
+"""The network annotations of the launcher pod: secondary networks, service mesh, device details."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pod_annotations(inputs: RenderInputs) -> dict[str, str]:
 
 
 def network_attachments(inputs: RenderInputs) -> list[JsonObject]:
-    """The secondary networks of the pod in multus's notation, and those that binding plugins ask for."""
+    """The pod's secondary networks in multus's notation, including those of network binding plugins."""
     interfaces = {interface.name: interface for interface in inputs.devices.interfaces}
     result: list[JsonObject] = []
     for network in inputs.spec.networks:
@@ -64,7 +64,7 @@ def _attachment(inputs: RenderInputs, interface: Interface, reference: str) -> J
 
 
 def _established_name(inputs: RenderInputs, network: str) -> str:
-    """The interface name a running instance already uses (older instances count them)."""
+    """The interface name that a running instance already uses (older instances have numbered names)."""
     for status in inputs.vmi.status.interfaces:
         if status.name == network:
             return status.pod_interface_name or ""
@@ -72,7 +72,7 @@ def _established_name(inputs: RenderInputs, network: str) -> str:
 
 
 def _plugin(inputs: RenderInputs, interface: Interface) -> InterfaceBindingPlugin:
-    """The registered plugin that binds an interface; empty where none does."""
+    """The registered network binding plugin of an interface; empty if it has none."""
     named = interface.binding.name if interface.binding is not None else ""
     return inputs.settings.binding_plugins.get(named) or InterfaceBindingPlugin()
 
@@ -91,7 +91,7 @@ def _split(reference: str, namespace: str) -> tuple[str, str]:
 
 
 def wants_network_info(inputs: RenderInputs) -> bool:
-    """Whether the launcher must learn device details that are known only once the pod's networks exist."""
+    """Whether the launcher needs device details that multus reports only after it has set up the networks."""
     return any(
         interface.sriov is not None or _plugin(inputs, interface).downward_api == "device-info"
         for interface in inputs.devices.interfaces

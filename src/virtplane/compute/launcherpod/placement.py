@@ -1,6 +1,6 @@
 """Where a launcher may run: node selector, affinity, tolerations.
 
-Nodes say by labels what they offer (CPU models and features, machine types, encryption); the pod selects
+Labels of nodes tell their capabilities (CPU models and features, machine types, encryption); the pod selects
 them.
 """
 
@@ -66,7 +66,7 @@ def _hyperv_labels(inputs: RenderInputs) -> list[str]:
 
 
 def _hyperv_checked(features: FeatureHyperv) -> dict[str, FeatureState | SyNICTimer | TLBFlush | None]:
-    """The enlightenments that nodes tell by labels whether they have them, by the labels' names."""
+    """The Hyper-V enlightenments that node labels announce, by the names of the labels."""
     return {
         "frequencies": features.frequencies,
         "ipi": features.ipi,
@@ -104,7 +104,7 @@ def _encryption_labels(inputs: RenderInputs) -> list[str]:
 
 
 def affinity(inputs: RenderInputs) -> JsonObject:
-    """The user's affinity, every alternative of it narrowed to nodes that can run the guest's CPU."""
+    """The user's affinity, with each of its terms restricted to nodes that can run the guest's CPU."""
     result = encode(inputs.spec.affinity) if inputs.spec.affinity is not None else {}
     expressions = _node_expressions(inputs)
     if not expressions:

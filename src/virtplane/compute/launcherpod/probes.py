@@ -1,4 +1,4 @@
-"""The guest's probes as probes of the container that runs it."""
+"""The guest's probes as probes of the compute container."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ _START_SECONDS = 10
 
 
 def container_probe(probe: Probe, domain: str) -> JsonObject:
-    """The container's probe for a guest's. Commands and pings go through the guest agent of `domain`."""
+    """The container's probe for a probe of the guest. Commands and pings go through the guest agent of
+    `domain`.
+    """
     result = encode(probe)
     result["initialDelaySeconds"] = (probe.initial_delay_seconds or 0) + _START_SECONDS
     timeout = probe.timeout_seconds or 1

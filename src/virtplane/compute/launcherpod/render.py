@@ -18,7 +18,7 @@ _GRACE_EXTRA_SECONDS = 30
 def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
     """The pod that will run the instance, without server-side defaults.
 
-    It has the name that only this instance's first launcher has.
+    Its name is that of the instance's first launcher.
 
     Raises ValueError where an amount or an annotation of the instance cannot be read, and for disks that are
     the launcher's own image.
@@ -53,7 +53,7 @@ def render_launcher_pod(inputs: RenderInputs) -> JsonObject:
 
 
 def owner_reference(instance: str, uid: str) -> JsonObject:
-    """The reference by which a pod belongs to an instance."""
+    """The owner reference from a pod to its instance."""
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -100,7 +100,7 @@ def _pod_spec(inputs: RenderInputs, pod_volumes: VolumeSet) -> JsonObject:
 
 
 def _copied(inputs: RenderInputs) -> JsonObject:
-    """Fields of the instance that are the pod's as well."""
+    """The fields that the pod copies from the instance."""
     spec = inputs.spec
     return {
         "dnsConfig": encode(spec.dns_config) if spec.dns_config is not None else None,
@@ -130,7 +130,7 @@ def _pod_security(inputs: RenderInputs) -> JsonObject:
 
 
 def _seccomp_profile(inputs: RenderInputs) -> JsonObject:
-    """The profile that the installation names, else the one without which the namespace admits no pod."""
+    """The configured seccomp profile, else RuntimeDefault where Pod Security is `restricted`, else none."""
     seccomp = inputs.settings.configuration.seccomp_configuration
     custom = seccomp.virtual_machine_instance_profile.custom_profile
     if custom.localhost_profile:

@@ -43,7 +43,7 @@ def io_thread_pool(domain: DomainSpec) -> int:
 
 
 def is_guaranteed(domain: DomainSpec) -> bool:
-    """Whether the user asked for equal requests and limits; of memory, the limit alone will do."""
+    """Whether requests equal limits; for memory, a limit alone is enough."""
     requests, limits = domain.resources.requests, domain.resources.limits
     requested = {key: amounts.to_milli(requests.get(key)) for key in ("cpu", "memory")}
     limited = {key: amounts.to_milli(limits.get(key)) for key in ("cpu", "memory")}
@@ -57,7 +57,7 @@ def wants_exclusive_resources(inputs: RenderInputs) -> bool:
 
 
 def memory_overhead(inputs: RenderInputs) -> int:
-    """Bytes that a launcher needs beside the guest's memory."""
+    """The memory in bytes that a launcher needs in addition to the guest's."""
     total = _base_overhead(inputs) + _device_overhead(inputs)
     reserved = inputs.domain.memory.reserved_overhead
     total += amounts.to_bytes(reserved.added_overhead) if reserved is not None else 0
@@ -112,7 +112,7 @@ def _network_overhead(inputs: RenderInputs) -> int:
 
 
 def uses_passthrough(devices: Devices) -> bool:
-    """Whether host devices are handed to the guest through VFIO."""
+    """Whether the guest has host devices through VFIO."""
     if devices.gpus or devices.host_devices:
         return True
     return any(interface.sriov is not None for interface in devices.interfaces)
@@ -225,7 +225,7 @@ def _set_ephemeral_storage(requests: JsonObject, limits: JsonObject) -> None:
 
 
 def _devices(inputs: RenderInputs) -> dict[str, int]:
-    """Extended resources: the node's devices that QEMU opens, and devices handed through."""
+    """Extended resources: the device nodes that QEMU opens, and passed-through devices."""
     counts: dict[str, int] = {}
     security = inputs.domain.launch_security
     wanted = {
@@ -259,7 +259,7 @@ def _has_virtio_interface(inputs: RenderInputs) -> bool:
 
 
 def _handed_devices(inputs: RenderInputs) -> list[GPU | HostDevice]:
-    """The node's devices that are passed to the guest."""
+    """The host devices that are passed through to the guest."""
     return [*inputs.devices.gpus, *inputs.devices.host_devices]
 
 

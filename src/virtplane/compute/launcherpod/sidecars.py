@@ -1,4 +1,4 @@
-"""Hook sidecars: containers that change the domain, asked for by annotation or by network binding plugins."""
+"""Hook sidecars: containers that change the domain, requested by annotation or by network binding plugins."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _SOCKET_VOLUME = "hook-sidecar-sockets"
 def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
     """The sidecars of this instance, the user's first.
 
-    Raises ValueError for an unreadable annotation, and for the launcher's own image with a user's command:
-    that image may be reserved for the product. One without image and command runs what that image says.
+    Raises ValueError for an unreadable annotation, and for the launcher's own image with a command of the
+    user: that image may be reserved for the product. A sidecar without image and command runs the entrypoint
+    of the installation's sidecar image.
     """
     asked: list[JsonObject] = []
     annotation = inputs.annotations.get(ANNOTATION)
@@ -44,7 +45,7 @@ def requested_sidecars(inputs: RenderInputs) -> list[JsonObject]:
 def _of_annotation(text: str) -> list[JsonObject]:
     found = orjson.loads(text)
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise ValueError(f"annotation {ANNOTATION} is no list of sidecars")
+        raise ValueError(f"annotation {ANNOTATION} is not a JSON list of sidecars")
     return found
 
 

@@ -96,7 +96,7 @@ def is_block(inputs: RenderInputs, claim: str) -> bool:
 
 
 def mount_path(volume: Volume) -> str:
-    """Where the pod mounts a volume: its disk, or the files of which virt-handler makes one."""
+    """Where the pod mounts a volume: a disk, or the files from which virt-handler makes one."""
     kind = kind_of(volume)
     return kind.mount(volume.name) if kind is not None else ""
 
@@ -155,7 +155,7 @@ def _add_container_disk(
 def image_volume(
     inputs: RenderInputs, name: str, source: ContainerDiskSource | KernelBootContainer
 ) -> JsonObject:
-    """An image as volume, pinned to a digest where one is known."""
+    """An image volume, pinned to a digest if one is known."""
     image: JsonObject = {"reference": inputs.image_digests.get(name) or source.image}
     if source.image_pull_policy:
         image["pullPolicy"] = source.image_pull_policy

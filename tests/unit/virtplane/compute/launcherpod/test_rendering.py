@@ -369,7 +369,7 @@ def test_a_sidecar_of_another_image_is_part_of_the_pod() -> None:
 
 @pytest.mark.parametrize("annotation", ['["hook:1"]', '{"image": "hook:1"}', "1", "[", "null"])
 def test_an_annotation_that_lists_no_sidecars_is_told(annotation: str) -> None:
-    with pytest.raises(ValueError, match=r"no list of sidecars|JSON|EOF|unexpected"):
+    with pytest.raises(ValueError, match=r"not a JSON list of sidecars|JSON|EOF|unexpected"):
         rendered(*with_sidecars(annotation))
 
 
