@@ -71,7 +71,7 @@ class LayerWriter:
         self._file.close()
 
     def finished(self) -> Layer:
-        """What was written, after the writer was left."""
+        """The written layer; call it after the writer's context has ended."""
         return Layer(self._path, self._compressed.digest, self._compressed.size, self._plain.digest)
 
     def add_directory(self, name: str, mode: int = 0o755, owner: int = 0) -> None:

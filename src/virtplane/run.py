@@ -138,7 +138,7 @@ def base_config(options: Options) -> ClientConfig:
 
 
 class Gated:
-    """A component that starts once the operator in the same process has made what it needs."""
+    """A component that starts once the operator in the same process has created the objects that it needs."""
 
     def __init__(self, component: Component, gate: asyncio.Event) -> None:
         self.name = component.name

@@ -1,4 +1,4 @@
-"""What all controllers of virt-controller share: client, caches, settings, events."""
+"""The shared state of all controllers of virt-controller: client, caches, settings, events."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def by_controller(obj: JsonObject) -> Iterable[str]:
 
 
 def is_controlled_by_instance(obj: JsonObject) -> bool:
-    """Whether the controlling owner is an instance: such owners of pods are virt-controller's to set."""
+    """Whether the controlling owner is an instance. Only virt-controller may set such owners on pods."""
     owner = meta.controller_of(obj)
     group = get_str(owner, "apiVersion").partition("/")[0]
     return (group, get_str(owner, "kind")) == ("kubevirt.io", "VirtualMachineInstance")
@@ -75,7 +75,7 @@ def by_node(vmi: VirtualMachineInstance) -> Iterable[str]:
 
 
 def by_used_claim(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Index function of instances: namespaced names of the claims that their volumes use."""
+    """Index function of instances: the namespaced names of the claims that their volumes use."""
     names = (claim_name(volume) for volume in vmi.spec.volumes)
     return [f"{vmi.metadata.namespace}/{name}" for name in names if name]
 
@@ -86,13 +86,13 @@ def by_claim(vm: JsonObject) -> Iterable[str]:
         try:
             name = claim_name(decode(Volume, volume))
         except UnfitDocument:
-            continue  # Whoever reconciles the object says so; the cache must not end.
+            continue  # The controller of the object reports it; the cache must not stop.
         if name:
             yield f"{meta.namespace(vm)}/{name}"
 
 
 async def served_optional_kinds(client: Client) -> frozenset[ResourceType]:
-    """Those of `OPTIONAL_KINDS` that the cluster serves now."""
+    """The kinds of `OPTIONAL_KINDS` that the cluster serves now."""
     served = set()
     for kind in OPTIONAL_KINDS:
         try:
@@ -124,15 +124,15 @@ class Cluster:
         resource: ResourceType,
         indexers: Mapping[str, Callable[[JsonObject], Iterable[str]]] | None = None,
     ) -> Informer:
-        """The shared cache of all objects of a kind."""
+        """The shared informer of a kind."""
         return self.manager.informer(resource, indexers=indexers)
 
     def optional(self, resource: ResourceType) -> Informer | None:
-        """The cache of a kind of another product, None where the cluster does not serve it."""
+        """The informer of another product's kind; None if the cluster does not serve it."""
         return self.informer(resource) if resource in self.served else None
 
     def prepare(self) -> None:
-        """Asks for every cache that is used, which must happen before the manager runs."""
+        """Create all informers, which is possible only before the manager runs."""
         for kind in self.served:
             self.informer(kind)
         self.informer(resources.STORAGE_CLASSES)
@@ -222,7 +222,9 @@ class Cluster:
         return next(iter([*own, *found]), None)
 
     def settings(self) -> ClusterConfig:
-        """The install-wide settings now; the last good ones where the present ones are not."""
+        """The current settings of the installation; the last valid ones while the current ones are
+        invalid.
+        """
         return self._configuration.of(self.kubevirt())
 
     def claims_of(self, namespace: str) -> dict[str, JsonObject]:
@@ -235,14 +237,16 @@ class Cluster:
         return {meta.name(item): item for item in informer.list(namespace)} if informer else {}
 
     def migrations_of(self, vmi: VirtualMachineInstance) -> list[VirtualMachineInstanceMigration]:
-        """The migrations of an instance. Raises UnfitDocument: one that cannot be read may be one of them."""
+        """The migrations of an instance. Raises UnfitDocument if one cannot be decoded: it may be of this
+        instance.
+        """
         for error in self.migrations.unfit.values():
             if error.namespace == vmi.metadata.namespace:
                 raise error
         return self.migrations.by_index("vmi", f"{vmi.metadata.namespace}/{vmi.metadata.name}")
 
     def pods_of(self, uid: str) -> list[JsonObject]:
-        """The pods that an instance controls; others can name its uid under another kind of owner."""
+        """The pods that an instance controls; an owner of another kind may have its uid."""
         found = self.pods.by_index("controller", uid)
         return [pod for pod in found if is_controlled_by_instance(pod)]
 
@@ -252,7 +256,7 @@ class Cluster:
         state_claim: str = "",
         image_digests: Mapping[str, str] | None = None,
     ) -> RenderInputs:
-        """Everything that a launcher of `vmi` is rendered from."""
+        """Everything that rendering a launcher of `vmi` needs."""
         namespace = vmi.metadata.namespace
         return RenderInputs(
             vmi=vmi,
@@ -270,9 +274,9 @@ class Cluster:
     async def mark_observed(
         self, resource: ResourceType, obj: JsonObject, extra: JsonObject | None = None
     ) -> bool:
-        """Writes on first contact which API version the controllers work with, and `extra` with it.
+        """Writes the API version that the controllers use, and `extra`, unless the object has it already.
 
-        Says whether it had to.
+        Returns whether it wrote.
         """
         present = meta.annotations(obj)
         if all(present.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):

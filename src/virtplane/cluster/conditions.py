@@ -1,4 +1,4 @@
-"""Conditions as KubeVirt writes them: ``lastProbeTime`` is always there, null where nothing was probed."""
+"""Conditions as KubeVirt writes them: ``lastProbeTime`` is always present, null if there was no probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubecore.objects.times import now_rfc3339
 def new_condition(
     type: str, status: str, reason: str = "", message: str = "", *, probed: bool = False, dated: bool = True
 ) -> JsonObject:
-    """A condition from now. `probed` sets the probe time; without `dated` the transition time is null."""
+    """A new condition. `probed` sets the probe time; without `dated` the transition time is null."""
     moment = now_rfc3339()
     condition: JsonObject = {
         "type": type,
@@ -26,7 +26,7 @@ def new_condition(
 
 
 def put(conditions: list[JsonObject], condition: JsonObject) -> bool:
-    """Sets a condition; one that says the same stays with its times. Says whether anything changed."""
+    """Set a condition; an equal one keeps its times. Returns whether anything changed."""
     existing = find_condition(conditions, condition["type"])
     if existing is None:
         conditions.append(condition)
@@ -38,7 +38,7 @@ def put(conditions: list[JsonObject], condition: JsonObject) -> bool:
 
 
 def keep_time(conditions: list[JsonObject], former: JsonObject) -> None:
-    """A condition that was set anew and says what `former` said has been so since `former`."""
+    """Put `former` back in the place of a condition that says the same, so that its times are kept."""
     existing = find_condition(conditions, former["type"])
     if existing is not None and says_same(existing, former):
         conditions[conditions.index(existing)] = former
@@ -52,7 +52,7 @@ def says_same(one: JsonObject, other: JsonObject) -> bool:
 
 
 def drop(conditions: list[JsonObject], type: str) -> bool:
-    """Removes a condition. Says whether it was there."""
+    """Remove a condition. Returns whether there was one."""
     existing = find_condition(conditions, type)
     if existing is None:
         return False
@@ -61,6 +61,6 @@ def drop(conditions: list[JsonObject], type: str) -> bool:
 
 
 def has_status(conditions: list[JsonObject], type: str, status: str) -> bool:
-    """Whether a condition is there with that status."""
+    """Whether there is a condition with that status."""
     existing = find_condition(conditions, type)
     return existing is not None and existing.get("status") == status

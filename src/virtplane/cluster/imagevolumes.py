@@ -1,9 +1,9 @@
 """Whether launcher pods get guests' images as image volumes.
 
-Two parts must agree: the API server keeps the field (feature gate ``ImageVolume``: Kubernetes 1.31 and newer,
-on by default from 1.35), and each node's container runtime mounts images (containerd 2.1, CRI-O 1.31). Where
-one of them does not, a container of the launcher pod holds each image and virt-handler mounts the disk out of
-it.
+Two components must support them: the API server keeps the field (feature gate ``ImageVolume``: Kubernetes
+1.31 and newer, on by default from 1.35), and each node's container runtime mounts images (containerd 2.1,
+CRI-O 1.31). Otherwise the launcher pod has a container for each image, and virt-handler mounts the disk from
+that container's file system.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def node_mounts_images(node: JsonObject) -> bool:
 
 
 def nodes_mount_images(nodes: Iterable[JsonObject]) -> bool:
-    """Whether every node that guests can be placed on mounts image volumes.
+    """Whether every schedulable node supports image volumes.
 
-    A launcher pod is rendered before the scheduler chooses its node, so one node that cannot decides for all.
-    A node whose kubelet never said what runs its containers runs no pod either and does not count.
+    A launcher pod is rendered before the scheduler chooses its node, so a single node without support decides
+    for all. A node whose kubelet has never reported its container runtime runs no pods and does not count.
     """
     listed = [node for node in nodes if get_str(node, "status", "nodeInfo", "containerRuntimeVersion")]
     for_guests = [node for node in listed if meta.labels(node).get(SCHEDULABLE) == "true"]
@@ -62,21 +62,24 @@ class ImageVolumeSupport:
         self._served: bool | None = None
 
     def usable(self, nodes: Iterable[JsonObject]) -> bool:
-        """Whether API server and nodes all support image volumes, as far as known now."""
+        """Whether the API server and all nodes support image volumes, according to the last check."""
         return bool(self._served) and nodes_mount_images(nodes)
 
     async def ask(self) -> None:
-        """Ask once. A refusal of any kind means no: holding containers work everywhere.
-
-        An API server that cannot answer now leaves the last answer standing.
+        """Check once. Every refusal counts as no support, because containers that hold the images work
+        everywhere. If the API server cannot answer, the last result remains.
         """
         try:
             created = await self._client.create(resources.PODS, _probe_pod(), self._namespace, dry_run=True)
         except ConnectionFailed as error:
-            logger.info("Could not ask whether image volumes are served", extra={"err": str(error)})
+            logger.info(
+                "Could not check whether the API server supports image volumes", extra={"err": str(error)}
+            )
         except StatusError as error:
             if error.code >= 500 or error.code == 429:
-                logger.info("Could not ask whether image volumes are served", extra={"err": str(error)})
+                logger.info(
+                    "Could not check whether the API server supports image volumes", extra={"err": str(error)}
+                )
             else:
                 self._note(False, error.message)
         else:
@@ -90,7 +93,7 @@ class ImageVolumeSupport:
         self._served = served
 
     async def run(self) -> None:
-        """Ask again now and then, for an API server that was upgraded or got another configuration."""
+        """Check regularly: the API server may be upgraded or configured differently."""
         while True:
             await asyncio.sleep(_PROBE_SECONDS)
             await self.ask()

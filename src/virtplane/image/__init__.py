@@ -1,6 +1,6 @@
-"""The container image of the product: what is in it, and how it is put together.
+"""The container image of the product: its content and its build.
 
-Three layers, from what changes least to what changes most: the distribution's programs, the Python packages
-of ``requirements.lock``, and the product. Nothing is run out of the image while it is built, so neither root
-nor a container runtime is needed.
+It has three layers, ordered by how often they change: the distribution's programs, the Python packages of
+``requirements.lock``, and the product. The build runs no program of the image, so it needs neither root nor a
+container runtime.
 """

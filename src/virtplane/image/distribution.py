@@ -1,8 +1,8 @@
 """The programs that containers of the product run, out of the distribution's packages.
 
 apt works with the host's own sources, keys and proxies, but as if nothing were installed, so it finds every
-package that is needed. The packages are unpacked, not installed: their scripts would want a system to run in,
-and what they would do here is little (the merged /usr, accounts, compiled Python).
+package that is needed. The packages are unpacked, not installed: their scripts need a running system, and
+little of what they do is needed here (the merged /usr, accounts, compiled Python).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PACKAGES = (
     "busybox-static",
     "util-linux",
     "kmod",
-    # What every container of the distribution has.
+    # Packages that every container of the distribution has.
     "base-files",
     "bash",
     "coreutils",
@@ -52,7 +52,7 @@ _EXCLUDED = (
     "./lib/systemd",
     "./usr/share/bash-completion",
     "./usr/share/bug",
-    # Everything there but the copyright files, which go where the programs go.
+    # Directories without anything but copyright files, which are removed together with the programs.
     "./usr/share/doc/*/[!c]*",
     "./usr/share/doc/*/c[!o]*",
     "./usr/share/doc/*/co[!p]*",
@@ -77,7 +77,8 @@ def fetch(folder: Path) -> list[Path]:
     except BuildError:
         if os.geteuid() != 0:
             raise
-        # The lists of a fresh machine are missing; those of an old one name packages that are gone.
+        # On a fresh machine there are no package lists; outdated lists name packages that the mirror no
+        # longer has.
         run(["apt-get", "update", "-q=2"], "The lists of the distribution's packages could not be fetched.")
         _download(folder)
     return [path for path in sorted(folder.glob("*.deb")) if package_of(path) not in _LEFT_OUT]
@@ -94,7 +95,7 @@ def _download(folder: Path) -> None:
 def download_command(folder: Path) -> list[str]:
     """apt-get for a machine on which nothing is installed; the host's records are read, never written."""
     options = {
-        # apt's locks are beside this file.
+        # apt puts its lock files next to this file.
         "Dir::State::status": str(folder / _STATUS),
         "Dir::State::extended_states": str(folder / "extended_states"),
         "Dir::Cache::archives": str(folder),
@@ -131,7 +132,7 @@ def unpack(debs: list[Path], tree: Path) -> None:
 
 def _unpack_one(deb: Path, tree: Path, what: str) -> None:
     command = ["tar", "--extract", "--directory", str(tree), "--no-same-owner"]
-    # A package may ship /lib/...; here /lib is a link that must stay one.
+    # A package may contain /lib/...; here /lib must stay a symbolic link.
     command += ["--keep-directory-symlink", *(f"--exclude={path}" for path in _EXCLUDED)]
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE) as packed:
         unpacked = subprocess.run(command, stdin=packed.stdout, capture_output=True, text=True, check=False)

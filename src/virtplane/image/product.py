@@ -65,17 +65,17 @@ def install_dependencies(lock_root: Path, tree: Path, python: str) -> None:
     target = tree / FOLDER
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--target", str(target), "--python-version", python, "--only-binary", ":all:"]
-    # pip's own checks of what is installed look at this environment, not at the image's.
+    # pip's consistency check would look at this environment's packages, not at the image's.
     command += ["--no-compile", "--no-deps", "--requirement", str(lock_root / _LOCK)]
     run(command, "The packages of requirements.lock could not be installed.", "Check pip's configuration.")
-    # Their programs would start this environment's Python.
+    # Scripts that pip installs would start this environment's Python.
     shutil.rmtree(target / "bin", ignore_errors=True)
 
 
 def install_product(root: Path, tree: Path) -> None:
     """Copy the product's packages and examples into `tree` and write its programs.
 
-    The embedded cluster stays out: where this image runs there is a cluster already.
+    The embedded cluster is left out: the image runs only in an existing cluster.
     """
     target = tree / FOLDER
     skipped = shutil.ignore_patterns("__pycache__", ".*")
@@ -94,7 +94,8 @@ def install_product(root: Path, tree: Path) -> None:
 
 
 def compile_python(tree: Path, python: str) -> None:
-    """Compile every module below `tree`: nobody can write there later, and each start would compile anew.
+    """Compile every module below `tree`: the files are read-only later, so that every start would compile
+    them again.
 
     The compiled files do not depend on times. Raises BuildError.
     """

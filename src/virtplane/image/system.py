@@ -1,4 +1,4 @@
-"""The files that make unpacked packages a system: accounts, name resolution, and folders."""
+"""The files that unpacked packages need to become a system: accounts, name resolution, and folders."""
 
 from __future__ import annotations
 
