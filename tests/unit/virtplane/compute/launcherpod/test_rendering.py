@@ -335,7 +335,7 @@ def test_a_container_disks_image_is_a_volume_of_the_pod() -> None:
 def test_the_launchers_own_image_is_no_disk(image: str, use: str) -> None:
     disk = instance(volumes=[{"name": "root", "containerDisk": {"image": image, "path": "/usr/bin/env"}}])
     kernel = instance(domain={"firmware": {"kernelBoot": {"container": {"image": image}}}})
-    with pytest.raises(ValueError, match="not for disks"):
+    with pytest.raises(ValueError, match="disks and sidecars may not use"):
         rendered(disk if use == "disk" else kernel)
 
 
