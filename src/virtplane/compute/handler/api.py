@@ -1,4 +1,4 @@
-"""Requests to the API server with a deadline, or repeated until it answers: it may be away for long."""
+"""Requests to the API server with a timeout, or repeated until it answers: it may be unavailable for long."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FAILURES = (StatusError, ConnectionFailed, ConfigError)
 
 
 async def in_time(request: Awaitable[_Result]) -> _Result:
-    """The answer to one request. Raises what that raises, and ConnectionFailed after `REQUEST_SECONDS`."""
+    """Await one request. Raises what it raises, and ConnectionFailed after `REQUEST_SECONDS`."""
     try:
         async with asyncio.timeout(REQUEST_SECONDS):
             return await request
@@ -33,7 +33,7 @@ async def in_time(request: Awaitable[_Result]) -> _Result:
 
 
 async def until_answered(purpose: str, ask: Callable[[], Awaitable[_Result]]) -> _Result:
-    """The answer, however long it takes. The log says once what fails, and for which `purpose`."""
+    """Repeat a request until it succeeds. A failure is logged once, with the `purpose`."""
     said = ""
     while True:
         try:

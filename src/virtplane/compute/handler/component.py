@@ -39,16 +39,16 @@ _RETRY_SECONDS = 1.0
 
 
 class VirtHandler:
-    """The node's part of virtplane; one on each node."""
+    """virt-handler: runs the guests of one node."""
 
     name = "virt-handler"
 
     async def run(self, context: Context) -> None:
-        """Serve this node until cancelled; guests are left alone at the end."""
+        """Serve this node until cancelled. Guests keep running afterwards."""
         client = context.client(self.name)
         settings = HandlerSettings(node_name=context.node_name)
         manager, serving = Manager(client), asyncio.Event()
-        # Before anything that takes time: who has no checks yet would be called ready.
+        # Set the readiness checks first: a process without checks would count as ready.
         context.health.add_ready(
             "informers", lambda: "" if manager.has_started else "caches are not complete"
         )
@@ -114,7 +114,9 @@ class VirtHandler:
 
 
 async def _unmount_orphans(settings: HandlerSettings) -> None:
-    """Unmount the container disks of pods that ended while virt-handler was away; failing holds up nobody."""
+    """Unmount the container disks of pods that ended while virt-handler did not run. A failure only affects
+    that pod.
+    """
     steps = Steps(settings.node_name, lambda: None)
     try:
         orphans = await steps.run("orphans", heldimages.unmount_orphans, settings.pods_directory)
@@ -130,7 +132,7 @@ async def _unmount_orphans(settings: HandlerSettings) -> None:
 
 
 def offers(settings: HandlerSettings, *, kvm: bool) -> Offers:
-    """What guests can have on this node, as far as it could be found out."""
+    """What guests can use on this node, as far as the probes succeeded."""
     cache = settings.capabilities_cache
     interfaces: tuple[str, ...] = ()
     if kvm:
@@ -150,7 +152,9 @@ async def _serve(
     console_server: ConsoleServer,
     serving: asyncio.Event,
 ) -> None:
-    """Serve the console server, restarted when the certificates were renewed. `serving`: it listens."""
+    """Run the console server, and restart it when its certificates were renewed. `serving` is set while it
+    listens.
+    """
     runner = web.AppRunner(console_server.application(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -181,7 +185,7 @@ async def _serve(
 
 
 async def _authorities(client: Client, namespace: str) -> str:
-    """The certificates that the installation trusts; waits until virt-operator has made them."""
+    """The certificate authorities of the installation; waits until virt-operator has published them."""
     while True:
         bundle = await until_answered(
             "the authorities of consoles", lambda: client.get(CONFIG_MAPS, _CA_NAME, namespace)
@@ -202,7 +206,7 @@ async def _until_renewed(client: Client, namespace: str, settings: HandlerSettin
 
 
 def _version(file: Path) -> int:
-    """A number that changes with the file; 0 where there is none, as while the kubelet replaces it."""
+    """A number that changes with the file; 0 if there is none, as while the kubelet replaces it."""
     try:
         return file.stat().st_mtime_ns
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""The connections to one launcher and to its libvirt: opened in the background, and again when they break.
+"""The connections to one launcher and to its libvirt: opened in the background, and reopened when they break.
 
-Asking for the state of a guest never waits for its launcher: one that does not answer affects no other guest.
+Reading the state of a guest never waits for its launcher, so that a launcher that hangs affects no other
+guest.
 """
 
 from __future__ import annotations
@@ -61,12 +62,12 @@ class Connections:
 
     @property
     def lasting_trouble(self) -> str:
-        """Why launcher or libvirt have not been reachable for a while, or the empty string."""
+        """Why the launcher or libvirt has not been reachable for a while; empty if they are."""
         lasts = asyncio.get_running_loop().time() - self._trouble_since >= _LASTING_SECONDS
         return self._trouble if lasts else ""
 
     def keep(self) -> None:
-        """Begin to open what is not open. Never waits."""
+        """Start opening connections that are not open. Does not wait for them."""
         is_opening = self._opening is not None and not self._opening.done()
         is_ending = self.link is not None and self.link.is_ending
         is_complete = self.is_ready and (self.has_daemon is False or self._is_connected)
@@ -75,7 +76,7 @@ class Connections:
         self._opening = asyncio.create_task(self._open(), name=f"connect-{self._name}")
 
     async def open_hypervisor(self) -> Hypervisor:
-        """The connection to libvirt, which the launcher has started. Raises HypervisorError."""
+        """Connect to the libvirt daemon that the launcher has started. Raises HypervisorError."""
         async with self._lock:
             if self.hypervisor is not None and not self.hypervisor.is_open:
                 closed, self.hypervisor = self.hypervisor, None
@@ -85,7 +86,7 @@ class Connections:
             return self.hypervisor
 
     async def close(self) -> None:
-        """Close the connections; launcher and guest go on."""
+        """Close the connections; launcher and guest keep running."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)
@@ -97,7 +98,7 @@ class Connections:
             await link.close()
 
     def set_trouble(self, trouble: str) -> None:
-        """Note why something cannot be reached (the empty string: it can), and log what is new."""
+        """Record why something is unreachable (empty: it is reachable), and log changes."""
         if trouble == self._trouble:
             return
         if trouble:
@@ -125,7 +126,7 @@ class Connections:
                     await self.open_hypervisor()
             self.set_trouble("")
         except LauncherNotReady:
-            # The folder disappears with the pod: no launcher will ever listen there.
+            # The directory is removed with the pod: no launcher will listen there any more.
             self.gone = not self._paths.root.exists()
         except LauncherGone:
             self.gone = True
@@ -134,7 +135,10 @@ class Connections:
         self._on_change()
 
     async def _until_launcher_listens(self) -> None:
-        """Until the control socket is there, for which there is no event; not for ever."""
+        """Wait until the control socket exists, up to a limit or until the pod is gone.
+
+        Polls, since there is no event for it.
+        """
         while self._looks and not self._paths.control_socket.exists() and self._paths.root.exists():
             self._looks -= 1
             await asyncio.sleep(_LOOK_SECONDS)
@@ -165,6 +169,8 @@ class Connections:
 
 
 def _has_daemon(answer: JsonObject) -> bool:
-    """Whether a launcher has ever started libvirt's daemon; older ones say only whether it runs."""
+    """Whether a launcher has ever started libvirt's daemon; older launchers report only whether it runs
+    now.
+    """
     started = answer.get("started")
     return started if isinstance(started, bool) else isinstance(answer.get("libvirt"), int)

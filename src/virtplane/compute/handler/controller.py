@@ -1,4 +1,4 @@
-"""The reconciler of the node's instances."""
+"""Reconciles the virtual machine instances of the node."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _RECOVERABLE = (
 
 
 class InstanceController:
-    """Brings the node's guests to what their instances say, and reports what they are."""
+    """Brings each guest of the node to the state that its instance describes, and reports its status."""
 
     def __init__(
         self,
@@ -101,23 +101,23 @@ class InstanceController:
         return self.machines.get(vmi.metadata.uid) if vmi is not None else None
 
     def instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
-        """The instance as the cache has it. Raises UnfitDocument."""
+        """The instance from the cache. Raises UnfitDocument."""
         return self._informer.get(namespace, name)
 
     def has_ended(self, uid: str) -> bool:
-        """Whether no guest of that instance runs here any more; False while that is not known."""
+        """Whether no guest of that instance runs on this node; False while that is unknown."""
         if not self._informer.has_synced:
             return False
         vmi = next((each for each in self._informer.list() if each.metadata.uid == uid), None)
-        # An instance that cannot be read just now is not among those that are listed.
+        # Instances that cannot be decoded at the moment are missing from the list.
         return decisions.is_final(vmi) if vmi is not None else not self._informer.unfit
 
     async def close(self) -> None:
-        """Close all connections; guests go on."""
+        """Close all connections; guests keep running."""
         await asyncio.gather(*(machine.close() for machine in self.machines.values()))
 
     async def reconcile(self, key: Key) -> Result:
-        """Bring one guest a step closer to its instance, and report what it is."""
+        """Reconcile one instance: take the next step, and report the status."""
         try:
             vmi = self._informer.get(*key)
         except UnfitDocument:
@@ -147,9 +147,10 @@ class InstanceController:
                 await self._forget(key, uid, machine)
 
     async def _leave_alone(self, key: Key) -> Result:
-        """The instance cannot be read: the cache has logged what to correct. Its guest goes on until then.
+        """Leave an instance alone that cannot be decoded: the cache has logged what to correct. Its guest
+        keeps running.
 
-        Only the end of its pod counts. Nobody tells when such an instance is deleted, hence the next look.
+        Only the end of its pod matters. Its deletion causes no event, so it is checked again later.
         """
         found = self._machines_of(key)
         for uid, machine in found:
@@ -157,7 +158,7 @@ class InstanceController:
             if seen.launcher_gone:
                 await self._forget(key, uid, machine)
             elif seen.terminating and seen.domain_known and seen.domain is not None and seen.domain.is_active:
-                # Otherwise the launcher cuts the power once its grace period has passed.
+                # Otherwise the launcher ends the guest when its grace period has passed.
                 with contextlib.suppress(HypervisorError):
                     await machine.press_power_button()
         return RequeueAfter(decisions.SHUTDOWN_REPEAT_SECONDS) if found else DONE
@@ -182,7 +183,9 @@ class InstanceController:
             )
 
     async def _report_lost(self, key: Key, vmi: VirtualMachineInstance) -> Result:
-        """The pod ended while virt-handler was away (as when the node restarts): its guest has failed."""
+        """Report a guest as failed whose pod ended while virt-handler did not run (as when the node
+        restarts).
+        """
         if decisions.is_final(vmi):
             return DONE
         lost = Machine(self._settings, vmi, "", lambda: self.controller.enqueue(key))
@@ -190,7 +193,7 @@ class InstanceController:
         return await self._report(lost, vmi, None, seen)
 
     def _is_behind(self, vmi: VirtualMachineInstance) -> bool:
-        """True while the cache has not caught up with our own last write."""
+        """Whether the cache does not show our own last write yet."""
         written, moment = self._last_written.get(vmi.metadata.uid, (0, 0.0))
         is_recent = asyncio.get_running_loop().time() - moment < _BEHIND_FOR_SECONDS
         return is_recent and _version(vmi.metadata.resource_version) < written
@@ -206,7 +209,7 @@ class InstanceController:
     async def _act(
         self, machine: Machine, vmi: VirtualMachineInstance, action: Action
     ) -> tuple[str, str] | None:
-        """Take the step; returns what to report as the synchronisation error."""
+        """Take the step; returns the error to report in the condition Synchronized."""
         try:
             if action is Action.START:
                 await self._start(machine, vmi)
@@ -318,12 +321,14 @@ class InstanceController:
         self, vmi: VirtualMachineInstance, phase: str, error: tuple[str, str] | None, seen: Observation
     ) -> Result:
         if phase in decisions.FINAL_PHASES:
-            # The launcher may end once the outcome is written; that write brings the next look.
+            # The launcher may exit once the status is written; the event of that write causes the next
+            # reconcile.
             return DONE
         if error is not None:
             return RequeueAfter(_RETRY_SECONDS)
         if not seen.launcher_ready or not seen.domain_known:
-            # Connecting ends with a call of its own; a launcher that ends before it listens has none.
+            # A new connection ends with a call to reconcile; a launcher that ends before it listens has no
+            # connection.
             return RequeueAfter(_RETRY_SECONDS)
         if decisions.is_leaving(vmi, seen):
             grace = decisions.grace_seconds(vmi)
@@ -344,7 +349,7 @@ class InstanceController:
 
 
 def _is_reported(vmi: VirtualMachineInstance, reason: str, message: str) -> bool:
-    """Whether the condition Synchronized says so already; a step is repeated each second."""
+    """Whether the condition Synchronized has this error already; a failing step is repeated every second."""
     known = status.condition(vmi.status, status.SYNCHRONIZED)
     return known is not None and (known.reason, known.message) == (reason, message)
 
@@ -354,5 +359,5 @@ def _text(vmi: VirtualMachineInstance) -> str:
 
 
 def _version(resource_version: str) -> int:
-    """Where in the API's history an object stands."""
+    """The resourceVersion of an object as a number."""
     return int(resource_version) if resource_version.isdecimal() else 0

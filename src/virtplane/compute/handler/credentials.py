@@ -25,7 +25,7 @@ _RESYNC_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may enter the guest, and how."""
+    """Who may log in to the guest, and how."""
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """All authorized SSH keys by user."""
@@ -35,19 +35,21 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How setting the credentials went; `message` is empty where it went well."""
+    """The result of setting the credentials; `message` is empty on success."""
 
     succeeded: bool
     message: str = ""
 
 
 def concern(vmi: VirtualMachineInstance) -> bool:
-    """Whether the instance has credentials that its agent must set."""
+    """Whether the instance has credentials that the guest agent must set."""
     return any(True for _ in _keys(vmi)) or any(True for _ in _password_secrets(vmi))
 
 
 def wanted(vmi: VirtualMachineInstance, root: Root) -> Access:
-    """What the secrets in the pod whose file system is `root` say. Raises OSError where one is not there."""
+    """The credentials in the secrets mounted in the pod with the file system `root`. Raises OSError if one is
+    missing.
+    """
     keys: dict[str, list[str]] = {}
     passwords: dict[str, str] = {}
     for secret, users in _keys(vmi):
@@ -62,7 +64,7 @@ def wanted(vmi: VirtualMachineInstance, root: Root) -> Access:
 
 
 def _keys(vmi: VirtualMachineInstance) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Secrets with keys, and the users who get them."""
+    """Secrets with SSH keys, and the users to whom the keys belong."""
     for credential in vmi.spec.access_credentials:
         keys = credential.ssh_public_key
         if keys is not None and keys.propagation_method.qemu_guest_agent is not None:
@@ -99,14 +101,14 @@ class CredentialKeeper:
         self._set_at = 0.0
 
     def agent_is_offline(self, vmi: VirtualMachineInstance) -> None:
-        """The agent is not connected: the credentials are set once it is."""
+        """Record that the agent is not connected: the credentials are set when it is."""
         self._set = None
         self.outcome = Outcome(False, OFFLINE) if concern(vmi) else None
 
     async def keep(
         self, vmi: VirtualMachineInstance, open_root: Callable[[], Root], hypervisor: Hypervisor, domain: str
     ) -> None:
-        """Set what is not set yet. `open_root` gives the launcher's file system."""
+        """Set the credentials that are not set yet. `open_root` opens the launcher's file system."""
         if not concern(vmi):
             self.outcome = None
             return

@@ -1,4 +1,4 @@
-"""What to do with an instance, decided from what is known. Pure.
+"""The next action for an instance, from the observed state. Pure.
 
 The phases that virt-handler owns begin with Scheduled; earlier ones belong to virt-controller.
 """
@@ -32,7 +32,7 @@ _DEFINED = DomainState("Shutoff", "Unknown")
 
 
 class Action(Enum):
-    """What a reconcile does next."""
+    """The next action of a reconcile."""
 
     NOTHING = "nothing"
     WAIT = "wait for the launcher"
@@ -44,7 +44,7 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The state of one instance on this node."""
+    """The observed state of one instance on this node."""
 
     launcher_ready: bool
     launcher_gone: bool
@@ -65,30 +65,30 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 
 def grace_seconds(vmi: VirtualMachineInstance) -> int:
-    """How long the guest may take to power off."""
+    """The seconds that the guest has to power off."""
     grace = vmi.spec.termination_grace_period_seconds
     return 30 if grace is None else grace
 
 
 def has_acpi(vmi: VirtualMachineInstance) -> bool:
-    """True where the guest has a power button."""
+    """Whether the guest has ACPI, so that it reacts to the power button."""
     acpi = vmi.spec.domain.features.acpi
     return acpi is None or acpi.is_on
 
 
 def is_leaving(vmi: VirtualMachineInstance, seen: Observation) -> bool:
-    """True once the instance or its pod is being deleted."""
+    """Whether the instance or its pod is being deleted."""
     return vmi.metadata.is_being_deleted or seen.terminating
 
 
 def next_action(vmi: VirtualMachineInstance, seen: Observation, now: datetime) -> Action:
-    """The next step towards what the instance should be."""
+    """The next action towards the state that the instance describes."""
     if seen.launcher_gone:
         return Action.NOTHING
     if is_final(vmi):
         return Action.RELEASE if seen.launcher_ready else Action.NOTHING
     if not seen.launcher_ready or not seen.domain_known:
-        # A guest whose libvirt does not answer may still run; its launcher ends it with the pod.
+        # A guest may run although its libvirt does not answer; the launcher ends it together with the pod.
         return Action.WAIT
     is_scheduled = vmi.status.phase == "Scheduled"
     domain = None if is_scheduled and seen.domain == _DEFINED else seen.domain
@@ -112,7 +112,7 @@ def _stop(vmi: VirtualMachineInstance, seen: Observation, now: datetime) -> Acti
 
 
 def next_phase(vmi: VirtualMachineInstance, seen: Observation) -> str:
-    """The phase that follows from the domain's state."""
+    """The phase for the domain's state."""
     phase = vmi.status.phase or ""
     if phase in FINAL_PHASES:
         return phase
@@ -136,7 +136,7 @@ def _ended_phase(vmi: VirtualMachineInstance, seen: Observation, phase: str) -> 
     if reason in ("Shutdown", "Saved", "FromSnapshot"):
         return "Succeeded"
     if reason == "Unknown" and (seen.launcher_gone or phase != "Scheduled"):
-        # It did run: libvirt has forgotten how it ended, as when its daemon ended with the guest.
+        # The guest has run, but libvirt does not know how it ended, as when the daemon ended with the guest.
         return "Failed"
     return phase
 
@@ -144,8 +144,8 @@ def _ended_phase(vmi: VirtualMachineInstance, seen: Observation, phase: str) -> 
 def pod_on_node(vmi: VirtualMachineInstance, node_name: str) -> str:
     """The UID of the instance's launcher pod on this node, or the empty string.
 
-    Only components write the status of instances (admission undoes what others write), and virt-controller
-    lists there the pods that it made; see docs/decisions/014.
+    The status can be trusted: only components can write it (admission reverts other writes), and
+    virt-controller lists the pods that it created there; see docs/decisions/014.
     """
     pods = sorted(vmi.status.active_pods.items())
     found = (uid for uid, node in pods if node == node_name and _POD_UID.fullmatch(uid))
@@ -153,7 +153,7 @@ def pod_on_node(vmi: VirtualMachineInstance, node_name: str) -> str:
 
 
 def belongs_to_node(vmi: VirtualMachineInstance, node_name: str) -> bool:
-    """True for an instance that was placed on this node."""
+    """Whether an instance is assigned to this node."""
     return node_name in (vmi.metadata.labels.get(labels.NODE_NAME), vmi.status.node_name)
 
 
@@ -168,9 +168,10 @@ class Migratability:
 
 
 def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratability:
-    """The first hindrance wins: network binding, host devices, disks; then that no node moves guests yet.
+    """Report the first obstacle: network binding, host devices, disks; else that no node supports migration
+    yet.
 
-    A hindrance of the instance itself comes first, because its owner can remove it.
+    Obstacles in the instance come first, because its owner can remove them.
     """
     method = "BlockMigration" if _has_local_disk(vmi) else "LiveMigration"
     devices = vmi.spec.domain.devices
@@ -196,7 +197,9 @@ def migratability(vmi: VirtualMachineInstance, *, emulation: bool) -> Migratabil
 
 
 def _can_move(vmi: VirtualMachineInstance, interface: Interface) -> bool:
-    """Whether an interface on the pod network works on another node, where the pod's address is another."""
+    """Whether an interface on the pod network keeps working on another node, where the pod has another
+    address.
+    """
     if interface.bridge is not None:
         return labels.ALLOW_BRIDGE_MIGRATION in vmi.metadata.annotations
     return interface.masquerade is not None or interface.passt_binding is not None

@@ -1,7 +1,7 @@
-"""The guest agent's answers, in the form of the API.
+"""Converts the guest agent's answers to the form of the API.
 
-Neither agent nor daemon is trusted: types of values are checked, lengths and numbers are bounded. What is
-malformed is left out.
+Neither the agent nor the daemon is trusted: types are checked, lengths and counts are limited, and malformed
+values are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class AgentInterface:
-    """A network card as the guest sees it; `mac` is empty where it has none."""
+    """A network interface as the guest reports it; `mac` is empty if it has none."""
 
     name: str
     mac: str
@@ -53,7 +53,7 @@ def os_info(info: Mapping[str, Any]) -> VirtualMachineInstanceGuestOSInfo:
 
 
 def users(info: Mapping[str, Any]) -> list[JsonObject]:
-    """Everybody who is logged in; ``loginTime`` in seconds since 1970."""
+    """The users who are logged in; ``loginTime`` in seconds since 1970."""
     found = []
     for prefix in _prefixes(info, "user"):
         entry: JsonObject = {"userName": _text(info, f"{prefix}.name")}
@@ -66,7 +66,7 @@ def users(info: Mapping[str, Any]) -> list[JsonObject]:
 
 
 def filesystems(info: Mapping[str, Any]) -> list[JsonObject]:
-    """Every mounted file system; sizes in bytes."""
+    """The mounted file systems; sizes in bytes."""
     found = []
     for prefix in _prefixes(info, "fs"):
         entry: JsonObject = {
@@ -108,7 +108,7 @@ def agent_info(info: Mapping[str, Any], version: str, commands: list[JsonObject]
 
 
 def version_and_commands(answer: str) -> tuple[str, list[JsonObject]]:
-    """What the agent says of itself to ``guest-info``; nothing where that makes no sense."""
+    """Version and commands of the agent, from its answer to ``guest-info``; empty if that is malformed."""
     try:
         said = json.loads(answer)
     except (ValueError, RecursionError):
@@ -155,7 +155,7 @@ def _objects(listed: Iterable[object]) -> Iterator[JsonObject]:
 
 
 def _prefixes(info: Mapping[str, Any], kind: str) -> Iterator[str]:
-    """``kind.0``, ``kind.1`` and so on, as many as there are said to be, but not for ever."""
+    """``kind.0``, ``kind.1`` and so on, up to the reported count, but not beyond a limit."""
     return (f"{kind}.{index}" for index in range(min(_number(info, f"{kind}.count"), MOST)))
 
 

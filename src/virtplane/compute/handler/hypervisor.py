@@ -1,8 +1,8 @@
 """The libvirt connection of one launcher. Blocking calls run in threads; events arrive in the event loop.
 
-Every call has a deadline. When the daemon misses one, the connection is cut, which ends all its calls. Calls
-that the guest agent has to answer have a queue of their own: an agent that does not answer holds up neither
-other guests nor other calls for its own. What daemon and agent answer is bounded.
+Every call has a timeout. When a call times out, the connection is closed, which ends all its calls. Calls to
+the guest agent have their own queue: an agent that does not answer delays neither other guests nor other
+calls for its own guest. The size of answers is limited.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCREENSHOT_BYTES = 64 << 20
 
 
 class Hypervisor:
-    """One connection to one launcher's libvirt. `on_change` is called on every event worth a look."""
+    """One connection to one launcher's libvirt. `on_change` is called on every relevant event."""
 
     def __init__(self, connection: libvirt.virConnect, relay: Relay, on_change: Callable[[], None]) -> None:
         self._connection = connection
@@ -107,52 +107,52 @@ class Hypervisor:
         await self._call("start", domain.createWithFlags, flags, seconds=LONG_CALL_SECONDS)
 
     async def description(self, name: str) -> str:
-        """The live XML. Raises HypervisorError."""
+        """The XML of the running domain. Raises HypervisorError."""
         return str(await self._on(name, "describe", lambda domain: domain.XMLDesc(0)))
 
     async def suspend(self, name: str) -> None:
-        """Stop the guest's processors."""
+        """Pause the guest's CPUs."""
         await self._on(name, "pause", lambda domain: domain.suspend())
 
     async def resume(self, name: str) -> None:
-        """Let the guest's processors run."""
+        """Resume the guest's CPUs."""
         await self._on(name, "unpause", lambda domain: domain.resume())
 
     async def shutdown(self, name: str) -> None:
-        """Ask the guest to power off; nothing happens when it has ended already."""
+        """Ask the guest to power off; no error if it has ended already."""
         await self._end(name, "shutdown", lambda domain: domain.shutdown())
 
     async def destroy(self, name: str) -> None:
-        """Cut the power; nothing happens when the guest has ended already."""
+        """Stop the guest immediately; no error if it has ended already."""
         await self._end(
             name, "destroy", lambda domain: domain.destroyFlags(libvirt.VIR_DOMAIN_DESTROY_GRACEFUL)
         )
 
     async def reset(self, name: str) -> None:
-        """Press the reset button."""
+        """Reset the guest."""
         await self._on(name, "reset", lambda domain: domain.reset(0))
 
     async def reboot(self, name: str, *, by_agent: bool) -> None:
-        """Ask the guest to reboot, by its agent or by the ACPI button."""
+        """Ask the guest to reboot, through its agent or ACPI."""
         flag = libvirt.VIR_DOMAIN_REBOOT_GUEST_AGENT if by_agent else libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN
         await self._on(name, "reboot", lambda domain: domain.reboot(flag))
 
     async def set_time(self, name: str, seconds: int) -> None:
-        """Set the guest's clock by its agent (needed after a pause)."""
+        """Set the guest's clock through its agent (needed after a pause)."""
         await self._ask(
             name, "set time", lambda domain: domain.setTime({"seconds": seconds, "nseconds": 0}, 0)
         )
 
     async def freeze(self, name: str) -> None:
-        """Quiesce the guest's file systems."""
+        """Freeze the guest's file systems."""
         await self._ask(name, "freeze", lambda domain: domain.fsFreeze(None, 0))
 
     async def thaw(self, name: str) -> None:
-        """End a freeze."""
+        """Thaw the guest's file systems."""
         await self._ask(name, "unfreeze", lambda domain: domain.fsThaw(None, 0))
 
     async def screenshot(self, name: str) -> tuple[str, bytes]:
-        """The MIME type and the bytes of a picture of the first display. Raises HypervisorError."""
+        """A screenshot of the first display: MIME type and bytes. Raises HypervisorError."""
 
         def take(domain: libvirt.virDomain) -> tuple[str, bytes]:
             stream = self._connection.newStream(0)
@@ -173,12 +173,12 @@ class Hypervisor:
         return await self._on(name, "screenshot", take, LONG_CALL_SECONDS)
 
     async def guest_info(self, name: str) -> dict[str, Any]:
-        """What the guest agent says of system, host name, time zone, users and file systems."""
+        """System, host name, time zone, users and file systems, from the guest agent."""
         info: dict[str, Any] = await self._ask(name, "guest info", lambda domain: domain.guestInfo(0, 0))
         return info
 
     async def guest_interfaces(self, name: str) -> dict[str, Any]:
-        """The guest agent's view of the interfaces, by their name in the guest."""
+        """The interfaces from the guest agent, by their name in the guest."""
         source = libvirt.VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_AGENT
         found: dict[str, Any] = await self._ask(
             name, "interfaces", lambda domain: domain.interfaceAddresses(source)
@@ -186,15 +186,15 @@ class Hypervisor:
         return found
 
     async def set_authorized_keys(self, name: str, user: str, keys: Sequence[str]) -> None:
-        """Have the agent make `keys` all that `user` accepts. Raises HypervisorError."""
+        """Let the agent replace the authorized keys of `user`. Raises HypervisorError."""
         await self._ask(name, "keys", lambda domain: domain.authorizedSSHKeysSet(user, list(keys), 0))
 
     async def set_password(self, name: str, user: str, password: str) -> None:
-        """Have the agent set a user's password. Raises HypervisorError."""
+        """Let the agent set a user's password. Raises HypervisorError."""
         await self._ask(name, "password", lambda domain: domain.setUserPassword(user, password, 0))
 
     async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
-        """A raw guest agent command."""
+        """Send a raw command to the guest agent."""
         import libvirt_qemu  # noqa: PLC0415 - an optional part of the binding
 
         return str(
@@ -206,25 +206,25 @@ class Hypervisor:
         )
 
     async def domain_capabilities(self, kind: str) -> str:
-        """What domains of `kind` (``kvm``, ``qemu``) can have; libvirt probes QEMU for it."""
+        """The capabilities of domains of type `kind` (``kvm``, ``qemu``); libvirt probes QEMU for them."""
         arguments = (None, "x86_64", "q35", kind, 0)
         ask = self._connection.getDomainCapabilities
         return str(await self._call("capabilities", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def host_capabilities(self) -> str:
-        """What libvirt knows of the node itself."""
+        """The capabilities of the node itself."""
         ask = self._connection.getCapabilities
         return str(await self._call("host capabilities", ask, seconds=LONG_CALL_SECONDS))
 
     async def expanded_cpu(self, kind: str, cpu: str) -> str:
-        """The ``<cpu>`` element `cpu` with every feature that its model implies."""
+        """The ``<cpu>`` element `cpu`, expanded with every feature that its model implies."""
         flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
         arguments = (None, "x86_64", "q35", kind, [cpu], flags)
         ask = self._connection.baselineHypervisorCPU
         return str(await self._call("baseline", ask, *arguments, seconds=LONG_CALL_SECONDS))
 
     async def close(self) -> None:
-        """Hang up; the daemon and its guest go on."""
+        """Close the connection; daemon and guest keep running."""
         if not self.is_open:
             await self._relay.close()
         self.is_open = False
@@ -236,7 +236,7 @@ class Hypervisor:
         steps: list[Callable[[], object]] = [self._connection.unregisterCloseCallback]
         steps += [partial(self._connection.domainEventDeregisterAny, each) for each in self._callbacks]
         for step in (*steps, self._connection.close):
-            # Where the daemon has ended or was given up, there is nothing to undo on its side.
+            # If the daemon has ended or the connection was closed, the daemon needs no clean-up.
             with contextlib.suppress(libvirt.libvirtError):
                 step()
 
@@ -262,19 +262,20 @@ class Hypervisor:
         try:
             await self._on(name, operation, call, LONG_CALL_SECONDS)
         except HypervisorError as error:
-            # The guest was faster.
+            # The guest has ended by itself.
             if error.code not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
                 raise
 
     async def _ask(self, name: str, operation: str, call: Callable[[libvirt.virDomain], _Result]) -> _Result:
-        """A call that the guest's agent has to answer."""
+        """Make a call that the guest agent must answer."""
         domain = await self._call("lookup", self._connection.lookupByName, name)
 
         def ask() -> _Result:
             domain.agentSetResponseTimeout(_AGENT_SECONDS)
             return call(domain)
 
-        # One question of ours can be several of libvirt's: an agent that is slow at each is no silent daemon.
+        # libvirt may send several commands to the agent for one call: a slow agent must not look like a
+        # silent daemon.
         return await self._call(operation, ask, seconds=LONG_CALL_SECONDS, slots=self._agent_slot)
 
     async def _call(
@@ -295,12 +296,12 @@ class Hypervisor:
                 raise
 
     def give_up(self) -> None:
-        """Cut the connection: the calls that wait on it fail."""
+        """Close the connection: pending calls fail."""
         self._relay.cut()
         self._has_ended()
 
     def _on_lifecycle(self, *_: object) -> None:
-        """In libvirt's thread, like all that it calls."""
+        """Runs in libvirt's event thread, as do the functions it calls."""
         if not self._events.exceeded():
             self._in_loop(self._on_change)
         else:
@@ -321,6 +322,6 @@ class Hypervisor:
             self._on_change()
 
     def _in_loop(self, callback: Callable[[], None]) -> None:
-        # The loop may be closed already.
+        # The event loop may be closed already.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback)

@@ -11,10 +11,10 @@ _HOSTS_FILE = re.compile(r"^(?P<root>.*)/pods/(?P<uid>[^/]+)/etc-hosts$")
 
 
 def require(pods: Path, pod_uid: str, node: str, mountinfo: str) -> None:
-    """Raise CannotRun unless `pods` is the folder in which the kubelet keeps its pods, this one among them.
+    """Raise CannotRun unless `pods` is the kubelet's directory of pods, which contains this pod.
 
-    `mountinfo` is the text of ``/proc/self/mountinfo``. Without a pod (a test, another supervisor) there is
-    nothing to compare with.
+    `mountinfo` is the text of ``/proc/self/mountinfo``. If this process does not run in a pod (in a test,
+    say), nothing is checked.
     """
     if not pod_uid or (pods / pod_uid).is_dir():
         return
@@ -27,10 +27,11 @@ def require(pods: Path, pod_uid: str, node: str, mountinfo: str) -> None:
 
 
 def root_in(mountinfo: str, pod_uid: str) -> str:
-    """The kubelet's root folder, from the place of this pod's ``/etc/hosts``; empty where that tells nothing.
+    """The kubelet's root directory, derived from the source of the pod's ``/etc/hosts`` mount; empty if
+    unknown.
 
-    The path is relative to its file system, so it is a hint, not a fact: a kubelet's root on a disk of its
-    own shows without the place where the disk is mounted.
+    The path is relative to the root of its file system, so it is only a hint: if the kubelet's root is on a
+    separate disk, the disk's mount point is missing.
     """
     for line in mountinfo.splitlines():
         fields = line.split(" ")

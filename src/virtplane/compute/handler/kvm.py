@@ -1,8 +1,10 @@
-"""Does KVM run guests here? A device node proves nothing: nested hosts may offer one that cannot.
+"""Whether KVM can run guests on this node. A device node proves nothing: nested hosts may offer one that
+cannot.
 
 Some hosts even execute the first instructions of a guest, in real mode, and fail later. So the probe lets
 QEMU itself run a tiny firmware with KVM: it goes from real mode through protected mode into 64-bit mode with
-paging, reads a control register, and reports through QEMU's debug exit port. What runs that runs guests.
+paging, reads a control register, and reports through QEMU's debug exit port. A host that runs this firmware
+runs guests.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def firmware() -> bytes:
 
 
 async def probe(device: Path = Path("/dev/kvm"), accelerator: str = "kvm") -> KvmVerdict:
-    """Run the firmware with `accelerator` and say whether it came through, within ten seconds."""
+    """Run the firmware with `accelerator`, and report whether it finished within ten seconds."""
     if accelerator == "kvm" and not device.exists():
         return KvmVerdict(False, f"{device} does not exist")
     with tempfile.TemporaryDirectory(prefix="kvm-probe-") as folder:
@@ -69,7 +71,7 @@ async def probe(device: Path = Path("/dev/kvm"), accelerator: str = "kvm") -> Kv
 
 
 async def _stderr(process: asyncio.subprocess.Process) -> bytes | None:
-    """What QEMU has printed when it ends; None when it uses up its processor time instead."""
+    """QEMU's error output when it ends; None when it exceeds its CPU time instead."""
     ending = asyncio.create_task(process.communicate(), name="kvm-probe")
     try:
         while not (await asyncio.wait((ending,), timeout=_LOOK_SECONDS))[0]:
@@ -81,7 +83,7 @@ async def _stderr(process: asyncio.subprocess.Process) -> bytes | None:
 
 
 def processor_seconds(pid: int) -> float:
-    """How much of processors a process has used; 0 for one that has ended."""
+    """The CPU time that a process has used; 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,4 +1,6 @@
-"""virt-handler's end of a launcher's control socket. The launcher is not trusted: all it sends is bounded."""
+"""virt-handler's side of a launcher's control socket. // The launcher is not trusted: the size and rate of
+its messages are limited.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,11 @@ class LauncherNotReady(Exception):
 
 
 class LauncherGone(Exception):
-    """The launcher has ended; its guest went with it."""
+    """The launcher has ended, and its guest with it."""
 
 
 class LauncherBroken(Exception):
-    """The launcher does not answer, or not as it must. Its guest may run on."""
+    """The launcher does not answer, or answers wrongly. Its guest may still run."""
 
 
 class LauncherLink:
@@ -67,7 +69,7 @@ class LauncherLink:
 
     @property
     def alive(self) -> bool:
-        """True until the connection breaks or the launcher ends."""
+        """Whether the connection is open."""
         return not self.broken and self._reading is not None and not self._reading.done()
 
     @property
@@ -107,7 +109,7 @@ class LauncherLink:
         return message
 
     async def close(self) -> None:
-        """Close the connection; the launcher goes on."""
+        """Close the connection; the launcher keeps running."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
@@ -115,13 +117,13 @@ class LauncherLink:
         self.process.close()
 
     def start(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Begin to listen."""
+        """Start listening for messages."""
         self._writer = writer
         asyncio.get_running_loop().add_reader(self.process.ended, self._ended.set)
         self._reading = asyncio.create_task(self._listen(reader), name=f"launcher-{self.process.pid}")
 
     async def _listen(self, reader: asyncio.StreamReader) -> None:
-        """Until the process has ended or the connection has broken."""
+        """Receive messages until the process has ended or the connection has broken."""
         reading = asyncio.create_task(self._read(reader), name=f"launcher-{self.process.pid}-lines")
         ending = asyncio.create_task(self._ended.wait(), name=f"launcher-{self.process.pid}-end")
         try:
@@ -171,7 +173,9 @@ class LauncherLink:
             self._on_event(message)
 
     def _oldest_request(self, message: JsonObject) -> int | None:
-        """What an answer without a number answers: launchers made before an upgrade send none."""
+        """Match an answer without a number to the oldest request: launchers from before an upgrade send
+        none.
+        """
         if "done" not in message and "error" not in message:
             return None
         return min((number for number, answer in self._waiting.items() if not answer.done()), default=None)
@@ -182,7 +186,7 @@ class LauncherLink:
             self._writer.transport.abort()
 
     async def _failure(self, command: str) -> LauncherGone | LauncherBroken:
-        """Why the connection has broken, once that is known."""
+        """The reason for the broken connection, once it is known."""
         if self._reading is not None:
             await asyncio.wait((self._reading,))
         if self.process.is_alive:
@@ -199,8 +203,8 @@ async def connect(
 ) -> LauncherLink:
     """Connect to the launcher behind `path`, a process of the pod `pod_uid` (see ``peer_process``).
 
-    Raises LauncherNotReady while there is no socket, LauncherGone when nobody listens on it any more, and
-    LauncherBroken when somebody else does, or when it takes no more connections.
+    Raises LauncherNotReady while there is no socket, LauncherGone when no process listens on it any more, and
+    LauncherBroken when a process outside the pod does, or when it accepts no connection.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     with contextlib.ExitStack() as on_failure:

@@ -1,4 +1,4 @@
-"""Calls of libvirt: their deadlines, their failures, and what its numbers mean."""
+"""Calls to libvirt: timeouts, errors, and the meaning of its constants."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _SHUTOFF_REASONS = {
     libvirt.VIR_DOMAIN_SHUTOFF_CRASHED: "Crashed",
     libvirt.VIR_DOMAIN_SHUTOFF_MIGRATED: "Migrated",
     libvirt.VIR_DOMAIN_SHUTOFF_SAVED: "Saved",
-    # A guest whose process was killed from outside ends as "failed".
+    # libvirt reports a guest whose process was killed from outside as "failed".
     libvirt.VIR_DOMAIN_SHUTOFF_FAILED: "Failed",
     libvirt.VIR_DOMAIN_SHUTOFF_FROM_SNAPSHOT: "FromSnapshot",
 }
@@ -61,19 +61,19 @@ _PAUSED_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class DomainState:
-    """libvirt's state of a domain and why it is in it."""
+    """The state of a domain and its reason, as libvirt reports them."""
 
     status: str
     reason: str = ""
 
     @property
     def is_active(self) -> bool:
-        """True while the guest has a process."""
+        """Whether the guest has a QEMU process."""
         return self.status not in ("Shutoff", "Crashed")
 
 
 class HypervisorError(Exception):
-    """A libvirt call failed. `code` is libvirt's error number, 0 where the daemon did not answer."""
+    """A libvirt call failed. `code` is libvirt's error number, 0 if the daemon did not answer."""
 
     def __init__(self, operation: str, why: str, code: int = 0) -> None:
         super().__init__(f"{operation} failed: {why[:_QUOTED]}")
@@ -86,10 +86,10 @@ class DaemonSilent(HypervisorError):
 
 @cache
 def start_events() -> None:
-    """Have libvirt deliver events, in a thread of its own; before any connection, and once per process.
+    """Start libvirt's event loop in a thread; once per process, before the first connection.
 
-    libvirt prints every error by itself, also those that are no failure (no such domain). That is switched
-    off: each is raised here, and reported by whoever knows for which guest.
+    Also stop libvirt from printing errors, some of which are no failures (no such domain): they are raised as
+    exceptions, and callers log them with the name of the guest.
     """
     libvirt.registerErrorHandler(lambda _context, _error: None, None)
     libvirt.virEventRegisterDefaultImpl()
@@ -111,7 +111,7 @@ def _deliver_events() -> None:
 
 
 def domain_state(status: int, reason: int) -> DomainState:
-    """libvirt's numbers in words; numbers that it does not have are no state."""
+    """The names of libvirt's numeric state and reason; NoState and Unknown for other numbers."""
     found = _STATES.get(status, "NoState")
     reasons = {"Shutoff": _SHUTOFF_REASONS, "Paused": _PAUSED_REASONS}.get(found, {})
     return DomainState(found, reasons.get(reason, "Unknown"))
@@ -123,7 +123,7 @@ async def call_daemon(
     *arguments: object,
     seconds: float | None = None,
 ) -> _Result:
-    """A blocking call in a thread of its own, for `seconds` or else `CALL_SECONDS`.
+    """Make a blocking call in a thread, with a timeout of `seconds` (default: `CALL_SECONDS`).
 
     Raises HypervisorError (DaemonSilent after the deadline).
     """
@@ -134,7 +134,7 @@ async def call_daemon(
     except TimeoutError as error:
         raise DaemonSilent(operation, f"libvirt's daemon did not answer within {seconds:g} s") from error
     except UnicodeDecodeError as error:
-        raise HypervisorError(operation, f"the answer is no text: {error}") from error
+        raise HypervisorError(operation, f"the answer is not valid UTF-8: {error}") from error
     except libvirt.libvirtError as error:
         why = error.get_error_message() or str(error)
         raise HypervisorError(operation, why, error.get_error_code() or 0) from error

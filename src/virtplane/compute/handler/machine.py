@@ -1,4 +1,4 @@
-"""One instance as it runs on this node: its launcher, its domain, what was prepared for it."""
+"""One instance on this node: its launcher, its domain, and its prepared resources."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEVICES = ("dev/net/tun", "dev/kvm", "dev/vhost-net", "dev/vhost-vsock", "dev/s
 
 
 class Machine:
-    """The node's side of one instance. `on_change` is called whenever something happened to it."""
+    """The node's part of one instance. `on_change` is called whenever its state changes."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Machine:
 
     @property
     def hypervisor(self) -> Hypervisor | None:
-        """The connection to the guest's libvirt, where there is one; it may have been closed meanwhile."""
+        """The connection to the guest's libvirt, if there is one; it may be closed."""
         return self.lines.hypervisor
 
     async def observe(self) -> Observation:
@@ -99,17 +99,18 @@ class Machine:
         )
 
     async def _read_state(self) -> bool:
-        """Update `domain`; False where libvirt cannot be asked."""
+        """Update `domain`; returns False if libvirt cannot be asked."""
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.is_open:
-            # Where no daemon was ever started, there is no domain.
+            # If no daemon was ever started, there is no domain.
             return self.lines.has_daemon is False
         try:
             self.domain = await hypervisor.state(self.name)
         except HypervisorError as error:
             if isinstance(error, DaemonSilent):
                 self.lines.set_trouble(str(error))
-            # Otherwise the daemon has ended, as it does with each guest; the next connection shows why.
+            # Otherwise the daemon has ended, as it does with each guest; opening the next connection reports
+            # why.
             hypervisor.give_up()
             return False
         return True
@@ -144,7 +145,7 @@ class Machine:
         logger.info("Guest started", extra={"vmi": self.vmi, "milliseconds": watch.laps})
 
     async def recall(self, vmi: VirtualMachineInstance) -> None:
-        """After a restart of virt-handler: read from the pod what was prepared before."""
+        """Read from the pod what was prepared before virt-handler restarted."""
         if not self.lines.is_ready:
             return
         if not self.macs:
@@ -155,9 +156,9 @@ class Machine:
             hypervisor.agent_connected = hypervisor.agent_connected or await self._agent_answers(hypervisor)
 
     def refresh_facts(self, vmi: VirtualMachineInstance) -> None:
-        """Begin to ask the guest agent, if it is connected; `on_change` is called when its answer differs.
+        """Start querying the guest agent, if it is connected; `on_change` is called when its answer differs.
 
-        Nothing waits for the answer: an agent may hang, and one whose guest is paused does.
+        Nothing waits for the answer: an agent may hang, and always does while its guest is paused.
         """
         hypervisor = self.hypervisor
         if hypervisor is None or not hypervisor.agent_connected:
@@ -180,7 +181,7 @@ class Machine:
             found = await hypervisor.guest_interfaces(self.name)
         except HypervisorError as error:
             extra = {"vmi": self.vmi, "err": str(error)}
-            logger.info("The guest agent did not answer; it is asked again soon", extra=extra)
+            logger.info("The guest agent did not answer; trying again", extra=extra)
             return
         facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
         is_news = facts != self.facts or before != self.credentials.outcome
@@ -189,31 +190,31 @@ class Machine:
             self._on_change()
 
     async def press_power_button(self) -> None:
-        """ACPI shutdown; the first press starts the grace period. Raises HypervisorError."""
+        """Request an ACPI shutdown; the first request starts the grace period. Raises HypervisorError."""
         if self.shutdown_started is None:
             self.shutdown_started = datetime.now(UTC)
         await self._hypervisor().shutdown(self.name)
 
     async def cut_power(self) -> None:
-        """End the guest at once. Raises HypervisorError."""
+        """Stop the guest immediately. Raises HypervisorError."""
         await self._hypervisor().destroy(self.name)
 
     async def release(self, code: int) -> None:
-        """The guest has ended: let the launcher end with `code`."""
+        """Let the launcher exit with `code`: the guest has ended."""
         try:
             await self._link().request("exit", code=code)
         except LauncherGone:
             self.lines.gone = True
         except LauncherBroken as error:
-            # Its pod is deleted by virt-controller, launcher and all.
+            # virt-controller deletes its pod, including the launcher.
             self.lines.set_trouble(str(error))
 
     async def unmount_images(self) -> None:
-        """After the launcher has ended: unmount its container disks, so that its pod can be removed."""
+        """Unmount the container disks of a launcher that has ended, so that its pod can be removed."""
         await self._steps.run("unmount", heldimages.unmount_all, self.paths.container_disks)
 
     async def close(self) -> None:
-        """Close all connections; launcher and guest go on."""
+        """Close all connections; launcher and guest keep running."""
         if self._asking is not None:
             self._asking.cancel()
             await asyncio.gather(self._asking, return_exceptions=True)
@@ -244,7 +245,7 @@ class Machine:
             raise VolumeBlocked(self._volume) from error
 
     def _hand_over_devices(self, launcher: Process) -> None:
-        """The container's device nodes belong to root; QEMU's user must be able to open them."""
+        """Change the owner of the container's device nodes from root to QEMU's user."""
         with launcher.root() as root:
             for name in _DEVICES:
                 own = Path("/", name)
@@ -252,7 +253,9 @@ class Machine:
                     root.give(name, device=own.stat().st_rdev)
 
     def _share_capabilities(self) -> None:
-        """Probing QEMU takes libvirt seconds; a launcher that finds the node's answers starts at once."""
+        """Copy the node's QEMU capabilities to the launcher: otherwise libvirt probes QEMU, which takes
+        seconds.
+        """
         warm = capabilities.location(self._settings.capabilities_cache)
         with Root(self.paths.libvirt_runtime) as root:
             if not warm.is_dir() or root.is_folder(_CAPABILITIES):
@@ -307,9 +310,8 @@ def _resolver(launcher: Process) -> str:
 
 
 async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_First, _Second]:
-    """Two steps at the same time; both have ended before the failure of one (the first's first) is raised.
-
-    Nothing may still work on a guest whose start is tried again.
+    """Run two steps concurrently. If one fails, the other is awaited before the error is raised (the first
+    one's, if both fail): no step may still run when the start is repeated.
     """
     ended = await asyncio.gather(first, second, return_exceptions=True)
     for result in ended:
@@ -319,14 +321,14 @@ async def both(first: Awaitable[_First], second: Awaitable[_Second]) -> tuple[_F
 
 
 class Stopwatch:
-    """How long the steps of a start took, in milliseconds."""
+    """Measures the steps of a start, in milliseconds."""
 
     def __init__(self) -> None:
         self.laps: dict[str, int] = {}
         self._last = time.monotonic()
 
     def lap(self, step: str) -> None:
-        """End of `step`, and beginning of the next."""
+        """End the time of `step` and begin the next."""
         now = time.monotonic()
         self.laps[step] = round((now - self._last) * 1000)
         self._last = now

@@ -1,7 +1,7 @@
 """A process of a launcher pod, identified by descriptors.
 
-A pid can be reused between any two uses of it. So everything is opened once, while the kernel says that the
-process is alive, and used by descriptor from then on.
+A process ID may be reused between two uses. So everything is opened once, while the process is known to live,
+and then used by descriptor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _POD = re.compile(
 
 
 class ForeignProcess(Exception):
-    """What listens on a launcher's socket is no process of its pod, or shares the node's network."""
+    """The process that listens on a launcher's socket is not in its pod, or uses the node's network."""
 
     def __init__(self, pid: int, pod_uid: str, why: str) -> None:
         super().__init__(f"process {pid} does not belong to pod {pod_uid}: {why}")
@@ -41,7 +41,7 @@ class ForeignProcess(Exception):
 
 
 class Process:
-    """A living process, with descriptors of its file system and network. Close it after use."""
+    """A running process, with descriptors of its root directory and network namespace. Close it after use."""
 
     def __init__(self, pid: int, ended: int, root: int, network: int) -> None:
         self.pid = pid
@@ -55,11 +55,11 @@ class Process:
 
     @property
     def is_alive(self) -> bool:
-        """False once it has ended."""
+        """Whether the process still runs."""
         return self._is_open and _is_alive(self.ended)
 
     def root(self) -> Root:
-        """Its file system. Raises OSError when closed."""
+        """A descriptor of its root directory. Raises OSError when closed."""
         with self._lock:
             self._require_open()
             return Root(self._root)
@@ -71,7 +71,7 @@ class Process:
             return os.dup(self._network)
 
     def close(self) -> None:
-        """Close the descriptors; the process goes on."""
+        """Close the descriptors; the process keeps running."""
         with self._lock:
             if self._is_open:
                 self._is_open = False
@@ -109,7 +109,7 @@ def peer_process(peer: socket.socket, pod_uid: str) -> Process:
         except FileNotFoundError as error:
             raise ProcessLookupError(f"process {pid} has ended") from error
         if not _is_alive(ended):
-            # While it lives, its number is no other's: only now is it certain that all of this was its own.
+            # The process lives, so its ID was not reused: everything opened so far belongs to it.
             raise ProcessLookupError(f"process {pid} has ended")
         if pod_uid:
             _check(pid, pod_uid, cgroups, network)
@@ -147,7 +147,9 @@ def _open(pid: int, name: str, flags: int) -> int:
 
 
 def _own_networks() -> set[int]:
-    """The networks of this process and of the node's first one, which some sandboxes do not show."""
+    """The network namespaces of this process and of the node's PID 1, which may be invisible in a
+    container.
+    """
     found = set()
     for process in ("self", "1"):
         with contextlib.suppress(PermissionError):

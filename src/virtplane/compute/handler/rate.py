@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class RateLimit:
-    """At most `count` in any `seconds`, counted in windows of that length."""
+    """Allows `count` events in `seconds`, counted in consecutive windows of that length."""
 
     def __init__(self, count: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._count = count
@@ -17,7 +17,7 @@ class RateLimit:
         self._seen = 0
 
     def exceeded(self) -> bool:
-        """Count one more; whether it is one too many."""
+        """Count an event; returns whether it exceeds the limit."""
         now = self._clock()
         if now - self._begun >= self._seconds:
             self._begun, self._seen = now, 0

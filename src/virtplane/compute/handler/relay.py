@@ -1,8 +1,9 @@
-"""A relay between libvirt's client in this process and the daemon in a launcher's pod, which can be cut.
+"""A relay between the libvirt client in this process and the daemon in a launcher's pod, which can be closed
+at any time.
 
-libvirt opens its connections itself and waits without a deadline. A call that waits for a stopped daemon ends
-only with its connection, so the connection has to be ours: the client connects to a socket of this module,
-which forwards the bytes.
+libvirt opens its own connections and waits without a timeout. A call to a stopped daemon ends only with its
+connection, so this process must own the connection: the client connects to a socket of this module, which
+forwards the bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Relay:
         self._task = asyncio.create_task(self._carry(listener, daemon), name="relay")
 
     def cut(self) -> None:
-        """End it soon: every call that the client waits for fails then."""
+        """Close both sides soon: pending calls of the client then fail."""
         self._task.cancel()
 
     async def close(self) -> None:

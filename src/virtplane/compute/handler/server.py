@@ -1,4 +1,4 @@
-"""The console server on port 8186: what virt-api asks this node for. Mutual TLS, one client name only."""
+"""The console server on port 8186, which virt-api calls. Mutual TLS, one client name only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ Handler = Callable[[Machine, VirtualMachineInstance, web.Request], Awaitable[web
 
 
 def server_tls(settings: HandlerSettings, authorities: str) -> ssl.SSLContext:
-    """TLS that demands a certificate of the installation's own authority. Raises OSError, ssl.SSLError."""
+    """A TLS context that requires client certificates of the installation's authority. Raises OSError,
+    ssl.SSLError.
+    """
     folder = settings.certificate_directory / "servercertificates"
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(folder / "tls.crt", folder / "tls.key")
@@ -112,7 +114,7 @@ class ConsoleServer:
     async def _usb_redirection(
         self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
     ) -> web.StreamResponse:
-        """Each device has a socket to itself; nobody takes over from others here."""
+        """Each device has its own socket; a second client is refused instead of taking over."""
         for name in usb_redirection_sockets():
             if not self._sessions.is_open((machine.uid, name)):
                 return await self._stream(machine, request, name)
@@ -158,7 +160,7 @@ class ConsoleServer:
         if seconds == 0:
             self._thaws.forget(machine.uid)
         else:
-            # Planned before the freeze: one whose answer is lost has to end, too.
+            # The end is planned before the freeze, so that a freeze whose answer is lost ends, too.
             try:
                 self._thaws.plan(machine.uid, seconds)
             except OSError as error:
@@ -207,19 +209,19 @@ def _hypervisor(machine: Machine) -> Hypervisor:
 
 
 def _unfreeze_seconds(body: bytes) -> float:
-    """After how long a freeze ends by itself; 0 where it does not. Raises web.HTTPBadRequest."""
+    """After how many seconds a freeze ends by itself; 0 if it does not. Raises web.HTTPBadRequest."""
     try:
         options = json.loads(body)
         return parse_duration(options["unfreezeTimeout"]).total_seconds()
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise web.HTTPBadRequest(text=f"unfreezeTimeout is missing or no duration: {error}") from error
+        raise web.HTTPBadRequest(text=f"unfreezeTimeout is missing or not a duration: {error}") from error
 
 
 @web.middleware
 async def _only_virt_api(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """The authority signs for several components; only virt-api's client may reach guests."""
+    """Refuse other clients than virt-api: the authority also signs certificates of other components."""
     certificate = request.transport.get_extra_info("peercert") if request.transport is not None else None
     subject = (certificate or {}).get("subject", ())
     names = [value for part in subject for key, value in part if key == "commonName"]

@@ -1,6 +1,6 @@
-"""One user at a time for each console and display of a guest: whoever comes later takes over.
+"""One session at a time for each console and display of a guest: a new session ends the one before.
 
-QEMU serves one client of a socket at a time; the next one would wait, without a sign, until the first leaves.
+QEMU serves one client of a socket at a time; a second client would hang until the first disconnects.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ class _Session:
 
 
 class Sessions:
-    """The sessions by what they show, in the order of their beginning: the last one is the one to stay."""
+    """The open sessions of each console or display, oldest first: the last one stays."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, list[_Session]] = {}
 
     def is_open(self, key: Hashable) -> bool:
-        """Whether somebody uses it now."""
+        """Whether there is a session."""
         return key in self._queues
 
     @asynccontextmanager
     async def take(self, key: Hashable) -> AsyncIterator[asyncio.Event]:
-        """Begin once all earlier sessions have ended; the event given is set when this one has to end."""
+        """Start a session when all earlier ones have ended; the returned event is set when it must end."""
         queue, session = self._queues.setdefault(key, []), _Session()
         for earlier in queue:
             earlier.ending.set()

@@ -1,4 +1,4 @@
-"""Where virt-handler finds the node's parts."""
+"""The paths and intervals of virt-handler."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HandlerSettings:
 
 @dataclass(frozen=True)
 class PodPaths:
-    """The folders of one launcher pod on the node."""
+    """The directories of one launcher pod on the node."""
 
     pod_uid: str
     root: Path

@@ -45,7 +45,7 @@ _NO_OS_INFO = VirtualMachineInstanceGuestOSInfo()
 
 @dataclass(frozen=True, slots=True)
 class GuestFacts:
-    """What is known of the guest beyond its domain's state."""
+    """Facts about the guest besides its domain's state."""
 
     agent_connected: bool = False
     os_info: VirtualMachineInstanceGuestOSInfo = _NO_OS_INFO
@@ -54,7 +54,7 @@ class GuestFacts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that the status is made of."""
+    """The inputs of the status."""
 
     phase: str
     domain: DomainState | None
@@ -74,7 +74,7 @@ class Report:
 
 
 def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanceStatus:
-    """The status after this look at the guest. Parts that others own are kept."""
+    """The new status. Parts that belong to other components are kept."""
     status = vmi.status
     if status.phase != report.phase:
         entered = VirtualMachineInstancePhaseTransitionTimestamp(
@@ -89,9 +89,9 @@ def render(vmi: VirtualMachineInstance, report: Report) -> VirtualMachineInstanc
 
 
 def patch(vmi: VirtualMachineInstance, fresh: VirtualMachineInstanceStatus) -> list[JsonObject]:
-    """Operations that make `fresh` the status of `vmi`, unless somebody has written `vmi` meanwhile.
+    """The JSON patch that makes `fresh` the status of `vmi`; it fails if `vmi` was changed meanwhile.
 
-    What lists hold is changed item by item: members that this version does not know stay.
+    Items of lists are changed one by one, so that fields that this version does not know are kept.
     """
     before, after = ({"status": each} if each else {} for each in map(_document, (vmi.status, fresh)))
     return [*same_version({"metadata": encode(vmi.metadata)}), *create_json_patch(before, after)]
@@ -143,7 +143,7 @@ def _migratable(conditions: list[Condition], found: Migratability, now: str) -> 
 
 
 def _set(conditions: list[Condition], kind: str, verdict: str, reason: str, message: str, now: str) -> None:
-    """Set a condition; one that says the same stays, and one of the same verdict keeps its time."""
+    """Set a condition. An equal one is left alone; one with the same status keeps its transition time."""
     fresh = Condition(
         type=kind,
         status=verdict,
@@ -205,7 +205,7 @@ def _quantity(domain: DomainSpec) -> str:
 
 
 def _with_targets(vmi: VirtualMachineInstance) -> tuple[VolumeStatus, ...]:
-    """Say which device each volume is. What has an entry, and until when, virt-controller decides."""
+    """Set the target device of each volume. virt-controller adds and removes the entries."""
     entries = vmi.status.volume_status
     reported = {entry.name: entry.target for entry in entries if entry.target}
     targets = target_names(permanent_disks(vmi), reported)
@@ -215,7 +215,9 @@ def _with_targets(vmi: VirtualMachineInstance) -> tuple[VolumeStatus, ...]:
 def interfaces(
     vmi: VirtualMachineInstance, report: Report
 ) -> tuple[VirtualMachineInstanceNetworkInterface, ...]:
-    """The guest's interfaces: those of the specification first, enriched by the guest agent, then its own."""
+    """The guest's interfaces: those of the spec first, with data of the guest agent, then those that only the
+    agent reports.
+    """
     by_mac = {item.mac.lower(): item for item in report.facts.agent_interfaces}
     rendered = []
     pod_networks = {network.name for network in vmi.spec.networks if network.pod is not None}
@@ -243,12 +245,12 @@ def interfaces(
 
 
 def _primary_first(found: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:
-    """The guest's addresses, those first by which the cluster knows it."""
+    """The guest's addresses, beginning with those by which the cluster knows it."""
     return tuple(sorted(found, key=lambda address: address not in primary))
 
 
 def _guest_only(found: Iterable[AgentInterface]) -> Iterator[VirtualMachineInstanceNetworkInterface]:
-    """At most ten interfaces that only the guest knows (bridges, VPNs of its own)."""
+    """Up to ten interfaces that only the guest agent reports (bridges, VPNs)."""
     for item in list(found)[:10]:
         addresses = tuple(text for text in item.addresses if not ipaddress.ip_address(text).is_loopback)
         yield VirtualMachineInstanceNetworkInterface(

@@ -64,13 +64,14 @@ async def _both_ways(
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(_CHUNK):
                 await socket.send_bytes(data)
-        # Ends the other direction too: its iteration stops when the connection is closed.
+        # This ends the other direction, too: its iteration stops when the connection is closed.
         if request.transport is not None:
             request.transport.close()
 
     async def hang_up() -> None:
         await ending.wait()
-        # Whoever took over waits neither for a client that reads nothing nor for a QEMU that does not.
+        # A session that takes over must not wait for a client that does not read, nor for a QEMU that does
+        # not.
         writer.transport.abort()
         if request.transport is not None:
             request.transport.abort()

@@ -1,7 +1,8 @@
-"""Freezes that end by themselves, at the time that was given with them.
+"""Ends freezes of file systems after the timeout that was given with the request.
 
-Each planned end is a file in a folder of the node: it outlives virt-handler, and neither a launcher nor its
-guest can put it off. The clock counts from the node's start, which no guest outlives; nobody can set it.
+Each timeout is a file in a directory of the node: it survives a restart of virt-handler, and neither a
+launcher nor its guest can change it. Times are CLOCK_BOOTTIME, which cannot be set, and guests do not survive
+a boot of the node.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ class Thaws:
             )
 
     def resume(self) -> None:
-        """After a restart of virt-handler: go on with what was planned before."""
+        """Resume the timeouts after a restart of virt-handler."""
         with contextlib.suppress(FileNotFoundError):
             for file in self._folder.iterdir():
                 if not file.name.startswith("."):
                     self._begin(file.name, _deadline(file))
 
     async def close(self) -> None:
-        """Stop waiting; what is planned stays in the folder."""
+        """Stop waiting; the files of the timeouts are kept."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -114,7 +115,7 @@ class Thaws:
 
 
 def _deadline(file: Path) -> float:
-    """When the freeze ends; at once where the file does not say."""
+    """When the freeze ends; now if the file is unreadable."""
     try:
         return float(file.read_text())
     except (OSError, ValueError):

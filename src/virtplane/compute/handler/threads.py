@@ -1,7 +1,7 @@
 """Blocking calls, each in a thread of its own.
 
-A pool's threads are shared: a few calls that never return (a file system that hangs, a daemon that is
-stopped) would have all later ones wait. And a pool's threads are waited for when the process ends.
+A pool's threads are shared: a few calls that never return (a hanging file system, a stopped daemon) would
+block all later ones. Besides, Python waits for the threads of a pool when the process ends.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ async def in_thread(name: str, function: Callable[..., _Result], *arguments: obj
 class Steps:
     """The blocking steps of one guest: each in a thread of its own, and in one thread at a time.
 
-    A step that hangs costs its guest one thread, however often it is tried again. `on_late_end` is called
-    when a step ends after all that was not waited for any more.
+    A step that hangs takes one thread, however often it is repeated. `on_late_end` is called when a step ends
+    after its timeout.
     """
 
     def __init__(self, guest: str, on_late_end: Callable[[], None]) -> None:
@@ -57,7 +57,7 @@ class Steps:
         return step in self._running
 
     async def run(self, step: str, function: Callable[..., _Result], *arguments: object) -> _Result:
-        """What `function` returns or raises.
+        """Run `function` and return or raise what it does.
 
         Raises StepBlocked after `STEP_SECONDS`, and at once while an earlier run of the step has not ended.
         """
@@ -75,7 +75,8 @@ class Steps:
 
     def _ended_late(self, task: asyncio.Future[Any]) -> None:
         if not task.cancelled():
-            task.exception()  # Nobody waits for it: the next run tells whether it still fails.
+            # Its error is not retrieved: the next run of the step shows whether it still fails.
+            task.exception()
             self._on_late_end()
 
     async def close(self) -> None:

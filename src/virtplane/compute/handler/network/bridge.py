@@ -1,9 +1,10 @@
-"""From the pod's network as the CNI plugin made it to one with the guest in the pod's place. Pure.
+"""The steps of the bridge binding: the guest takes over the network of the pod that the CNI plugin made.
+Pure.
 
 In the end the pod's card is called ``eth0-nic`` and is, with the guest's tap, a port of the bridge; a link
 that is connected to nothing is called ``eth0`` and holds what the card had: MAC, MTU, addresses and routes.
-Whoever looks at the pod's interface later finds it as it was. The kernel is the only memory; it goes with the
-pod.
+So programs that read the pod's interface later see it unchanged. The kernel is the only memory; it goes with
+the pod.
 
 virt-handler may end between any two steps, so they follow from nothing but what there is. A card that goes
 down, as it must before it is renamed, loses its routes; hence a first holder, under a name of its own, takes
@@ -31,7 +32,7 @@ HOLDING = "holds what the pod's interface had before the guest took its place"
 
 
 class CardGone(Exception):
-    """The pod's card, which the guest needs, is not in the namespace any more."""
+    """The pod's network interface, which the guest needs, is not in the namespace any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class NetworkState:
-    """What is in a network namespace."""
+    """The links, addresses and routes in a network namespace."""
 
     links: Mapping[str, Link] = field(default_factory=dict)
 
@@ -66,7 +67,7 @@ class AddLink:
 
 @dataclass(frozen=True, slots=True)
 class SetLink:
-    """Change what is not None."""
+    """Change the attributes of a link that are not None."""
 
     name: str
     rename: str | None = None
@@ -103,7 +104,7 @@ class RemoveAddress:
 
 @dataclass(frozen=True, slots=True)
 class AddRoute:
-    """A route through a link, beside such as lead to the same place through others."""
+    """Add a route through a link, even if others lead to the same destination."""
 
     name: str
     route: Route
@@ -113,7 +114,9 @@ Step = AddLink | SetLink | DeleteLink | AddAddress | RemoveAddress | AddRoute
 
 
 def pod_interface(state: NetworkState) -> PodInterface | None:
-    """The pod's interface as the CNI plugin made it, wherever that is kept by now; None without one."""
+    """The pod's interface as the CNI plugin made it, whatever link has its attributes now; None if there is
+    none.
+    """
     for name in (POD_INTERFACE, FIRST_HOLDER):
         link = state.links.get(name)
         if link is not None and link.alias == HOLDING:
@@ -123,7 +126,7 @@ def pod_interface(state: NetworkState) -> PodInterface | None:
 
 
 def steps(state: NetworkState, plan: BridgePlan) -> list[Step]:
-    """What is still to do, in this order; nothing once the guest is in the pod's place. Raises CardGone."""
+    """The remaining steps, in order; none when the guest has taken over. Raises CardGone."""
     found = state.links
     todo: list[Step] = []
     if CARD not in found:
@@ -147,13 +150,13 @@ def steps(state: NetworkState, plan: BridgePlan) -> list[Step]:
 
 
 def _hold(link: Link | None, name: str, pod: PodInterface) -> Iterator[Step]:
-    """Make `name` a holder of what the pod's interface has."""
+    """Make `name` a placeholder link with the attributes of the pod's interface."""
     if link is not None and link.alias == HOLDING:
         return
     if link is None:
         yield AddLink(name, "holder", pod.mtu, pod.mac)
     has = link.interface if link is not None else PodInterface("", 0)
-    # Links that are down have no routes.
+    # The kernel removes the routes of a link that is down.
     if link is None or not link.is_up:
         yield SetLink(name, is_up=True)
     for address in pod.addresses:
@@ -187,7 +190,8 @@ def _card(card: Link, plan: BridgePlan) -> Iterator[Step]:
     if card.master != PRIMARY_BRIDGE:
         yield SetLink(CARD, master=PRIMARY_BRIDGE)
     if card.learning or card.master != PRIMARY_BRIDGE:
-        # A frame of the guest's that the node's network sends back must not move the guest to this side.
+        # Otherwise a frame of the guest that comes back from the node's network would make the bridge learn
+        # the wrong port.
         yield SetLink(CARD, learning=False)
     if not card.is_up:
         yield SetLink(CARD, is_up=True)

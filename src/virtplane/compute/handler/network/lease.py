@@ -45,7 +45,7 @@ def parse_resolver(text: str) -> Resolver:
 def lease(
     plan: MasqueradePlan | BridgePlan, vmi: VirtualMachineInstance, resolver: Resolver
 ) -> JsonObject | None:
-    """What ``launcher.dhcp.answer`` takes; None where the pod itself has no IPv4 address to give."""
+    """The lease in the form of ``launcher.dhcp.answer``; None if the pod has no IPv4 address."""
     found = _masqueraded(plan) if isinstance(plan, MasqueradePlan) else _bridged(plan)
     if found is None:
         return None
@@ -53,7 +53,7 @@ def lease(
     options = (interface.dhcp_options if interface is not None else None) or DHCPOptions()
     search = list(resolver.search)
     if vmi.spec.subdomain:
-        # A guest with a subdomain finds its siblings by their host names.
+        # Gives a guest with a subdomain the search domain in which other guests have their host names.
         search[:0] = [f"{vmi.spec.subdomain}.{domain}" for domain in search[:1]]
     return found | {
         "mac": plan.mac,
@@ -96,9 +96,8 @@ def _bridged(plan: BridgePlan) -> JsonObject | None:
 
 
 def guest_routes(address: ipaddress.IPv4Interface, routes: Iterable[Route]) -> list[Route]:
-    """The pod's routes as a guest needs them: gateways that it could not find get a route of their own.
-
-    The most special come first and the default route last, so a client may add them one after the other.
+    """The pod's routes for the guest, with additional routes to gateways outside its subnet. The most
+    specific routes come first and the default route last, so that a client can add them in this order.
     """
     wanted = set(routes)
     on_link = [address.network, *(route.destination for route in wanted if route.gateway is None)]

@@ -1,4 +1,4 @@
-"""Looking at the links of the network namespace that the caller is in, and taking steps there."""
+"""Reading and changing the links of the caller's network namespace."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _EVERYWHERE = "0.0.0.0/0"
 
 
 def look(route: IPRoute) -> NetworkState:
-    """What there is now."""
+    """Read the current state."""
     addresses: dict[int, list[ipaddress.IPv4Interface | ipaddress.IPv6Interface]] = {}
     for item in route.get_addr(scope=0):
-        # Of a link between two points, IFA_ADDRESS is the other side.
+        # For a point-to-point link, IFA_ADDRESS is the address of the peer.
         text = item.get_attr("IFA_LOCAL") or item.get_attr("IFA_ADDRESS")
         addresses.setdefault(item["index"], []).append(ipaddress.ip_interface(f"{text}/{item['prefixlen']}"))
     routes: dict[int, list[Route]] = {}
@@ -83,7 +83,7 @@ def _learns(message: Any) -> bool:
 
 
 def take(route: IPRoute, step: Step) -> None:
-    """Take one step. Raises NetlinkError and OSError."""
+    """Carry out one step. Raises NetlinkError and OSError."""
     match step:
         case AddLink():
             _add(route, step)
@@ -97,7 +97,7 @@ def take(route: IPRoute, step: Step) -> None:
             try:
                 _address(route, "del", name, address)
             except NetlinkError as error:
-                # An address may go with the first one of its network.
+                # The kernel removes secondary addresses together with the primary one of their subnet.
                 if error.code != errno.EADDRNOTAVAIL:
                     raise
         case AddRoute(name, wanted):
@@ -107,7 +107,7 @@ def take(route: IPRoute, step: Step) -> None:
 def _index(route: IPRoute, name: str) -> int:
     found: list[int] = route.link_lookup(ifname=name)
     if not found:
-        raise OSError(errno.ENODEV, f"no link {name}")
+        raise OSError(errno.ENODEV, f"there is no link {name}")
     return found[0]
 
 

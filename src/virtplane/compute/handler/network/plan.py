@@ -1,4 +1,4 @@
-"""What the pod's network must look like for a guest. Pure."""
+"""The wanted state of the pod's network for a guest. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DHCP_ADDRESS = ipaddress.IPv4Interface("169.254.75.10/32")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Route:
-    """Where packets to `destination` go; without `gateway` the destination is on the link itself."""
+    """A route to `destination`; without `gateway` the destination is on the link."""
 
     destination: ipaddress.IPv4Network
     gateway: ipaddress.IPv4Address | None = None
@@ -38,13 +38,13 @@ class PodInterface:
 
     @property
     def ipv4(self) -> ipaddress.IPv4Interface | None:
-        """The first IPv4 address; None in a network that gives none."""
+        """The first IPv4 address; None if the network has none."""
         return next((item for item in self.addresses if isinstance(item, ipaddress.IPv4Interface)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class MasqueradePlan:
-    """A guest behind the pod's address."""
+    """Masquerade binding: NAT hides the guest behind the pod's address."""
 
     interface: str
     """The interface's name in the specification."""
@@ -58,7 +58,7 @@ class MasqueradePlan:
 
 @dataclass(frozen=True, slots=True)
 class BridgePlan:
-    """A guest in the pod's place: it has the pod's address, and its MAC unless it names one."""
+    """Bridge binding: the guest has the pod's address, and the pod's MAC unless its spec names one."""
 
     interface: str
     mac: str
@@ -77,7 +77,7 @@ def primary_interface(vmi: VirtualMachineInstance) -> Interface | None:
 def plan_network(vmi: VirtualMachineInstance, pod: PodInterface) -> MasqueradePlan | BridgePlan | None:
     """The plan for the primary interface.
 
-    None for a guest without one, and for bindings that nothing acts upon: admission warned of these.
+    None for a guest without one, and for bindings that are not supported, of which admission warns.
     """
     interface = primary_interface(vmi)
     if interface is None:
@@ -91,7 +91,7 @@ def plan_network(vmi: VirtualMachineInstance, pod: PodInterface) -> MasqueradePl
 
 
 def _bridge_mac(mac: str) -> str:
-    """A MAC of our own, always the same for a pod: it must be no other card's of the node's network."""
+    """A stable MAC for the bridge of a pod, which no other interface of the node's network has."""
     digest = hashlib.sha256(mac.lower().encode()).hexdigest()
     return ":".join(["02", *(digest[index : index + 2] for index in range(0, 10, 2))])
 
@@ -99,7 +99,7 @@ def _bridge_mac(mac: str) -> str:
 def _masquerade(
     vmi: VirtualMachineInstance, interface: Interface, mac: str, pod: PodInterface
 ) -> MasqueradePlan:
-    """The gateway is the first address of the network and the guest the second."""
+    """The gateway gets the first address of the network, and the guest the second."""
     network = next(item for item in vmi.spec.networks if item.name == interface.name)
     wanted = network.pod.vm_network_cidr if network.pod is not None else None
     cidr = ipaddress.IPv4Network(wanted or DEFAULT_NETWORK, strict=False)

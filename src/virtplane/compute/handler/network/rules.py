@@ -1,4 +1,4 @@
-"""The nftables rules of a guest behind the pod's address, in nft's JSON form."""
+"""The nftables rules of the masquerade binding, in nft's JSON form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HOOKS = ("prerouting", -100), ("input", 100), ("output", -100), ("postrouting",
 
 
 def ruleset(plan: MasqueradePlan) -> dict[str, Any]:
-    """The whole table, replaced at once."""
+    """The whole table, replaced atomically."""
     table = {"family": "ip", "name": _TABLE}
     commands: list[dict[str, Any]] = [
         {"add": {"table": table}},

@@ -1,4 +1,4 @@
-"""Make the plan true inside the pod's network namespace. Every step may be repeated."""
+"""Apply a plan inside the pod's network namespace. Every step may be repeated."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from virtplane.compute.handler.network.plan import (
 )
 from virtplane.compute.handler.network.rules import ruleset
 
-# The launcher answers DHCP without privileges.
+# Lets the launcher serve DHCP without privileges.
 _DHCP_SYSCTLS = {"net/ipv4/ip_unprivileged_port_start": "0"}
 _MASQUERADE_SYSCTLS = _DHCP_SYSCTLS | {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/route_localnet": "1",
 }
-# The pod still has the address that its guest has now: the guest alone shall answer for it.
+# The pod has the same address as its guest: only the guest may answer ARP requests for it.
 _BRIDGE_SYSCTLS = _DHCP_SYSCTLS | {"net/ipv4/conf/all/arp_ignore": "1"}
 _SIOCETHTOOL = 0x8946
 _ETHTOOL_STXCSUM = 0x00000017
@@ -49,7 +49,7 @@ def read_pod_interface() -> PodInterface | None:
 
 
 def apply(plan: MasqueradePlan | BridgePlan) -> None:
-    """Make the plan true. Runs inside the namespace. Raises NetworkSetupError."""
+    """Apply the plan. Runs inside the namespace. Raises NetworkSetupError."""
     try:
         if isinstance(plan, MasqueradePlan):
             _apply_masquerade(plan)
@@ -75,7 +75,9 @@ def _apply_bridge(plan: BridgePlan) -> None:
             links.take(route, step)
         left = bridge.steps(links.look(route), plan)
     if left:
-        raise NetworkSetupError(f"preparing {PRIMARY_BRIDGE} had no lasting effect: {left[0]}")
+        raise NetworkSetupError(
+            f"preparing {PRIMARY_BRIDGE} had no lasting effect, because this step is still needed: {left[0]}"
+        )
 
 
 def _set_sysctls(values: dict[str, str]) -> None:
@@ -111,7 +113,7 @@ def _ensure_tap(route: IPRoute, plan: MasqueradePlan, bridge: int) -> None:
 
 
 def _switch_off_checksum_offload(interface: str) -> None:
-    """Guests' DHCP clients drop answers whose checksum was left to a network card that does not exist."""
+    """DHCP clients in guests drop packets without a checksum, and no network card computes it here."""
     value = create_string_buffer(struct.pack("II", _ETHTOOL_STXCSUM, 0))
     request = struct.pack("16sP", interface.encode(), addressof(value)).ljust(40, b"\0")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

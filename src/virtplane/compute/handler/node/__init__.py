@@ -1,1 +1,1 @@
-"""The node as virt-handler advertises it: what guests can find here, devices, labels, heartbeat."""
+"""What virt-handler reports about its node: device plugins, labels, heartbeat."""

@@ -1,9 +1,10 @@
-"""The node's warm copy of what libvirt finds out about QEMU.
+"""The node's copy of the QEMU capabilities that libvirt caches.
 
-libvirt's first look at a QEMU takes seconds; a launcher that finds the answers starts its guest at once. The
-copy is made by a launcher of our own, with the same programs and the same user as the real ones, and belongs
-to exactly these programs: after an update a new copy is made. Beside it lie libvirt's answers to what guests
-of this node can have, from which its labels are made; they also belong to its kernel and processor.
+libvirt's first probe of QEMU takes seconds; with a copy of the results, a launcher starts its guest at once.
+virt-handler makes the copy with a launcher of its own, which has the same programs and user as those of
+guests. The copy is valid for exactly these programs: after an update a new one is made. Next to it are
+libvirt's domain capabilities, from which the node's labels are made; they also depend on kernel and
+processor.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _DOMAIN, _FEATURES, _HOST = "virsh_domcapabilities.xml", "supported_features.xml
 
 
 def location(folder: Path) -> Path:
-    """Where the copy for the installed programs is, below `folder`."""
+    """The directory of the copy for the installed programs, below `folder`."""
     fingerprint = hashlib.sha256()
     for name in _PROGRAMS:
         path = shutil.which(name)
@@ -63,7 +64,7 @@ def location(folder: Path) -> Path:
 
 
 def facts_location(folder: Path, kind: str) -> Path:
-    """Where libvirt's answers about guests of `kind` (``kvm``, ``qemu``) on this very node are."""
+    """The directory of libvirt's capabilities for guests of `kind` (``kvm``, ``qemu``) on this node."""
     fingerprint = hashlib.sha256(f"{kind} {os.uname().release}\n".encode())
     for line in _CPU_INFORMATION.read_text().splitlines():
         if line.startswith(("model name", "flags", "microcode")):
@@ -72,9 +73,8 @@ def facts_location(folder: Path, kind: str) -> Path:
 
 
 async def warm(folder: Path, *, kvm: bool) -> None:
-    """Make copy and answers unless they are there.
-
-    A failure is logged: launchers then find out for themselves, and the node lacks labels.
+    """Make the copy unless it exists. A failure is logged; then launchers probe QEMU themselves, and the node
+    lacks labels.
     """
     kind = "kvm" if kvm else "qemu"
     target, facts = location(folder), facts_location(folder, kind)
@@ -94,7 +94,7 @@ async def warm(folder: Path, *, kvm: bool) -> None:
 
 
 def _printed(work: Path) -> str:
-    """The end of what launcher and daemon printed: of interest only where they failed."""
+    """The last output of launcher and daemon, for the log after a failure."""
     file = work / _STDERR
     return file.read_text(errors="replace").strip()[-_QUOTED:] if file.exists() else ""
 
@@ -113,7 +113,7 @@ def _keep(work: Path, answers: dict[str, str], target: Path, facts: Path) -> Non
 
 
 def read_processor(folder: Path, *, kvm: bool) -> Processor:
-    """The processors that guests can have, by the answers below `folder`; none where there are none."""
+    """The CPU models that guests can have, read from the copy below `folder`; none if there is no copy."""
     facts = facts_location(folder, "kvm" if kvm else "qemu")
     if not facts.is_dir():
         return Processor()
@@ -174,7 +174,7 @@ async def _ask(work: Path, kind: str) -> dict[str, str]:
             link = await connect(work / "share/sockets/launcher-sock", lambda _: None, lambda _: None)
             break
         except LauncherNotReady:
-            # A file's appearance in a folder that does not exist yet has no event worth its price.
+            # Polling is cheaper here than watching a directory that does not exist yet.
             if loop.time() > deadline:
                 raise
             await asyncio.sleep(_POLL_SECONDS)
@@ -184,7 +184,7 @@ async def _ask(work: Path, kind: str) -> dict[str, str]:
         return await _answers(hypervisor, kind)
     finally:
         await hypervisor.close()
-        # With it, libvirt's daemon ends.
+        # libvirt's daemon ends together with it.
         await link.request("exit", code=0)
         await link.close()
 
@@ -195,7 +195,7 @@ async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
     except HypervisorError as error:
         if kind == "qemu":
             raise
-        # The copy is worth having all the same.
+        # The copy is useful even so.
         text = "The node's processor is not known, so the node lacks its labels"
         logger.warning(text, extra={"err": str(error)})
         await hypervisor.domain_capabilities("qemu")
@@ -206,7 +206,7 @@ async def _answers(hypervisor: Hypervisor, kind: str) -> dict[str, str]:
         if own:
             answers[_FEATURES] = await hypervisor.expanded_cpu(kind, own)
         if kind == "kvm":
-            # Only KVM tells the frequency of the time stamp counter, and asking takes seconds.
+            # Only KVM reports the frequency of the time stamp counter, and the query takes seconds.
             answers[_HOST] = await hypervisor.host_capabilities()
     except HypervisorError as error:
         text = "The node's processor is known in part only, so the node lacks some of its labels"

@@ -30,7 +30,7 @@ _OPTIONS = [("grpc.default_authority", "localhost")]
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device node that containers may ask for."""
+    """A device node that containers may request."""
 
     name: str
     path: str
@@ -63,7 +63,8 @@ class DevicePlugin:
                 delay = _BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)]
                 failures += 1
                 logger.info(
-                    "Device plugin could not register", extra={"device": self.device.name, "err": str(error)}
+                    "A device plugin could not register with the kubelet; trying again",
+                    extra={"device": self.device.name, "err": str(error)},
                 )
                 await asyncio.sleep(delay)
 
@@ -99,7 +100,9 @@ class DevicePlugin:
             await self._wire.stub(channel, "Registration")["Register"](request, timeout=5)
 
     async def _until_kubelet_restarts(self) -> None:
-        """Ends when the kubelet's socket is another one or ours was removed; there is no event for either."""
+        """Wait until the kubelet's socket was replaced or ours removed; polls, since there is no event for
+        either.
+        """
         kubelet, own = _identity(self._folder / _KUBELET_SOCKET), _identity(self._socket)
         while True:
             await asyncio.sleep(_CHECK_SECONDS)
@@ -149,7 +152,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def devices(*, kvm: bool) -> Sequence[Device]:
-    """The devices that this node offers; KVM only where it was seen to run guests."""
+    """The devices of this node; KVM only if the probe showed that it runs guests."""
     offered = [Device("tun", "/dev/net/tun")]
     if Path("/dev/vhost-net").exists():
         offered.append(Device("vhost-net", "/dev/vhost-net"))

@@ -1,4 +1,4 @@
-"""Whether guests can be placed on the node, and how they run there, written with every heartbeat."""
+"""The node's heartbeat: whether guests can be scheduled to it, and whether they run with KVM."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _CONDITION = "KubeVirtHardwareVirtualization"
 
 
 def labels(*, schedulable: bool) -> dict[str, str]:
-    """The labels that tell whether guests can be placed here at all."""
+    """The labels that say whether guests can be scheduled to the node."""
     verdict = "true" if schedulable else "false"
     return {SCHEDULABLE: verdict, CPU_MANAGER: "false", CPU_MANAGER_OLD: "false"}
 
 
 def condition(verdict: KvmVerdict, now: str) -> JsonObject:
-    """The node condition that tells how guests run here."""
+    """The node condition that says how guests run here."""
     if verdict.usable:
         reason, message = "KVMWorks", "guests run with KVM"
     else:
@@ -47,7 +47,7 @@ def condition(verdict: KvmVerdict, now: str) -> JsonObject:
 
 
 class Heartbeat:
-    """Keeps the node's entry current. `is_ready` tells whether guests can be placed here."""
+    """Writes the node's heartbeat. `is_ready`: whether guests can be scheduled here."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Heartbeat:
         self._trouble = ""
 
     async def run(self) -> None:
-        """Beat until cancelled; the last beat says that nothing can be placed here any more."""
+        """Write heartbeats until cancelled; the last one marks the node as not schedulable for guests."""
         try:
             while True:
                 ready = self._is_ready()

@@ -1,4 +1,4 @@
-"""Which of Hyper-V's interfaces this node's KVM offers to guests."""
+"""The Hyper-V enlightenments that this node's KVM supports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _REGISTERS = {
 
 
 def interfaces(device: Path = Path("/dev/kvm")) -> tuple[str, ...]:
-    """The names by which guests ask for them, sorted. Raises OSError without a working KVM."""
+    """The names of the supported enlightenments, sorted. Raises OSError without a working KVM."""
     descriptor = os.open(device, os.O_RDWR | os.O_CLOEXEC)
     try:
         found = {name for name, number in _CAPABILITIES.items() if _has(descriptor, number)}

@@ -1,4 +1,4 @@
-"""The node's labels: what guests can find here."""
+"""The node's labels, which tell what guests can use here."""
 
 from __future__ import annotations
 
@@ -63,19 +63,19 @@ def wanted_labels(offers: Offers, config: ClusterConfig) -> dict[str, str]:
 
 
 def changes(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """What to patch: new and changed labels, and None for those that have to go."""
+    """The patch of the labels: new and changed ones, and None for labels to remove."""
     stale = [name for name in present if name.startswith(_OWN_PREFIXES) and name not in wanted]
     fresh = {name: value for name, value in wanted.items() if present.get(name) != value}
     return {**fresh, **dict.fromkeys(stale)}
 
 
 def is_skipped(node: JsonObject) -> bool:
-    """Whether the node's owner keeps its labels as they are."""
+    """Whether the node's owner has disabled labelling."""
     return meta.annotations(node).get(names.SKIP_NODE, "false") != "false"
 
 
 class NodeLabeller:
-    """Keeps the node's labels right: at the start, every few minutes, and when the configuration changes."""
+    """Updates the node's labels: at the start, every few minutes, and when the configuration changes."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class NodeLabeller:
         self._wake = asyncio.Event()
 
     def look_again(self) -> None:
-        """The configuration may have changed."""
+        """Run again soon: the configuration may have changed."""
         self._wake.set()
 
     async def run(self) -> None:
@@ -107,15 +107,15 @@ class NodeLabeller:
                 pause = _INTERVAL_SECONDS * random.uniform(1.0, _JITTER)
             except FAILURES as error:
                 extra = {"node": self._node_name, "err": str(error)}
-                logger.info("The node could not be labelled; trying again", extra=extra)
+                logger.info("The labels of the node could not be updated; trying again", extra=extra)
                 pause = _RETRY_SECONDS
             try:
                 await asyncio.wait_for(self._wake.wait(), pause)
             except TimeoutError:
-                logger.debug("Looking at the labels again", extra={"node": self._node_name})
+                logger.debug("Checking the labels of the node again", extra={"node": self._node_name})
 
     async def label(self) -> None:
-        """Compare and repair once. Raises StatusError, ConnectionFailed."""
+        """Update the labels once. Raises StatusError, ConnectionFailed."""
         node = await in_time(self._client.get(NODES, self._node_name))
         if not is_skipped(node):
             wanted = wanted_labels(self._offers, self._config())

@@ -1,7 +1,7 @@
-"""What guests' processors can be on this node, read from libvirt's answers. Pure.
+"""The CPU models and features that guests can have on this node, read from libvirt's capabilities. Pure.
 
-Two of the node's properties get no label, since nothing acts upon what guests ask for with them yet, and a
-guest that cannot be placed is better than one that goes without: encrypted memory and real-time scheduling.
+Two properties of the node get no label, since guests cannot use them yet: encrypted memory and real-time
+scheduling. It is better not to schedule such a guest than to run it without the property.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OBSOLETE_MODELS: Mapping[str, bool] = {name: True for model in _OLD_MODELS for n
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The processors that this node can give to guests."""
+    """The CPU models and features that this node can give to guests."""
 
     models: tuple[str, ...] = ()
     """Every model that libvirt knows; a guest that has one may come from another node."""
@@ -42,7 +42,7 @@ class Processor:
 
 
 def host_cpu(domain_capabilities: str) -> str:
-    """The node's own model as the ``<cpu>`` of a domain; empty where guests cannot have it."""
+    """The node's own CPU model as the ``<cpu>`` of a domain; empty if guests cannot have it."""
     mode = etree.fromstring(domain_capabilities).find("cpu/mode[@name='host-model'][@supported='yes']")
     if mode is None:
         return ""
@@ -85,7 +85,7 @@ def is_obsolete(model: str, obsolete: Mapping[str, bool] | None) -> bool:
 
 
 def labels(processor: Processor, obsolete: Mapping[str, bool] | None) -> dict[str, str]:
-    """The labels by which guests find a node with the processor that they ask for."""
+    """The labels by which pods select nodes with a CPU model or feature."""
     found: dict[str, str] = {}
     for prefix, values in (
         (names.CPU_MODEL_MIGRATION_PREFIX, _wanted(processor.models, obsolete)),

@@ -32,7 +32,7 @@ class CloudInitError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CloudInitData:
-    """What the guest will read."""
+    """The cloud-init data for the guest."""
 
     user_data: str
     network_data: str

@@ -48,9 +48,8 @@ def is_configuration(volume: Volume) -> bool:
 
 
 def _files(root: Root, folder: str) -> dict[str, bytes]:
-    """The files below a mounted volume by their paths in it, without the kubelet's own.
-
-    Raises BadImage for more than a volume of Kubernetes can hold: somebody else has put them there.
+    """The files of a mounted volume by relative path, without the kubelet's internal ones. Raises BadImage
+    for more data than a config map or secret can hold.
     """
     files: dict[str, bytes] = {}
     folders, total = [""], 0
@@ -81,4 +80,4 @@ def _write(descriptor: int, name: str, label: str, files: dict[str, bytes]) -> N
         with os.fdopen(descriptor, "wb", closefd=False) as target:
             write_iso(target, label, files)
     except pycdlib.pycdlibexception.PyCdlibException as error:
-        raise BadImage(f"the files of volume {name} cannot be on a CD: {error}") from error
+        raise BadImage(f"the files of volume {name} cannot be written to an ISO image: {error}") from error

@@ -120,14 +120,16 @@ def _pods_with_processes(proc: Path) -> set[str]:
     found: set[str] = set()
     for entry in proc.iterdir():
         if entry.name.isdigit():
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the process has ended
                 found |= pods_of(_read(entry / "cgroup").decode(errors="replace"))
     return found
 
 
 @contextlib.contextmanager
 def _holder(held: HeldImage, proc: Path) -> Iterator[int]:
-    """The ``/proc/PID`` folder of the container that holds the image: it names that process for good."""
+    """The ``/proc/PID`` directory of the container that holds the image, opened so that the process ID cannot
+    be reused.
+    """
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
@@ -150,7 +152,7 @@ def _holds(process: int, held: HeldImage) -> bool:
             return False
         return _read("cmdline", process).split(b"\0")[-2:-1] == [image_holder(held.volume).encode()]
     except OSError:
-        return False  # it has ended
+        return False  # the process has ended
 
 
 def _read(path: Path | str, folder: int | None = None) -> bytes:
@@ -159,7 +161,7 @@ def _read(path: Path | str, folder: int | None = None) -> bytes:
 
 
 def _in_thread(process: int, path: str) -> int:
-    """Run `_clone` in a thread of its own, which ends in the container's mount namespace."""
+    """Run `_clone` in a new thread, which enters the container's mount namespace and then ends."""
     future: Future[int] = Future()
 
     def enter_and_run() -> None:

@@ -1,8 +1,8 @@
-"""Disk images that come in container images: recognised by their headers, never by their names.
+"""Disk images in container images. The format is detected from the header, not from the file name.
 
-No guest can write to them; what guests write to is raw and never looked at (``volumes``). A qcow2 image may
-name other files to read (backing file, external data); one that does is refused, for it would make QEMU read
-whatever path its author chose.
+Guests cannot write to them; disks that guests write to are raw, and their format is never detected
+(``volumes``). A qcow2 image may name other files to read (backing file, external data); such an image is
+refused, because it would make QEMU read any path that its author chose.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEADER_BYTES = 104
 
 
 class BadImage(Exception):
-    """The image cannot be used; the message says why."""
+    """The image cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def inspect(root: Root, path: str) -> ImageInfo:
 
 
 def raw_size(root: Root, path: str) -> int:
-    """The bytes that a guest sees of a raw file or block device, in whole sectors. Raises BadImage."""
+    """The size of a raw file or block device, in whole sectors. Raises BadImage."""
     try:
         with root.opened(path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
             return _whole_sectors(os.lseek(descriptor, 0, os.SEEK_END))

@@ -1,4 +1,5 @@
-"""Files below a folder that others may write to, such as a launcher's file system or its scratch folders.
+"""Access to files below a directory that others can write to, such as a launcher's file system or its
+emptyDirs.
 
 virt-handler is root on the node and the launcher is not to be trusted: it could plant a link where a file is
 expected, also between a look and the use. The kernel resolves every path here (``openat2``): absolute links
@@ -49,7 +50,7 @@ class Root:
         self.close()
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the descriptor of the directory."""
         os.close(self._descriptor)
 
     @contextlib.contextmanager
@@ -65,7 +66,7 @@ class Root:
         return openat2.open_below(self._descriptor, path.strip("/") or ".", flags, self._resolve, mode)
 
     def mode(self, path: str) -> int:
-        """The file's type and permissions, 0 where there is none."""
+        """The file's type and permissions, 0 if it does not exist."""
         try:
             with self.opened(path, _PATH) as descriptor:
                 return os.fstat(descriptor).st_mode
@@ -87,7 +88,7 @@ class Root:
         return stat.S_ISBLK(self.mode(path))
 
     def names(self, folder: str) -> list[str]:
-        """What the folder holds, sorted. Raises OSError (E2BIG) for more than `NAMES_LIMIT` names."""
+        """The sorted names in the directory. Raises OSError (E2BIG) if there are more than `NAMES_LIMIT`."""
         flags = os.O_RDONLY | os.O_DIRECTORY
         with self.opened(folder, flags) as descriptor, os.scandir(descriptor) as entries:
             names = sorted(entry.name for entry in itertools.islice(entries, NAMES_LIMIT + 1))
@@ -104,7 +105,7 @@ class Root:
 
     def head(self, path: str, count: int) -> bytes:
         """The first `count` bytes of a regular file, or all of it. Raises OSError (EINVAL for no file)."""
-        # A named pipe in the file's place must not hold up the node, nor a device that never ends.
+        # Do not block on a named pipe in the file's place, and do not read from a device without end.
         with open(self._open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError(errno.EINVAL, "not a regular file", path)
@@ -149,9 +150,9 @@ class Root:
             os.chown(f"/proc/self/fd/{descriptor}", owner, owner)
 
     def create(self, path: str, write: Callable[[int], None], owner: int = QEMU_USER) -> None:
-        """Make a file whole or not at all: `write` fills a new file, which then takes its name and owner.
+        """Create a file atomically: `write` fills a new file, which then gets its owner and is renamed.
 
-        Missing folders are made, with the same owner. What was there under that name is replaced.
+        Missing directories are created with the same owner. An existing file is replaced.
         """
         folder, _, name = path.strip("/").rpartition("/")
         self.make_folders(folder, owner)
@@ -169,7 +170,7 @@ class Root:
             os.rename(fresh, name, src_dir_fd=parent, dst_dir_fd=parent)
 
     def copy(self, source: Path, path: str) -> None:
-        """Make a file with the content of one of the node's own."""
+        """Create a file with the content of one of the node's files."""
         content = source.read_bytes()
 
         def write(descriptor: int) -> None:
@@ -179,7 +180,7 @@ class Root:
         self.create(path, write)
 
     def make_folders(self, path: str, owner: int = QEMU_USER) -> None:
-        """Make the folder and those above it, where they are missing."""
+        """Create the directory and its parents if they do not exist."""
         parts = [part for part in path.split("/") if part]
         for depth, name in enumerate(parts):
             with self.opened("/".join(parts[:depth]), _FOLDER) as parent:

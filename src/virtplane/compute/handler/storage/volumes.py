@@ -1,7 +1,8 @@
-"""Every volume of an instance, made a disk that QEMU can open. Blocks (runs in a thread); repeatable.
+"""Prepares every volume of an instance as a disk that QEMU can open. Blocks (runs in a thread); repeatable.
 
-What a guest can write to is raw, always: its first bytes are the guest's. A guest that wrote a qcow2 header
-there would otherwise choose which files of the pod QEMU reads for it after the next start.
+Disks that a guest can write to are always raw, because the guest controls their first bytes. A guest that
+wrote a qcow2 header there would otherwise choose which files of the pod QEMU reads for it after the next
+start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class VolumeNotReady(Exception):
 
 
 class VolumeBlocked(VolumeNotReady):
-    """The volume's storage hangs; whoever prepares the volume waits for it."""
+    """The storage of a volume hangs: preparing it takes longer than the caller waits."""
 
     def __init__(self, volume: str) -> None:
         super().__init__(volume, "its storage does not answer; the guest starts when it does")
@@ -104,7 +105,7 @@ class VolumePreparer:
             try:
                 mount_disk(held, self.pod.container_disks, f"disk_{index}.img")
             except (NotHeld, FileNotFoundError) as error:
-                raise VolumeNotReady(name, "its image is not there yet") from error
+                raise VolumeNotReady(name, "its image is not mounted yet") from error
         info = images.inspect(self.root, disk)
         return self._overlay(name, DiskSource(f"/{disk}", info.format), size=info.virtual_size)
 
@@ -168,7 +169,7 @@ class VolumePreparer:
             return DiskSource(device, block=True)
         path = f"{PRIVATE_DIRECTORY}/vmi-disks/{name}/disk.img"
         if not self.root.is_file(path):
-            raise VolumeNotReady(name, "the claim holds no disk.img")
+            raise VolumeNotReady(name, "the claim contains no disk.img")
         return self._raw_file(name, path)
 
     def _raw_file(self, name: str, path: str) -> DiskSource:

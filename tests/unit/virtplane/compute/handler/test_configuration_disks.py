@@ -109,7 +109,7 @@ def test_answers_under_another_name_are_refused(root: Root, tmp_path: Path) -> N
 
 def test_a_name_that_no_cd_can_have_is_refused_and_leaves_no_disk(root: Root, tmp_path: Path) -> None:
     _mount(tmp_path, f"{PRIVATE}/config-map/v", **{"k" * 200: "value"})
-    with pytest.raises(BadImage, match="cannot be on a CD"):
+    with pytest.raises(BadImage, match="cannot be written to an ISO image"):
         _create(root, configMap={"name": "c"})
     assert not root.is_file(f"{PRIVATE}/config-map-disks/v.iso")
 

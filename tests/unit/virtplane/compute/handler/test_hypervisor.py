@@ -254,7 +254,7 @@ class SlowAgent:
 
 
 async def test_answer_that_is_no_text_is_an_error() -> None:
-    with pytest.raises(HypervisorError, match="the answer is no text"):
+    with pytest.raises(HypervisorError, match="the answer is not valid UTF-8"):
         await libvirtcalls.call_daemon("describe", b"<domain>\xff".decode)
 
 
