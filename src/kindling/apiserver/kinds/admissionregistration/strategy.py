@@ -54,7 +54,7 @@ class WebhookStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """The webhooks, and the expressions of their match conditions."""
-        return rules.validate_webhooks(obj, mutating=self.mutating) + webhook_expressions(obj)
+        return [*rules.validate_webhooks(obj, mutating=self.mutating), *webhook_expressions(obj)]
 
 
 class PolicyStrategy(BuiltinStrategy):
@@ -76,7 +76,7 @@ class PolicyStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """The policy and its expressions."""
-        return rules.validate_policy(obj, mutating=self.mutating) + policy_expressions(obj)
+        return [*rules.validate_policy(obj, mutating=self.mutating), *policy_expressions(obj)]
 
 
 class PolicyBindingStrategy(BuiltinStrategy):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from kindling.apiserver.kinds.machinery.checks import messages, one_of
@@ -46,34 +47,30 @@ _REINVOCATIONS = choice("IfNeeded", "Never")
 _REASON = given("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge"))
 
 
-def validate_webhooks(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
+def validate_webhooks(obj: JsonObject, *, mutating: bool) -> Iterator[FieldError]:
     """All webhooks of a configuration."""
-    found: list[FieldError] = []
     seen: set[str] = set()
     for position, webhook in enumerate(get_list(obj, "webhooks")):
         here = FieldPath("webhooks").index(position)
-        found += _validate_webhook(webhook, here, mutating=mutating)
+        yield from _validate_webhook(webhook, here, mutating=mutating)
         name = webhook.get("name", "")
         if name in seen:
-            found.append(duplicate(here.child("name"), name))
+            yield duplicate(here.child("name"), name)
         seen.add(name)
-    return found
 
 
-def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -> list[FieldError]:
-    found = fully_qualified(webhook.get("name", ""), path.child("name"))
+def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -> Iterator[FieldError]:
+    yield from fully_qualified(webhook.get("name", ""), path.child("name"))
     for position, rule in enumerate(get_list(webhook, "rules")):
-        found += validate_rule(rule, path.child("rules").index(position))
-    found += _validate_review_versions(webhook.get("admissionReviewVersions") or [], path)
-    found += check_fields(webhook, path, _FAILURE_POLICY, _MATCH_POLICY, _SIDE_EFFECTS, _TIMEOUT)
+        yield from validate_rule(rule, path.child("rules").index(position))
+    yield from _validate_review_versions(webhook.get("admissionReviewVersions") or [], path)
+    yield from check_fields(webhook, path, _FAILURE_POLICY, _MATCH_POLICY, _SIDE_EFFECTS, _TIMEOUT)
     for field in ("namespaceSelector", "objectSelector"):
-        found += validate_label_selector_object(webhook.get(field), path.child(field))
+        yield from validate_label_selector_object(webhook.get(field), path.child(field))
     if mutating:
-        found += check_fields(webhook, path, given("reinvocationPolicy", _REINVOCATIONS))
-    found += validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
-    return found + validate_match_conditions(
-        get_list(webhook, "matchConditions"), path.child("matchConditions")
-    )
+        yield from check_fields(webhook, path, given("reinvocationPolicy", _REINVOCATIONS))
+    yield from validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
+    yield from validate_match_conditions(get_list(webhook, "matchConditions"), path.child("matchConditions"))
 
 
 def fully_qualified(name: str, path: FieldPath) -> list[FieldError]:
@@ -86,253 +83,233 @@ def fully_qualified(name: str, path: FieldPath) -> list[FieldError]:
     return found
 
 
-def _validate_review_versions(versions: list[str], path: FieldPath) -> list[FieldError]:
+def _validate_review_versions(versions: list[str], path: FieldPath) -> Iterator[FieldError]:
     at = path.child("admissionReviewVersions")
     if not versions:
-        return [required(at, f"must specify one of {', '.join(REVIEW_VERSIONS)}")]
-    found: list[FieldError] = []
+        yield required(at, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
+        return
     seen: set[str] = set()
     for position, version in enumerate(versions):
         here = at.index(position)
         if version in seen:
-            found.append(invalid(here, version, "duplicate version"))
+            yield invalid(here, version, "duplicate version")
         seen.add(version)
-        found += messages(here, version, names.is_dns1035_label)
+        yield from messages(here, version, names.is_dns1035_label)
     if not seen & set(REVIEW_VERSIONS):
-        text = f"must include at least one of {', '.join(REVIEW_VERSIONS)}"
-        found.append(invalid(at, versions, text))
-    return found
+        yield invalid(at, versions, f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
 
 
-def validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_rule(rule: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Operations and resources; a wildcard stands alone."""
-    found: list[FieldError] = []
     operations = get_list(rule, "operations")
     if not operations:
-        found.append(required(path.child("operations")))
+        yield required(path.child("operations"))
     if len(operations) > 1 and "*" in operations:
         text = "if '*' is present, must not specify other operations"
-        found.append(invalid(path.child("operations"), operations, text))
+        yield invalid(path.child("operations"), operations, text)
     for position, operation in enumerate(operations):
-        found += one_of(path.child("operations").index(position), operation, OPERATIONS)
-    found += _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
-    found += _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
-    found += _validate_resources(get_list(rule, "resources"), path.child("resources"))
-    return found + check_fields(rule, path, given("scope", choice(*SCOPES)))
+        yield from one_of(path.child("operations").index(position), operation, OPERATIONS)
+    yield from _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
+    yield from _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
+    yield from _validate_resources(get_list(rule, "resources"), path.child("resources"))
+    yield from check_fields(rule, path, given("scope", choice(*SCOPES)))
 
 
 def _validate_list(
     rule: JsonObject, field: str, path: FieldPath, what: str, *, allow_empty: bool
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     values, at = get_list(rule, field), path.child(field)
     if not values:
-        return [required(at)]
-    found: list[FieldError] = []
+        yield required(at)
+        return
     if len(values) > 1 and "*" in values:
-        found.append(invalid(at, values, f"if '*' is present, must not specify other API {what}"))
+        yield invalid(at, values, f"if '*' is present, must not specify other API {what}")
     if not allow_empty:
-        found += [required(at.index(position)) for position, value in enumerate(values) if not value]
-    return found
+        yield from (required(at.index(position)) for position, value in enumerate(values) if not value)
 
 
-def _validate_resources(resources: list[str], path: FieldPath) -> list[FieldError]:
+def _validate_resources(resources: list[str], path: FieldPath) -> Iterator[FieldError]:
     if not resources:
-        return [required(path)]
-    found: list[FieldError] = []
+        yield required(path)
+        return
     everything = "*/*" in resources
     for position, resource in enumerate(resources):
         here = path.index(position)
         if not resource:
-            found.append(required(here))
+            yield required(here)
         name, slash, part = resource.partition("/")
         if everything and len(resources) > 1 and resource == "*/*":
-            text = "if '*/*' is present, must not specify other resources"
-            found.append(invalid(path, resources, text))
+            yield invalid(path, resources, "if '*/*' is present, must not specify other resources")
         if slash and part != "*" and f"{name}/*" in resources and name != "*":
-            text = f"if '{name}/*' is present, must not specify {resource}"
-            found.append(invalid(here, resource, text))
+            yield invalid(here, resource, f"if '{name}/*' is present, must not specify {resource}")
         if slash and f"*/{part}" in resources and name != "*":
-            found.append(invalid(here, resource, f"if '*/{part}' is present, must not specify {resource}"))
+            yield invalid(here, resource, f"if '*/{part}' is present, must not specify {resource}")
     if "*" in resources and any(resource != "*" and "/" not in resource for resource in resources):
         text = "if '*' is present, must not specify other resources without subresources"
-        found.append(invalid(path, resources, text))
-    return found
+        yield invalid(path, resources, text)
 
 
-def validate_client_config(config: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_client_config(config: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Exactly one of a URL and a service."""
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
-        return [required(path, "exactly one of url or service is required")]
+        yield required(path, "exactly one of url or service is required")
+        return
     if url is not None:
-        return _validate_url(url, path.child("url"))
+        yield from _validate_url(url, path.child("url"))
+        return
     service = get_object(config, "service")
     at = path.child("service")
-    found = check_fields(service, at, *needed("name", "namespace"))
+    yield from check_fields(service, at, *needed("name", "namespace"))
     where = service.get("path")
     if where and not where.startswith("/"):
-        found.append(invalid(at.child("path"), where, "must start with a '/'"))
+        yield invalid(at.child("path"), where, "must start with a '/'")
     number = service.get("port", 443)
     if not 1 <= number <= 65535:
-        text = "port is not valid: must be between 1 and 65535, inclusive"
-        found.append(invalid(at.child("port"), number, text))
-    return found
+        yield invalid(at.child("port"), number, "port is not valid: must be between 1 and 65535, inclusive")
 
 
-def _validate_url(url: str, path: FieldPath) -> list[FieldError]:
+def _validate_url(url: str, path: FieldPath) -> Iterator[FieldError]:
     form = "; desired format: https://host[/path]"
     parts = urlsplit(url)
     if not url:
-        return [required(path, "url must not be empty" + form)]
-    found: list[FieldError] = []
+        yield required(path, "url must not be empty" + form)
+        return
     if parts.scheme != "https":
-        text = f"'https' is the only allowed URL scheme{form}"
-        found.append(invalid(path, parts.scheme, text))
+        yield invalid(path, parts.scheme, f"'https' is the only allowed URL scheme{form}")
     if not parts.netloc:
-        found.append(invalid(path, parts.netloc, f"host must be specified{form}"))
+        yield invalid(path, parts.netloc, f"host must be specified{form}")
     if parts.username is not None:
-        found.append(invalid(path, parts.username, "user information is not permitted in the URL"))
+        yield invalid(path, parts.username, "user information is not permitted in the URL")
     if parts.fragment:
-        found.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))
+        yield invalid(path, parts.fragment, "fragments are not permitted in the URL")
     if parts.query:
-        found.append(invalid(path, parts.query, "query parameters are not permitted in the URL"))
-    return found
+        yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
-def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> list[FieldError]:
+def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
     """Named expressions."""
-    found: list[FieldError] = []
     seen: set[str] = set()
     if len(conditions) > MAX_CONDITIONS:
-        found.append(too_many(path, len(conditions), MAX_CONDITIONS))
+        yield too_many(path, len(conditions), MAX_CONDITIONS)
     for position, condition in enumerate(conditions):
         here = path.index(position)
         if not str(condition.get("expression", "")).strip():
-            found.append(required(here.child("expression")))
-        found += check_fields(condition, here, must("name", named(names.is_qualified_name)))
+            yield required(here.child("expression"))
+        yield from check_fields(condition, here, must("name", named(names.is_qualified_name)))
         name = condition.get("name", "")
         if name in seen:
-            found.append(duplicate(here.child("name"), name))
+            yield duplicate(here.child("name"), name)
         seen.add(name)
-    return found
 
 
-def validate_policy(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
+def validate_policy(obj: JsonObject, *, mutating: bool) -> Iterator[FieldError]:
     """An admission policy."""
     spec, path = get_object(obj, "spec"), FieldPath("spec")
-    found = check_fields(spec, path, _FAILURE_POLICY)
+    yield from check_fields(spec, path, _FAILURE_POLICY)
     kind = spec.get("paramKind")
     if isinstance(kind, dict):
-        found += _validate_param_kind(kind, path.child("paramKind"))
+        yield from _validate_param_kind(kind, path.child("paramKind"))
     constraints = spec.get("matchConstraints")
     at = path.child("matchConstraints")
     if not isinstance(constraints, dict):
-        found.append(required(at))
+        yield required(at)
     else:
-        found += validate_match_resources(constraints, at)
+        yield from validate_match_resources(constraints, at)
         if not get_list(constraints, "resourceRules"):
-            found.append(required(at.child("resourceRules")))
+            yield required(at.child("resourceRules"))
     if mutating:
-        found += _validate_mutations(spec, path)
+        yield from _validate_mutations(spec, path)
     else:
-        found += _validate_validations(spec, path)
-    found += _validate_variables(get_list(spec, "variables"), path.child("variables"))
-    return found + validate_match_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"))
+        yield from _validate_validations(spec, path)
+    yield from _validate_variables(get_list(spec, "variables"), path.child("variables"))
+    yield from validate_match_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"))
 
 
-def _validate_param_kind(kind: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_param_kind(kind: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     version = kind.get("apiVersion", "")
     if not version:
-        found.append(required(path.child("apiVersion")))
+        yield required(path.child("apiVersion"))
     elif version.count("/") > 1:
-        found.append(invalid(path.child("apiVersion"), version, f"unexpected GroupVersion string: {version}"))
-    return found + check_fields(kind, path, *needed("kind"))
+        yield invalid(path.child("apiVersion"), version, f"unexpected GroupVersion string: {version}")
+    yield from check_fields(kind, path, *needed("kind"))
 
 
-def _validate_validations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_validations(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     validations, annotations = get_list(spec, "validations"), get_list(spec, "auditAnnotations")
-    found: list[FieldError] = []
     if not validations and not annotations:
         text = "validations or auditAnnotations must contain at least one item"
-        found.append(required(path.child("validations"), text))
-        found.append(required(path.child("auditAnnotations"), text))
+        yield required(path.child("validations"), text)
+        yield required(path.child("auditAnnotations"), text)
     for position, rule in enumerate(validations):
         here = path.child("validations").index(position)
         if not str(rule.get("expression", "")).strip():
-            found.append(required(here.child("expression"), "expression is not specified"))
+            yield required(here.child("expression"), "expression is not specified")
         message = rule.get("message", "")
         if message and not message.strip():
-            found.append(invalid(here.child("message"), message, "message must be non-empty if specified"))
+            yield invalid(here.child("message"), message, "message must be non-empty if specified")
         elif "\n" in message:
-            found.append(invalid(here.child("message"), message, "message must not contain line breaks"))
-        found += check_fields(rule, here, _REASON)
+            yield invalid(here.child("message"), message, "message must not contain line breaks")
+        yield from check_fields(rule, here, _REASON)
     for position, annotation in enumerate(annotations):
         here = path.child("auditAnnotations").index(position)
-        found += check_fields(annotation, here, *needed("key"))
+        yield from check_fields(annotation, here, *needed("key"))
         if not str(annotation.get("valueExpression", "")).strip():
-            found.append(required(here.child("valueExpression"), "valueExpression is not specified"))
-    return found
+            yield required(here.child("valueExpression"), "valueExpression is not specified")
 
 
-def _validate_mutations(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_mutations(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     mutations = get_list(spec, "mutations")
-    found: list[FieldError] = []
     if not mutations:
-        found.append(required(path.child("mutations"), "mutations must contain at least one item"))
+        yield required(path.child("mutations"), "mutations must contain at least one item")
     for position, mutation in enumerate(mutations):
         here = path.child("mutations").index(position)
         kind = mutation.get("patchType", "")
         field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
         if not kind:
-            found.append(required(here.child("patchType")))
+            yield required(here.child("patchType"))
         elif field is None:
-            found.append(not_supported(here.child("patchType"), kind, ["ApplyConfiguration", "JSONPatch"]))
+            yield not_supported(here.child("patchType"), kind, ["ApplyConfiguration", "JSONPatch"])
         elif not isinstance(mutation.get(field), dict):
-            found.append(required(here.child(field), f"must be specified when patchType is {kind}"))
+            yield required(here.child(field), f"must be specified when patchType is {kind}")
         elif not str(mutation[field].get("expression", "")).strip():
-            found.append(required(here.child(field, "expression")))
-    return found + check_fields(spec, path, must("reinvocationPolicy", _REINVOCATIONS))
+            yield required(here.child(field, "expression"))
+    yield from check_fields(spec, path, must("reinvocationPolicy", _REINVOCATIONS))
 
 
-def _validate_variables(variables: list[JsonObject], path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_variables(variables: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, variable in enumerate(variables):
         here = path.index(position)
         name = variable.get("name", "")
         if not name:
-            found.append(required(here.child("name"), "name is not specified"))
+            yield required(here.child("name"), "name is not specified")
         elif names.is_c_identifier(name):
-            found.append(invalid(here.child("name"), name, "must be a valid CEL identifier"))
+            yield invalid(here.child("name"), name, "must be a valid CEL identifier")
         if name in seen:
-            found.append(duplicate(here.child("name"), name))
+            yield duplicate(here.child("name"), name)
         seen.add(name)
         if not str(variable.get("expression", "")).strip():
-            found.append(required(here.child("expression"), "expression is not specified"))
-    return found
+            yield required(here.child("expression"), "expression is not specified")
 
 
-def validate_match_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_match_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Which requests a policy or binding is for."""
-    found = check_fields(resources, path, _MATCH_POLICY)
+    yield from check_fields(resources, path, _MATCH_POLICY)
     for field in ("namespaceSelector", "objectSelector"):
-        found += validate_label_selector_object(resources.get(field), path.child(field))
+        yield from validate_label_selector_object(resources.get(field), path.child(field))
     for field in ("resourceRules", "excludeResourceRules"):
         for position, rule in enumerate(get_list(resources, field)):
             here = path.child(field).index(position)
-            found += _validate_resource_names(get_list(rule, "resourceNames"), here.child("resourceNames"))
-            found += validate_rule(rule, here)
-    return found
+            yield from _validate_resource_names(get_list(rule, "resourceNames"), here.child("resourceNames"))
+            yield from validate_rule(rule, here)
 
 
-def _validate_resource_names(values: list[str], path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_resource_names(values: list[str], path: FieldPath) -> Iterator[FieldError]:
     for position, name in enumerate(values):
-        found += messages(path.index(position), name, names.is_path_segment_name)
+        yield from messages(path.index(position), name, names.is_path_segment_name)
         if name in values[:position]:
-            found.append(duplicate(path.index(position), name))
-    return found
+            yield duplicate(path.index(position), name)
 
 
 def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
@@ -344,41 +321,36 @@ def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldErr
         found += _validate_param_ref(reference, path.child("paramRef"))
     if isinstance(spec.get("matchResources"), dict):
         found += validate_match_resources(spec["matchResources"], path.child("matchResources"))
-    return (
-        found
-        if mutating
-        else found + _validate_actions(get_list(spec, "validationActions"), path.child("validationActions"))
-    )
+    if not mutating:
+        found += _validate_actions(get_list(spec, "validationActions"), path.child("validationActions"))
+    return found
 
 
-def _validate_param_ref(reference: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_param_ref(reference: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     name, selector = reference.get("name"), reference.get("selector")
     exclusive = "name and selector are mutually exclusive"
     if name and selector is not None:
-        found.append(forbidden(path.child("name"), exclusive))
+        yield forbidden(path.child("name"), exclusive)
     if selector is not None:
-        found += validate_label_selector_object(selector, path.child("selector"))
+        yield from validate_label_selector_object(selector, path.child("selector"))
     if name and selector is not None:
-        found.append(forbidden(path.child("selector"), exclusive))
+        yield forbidden(path.child("selector"), exclusive)
     elif not name and selector is None:
-        found.append(required(path, "one of name or selector must be specified"))
+        yield required(path, "one of name or selector must be specified")
     action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True)
-    return found + check_fields(reference, path, action)
+    yield from check_fields(reference, path, action)
 
 
-def _validate_actions(actions: list[str], path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_actions(actions: list[str], path: FieldPath) -> Iterator[FieldError]:
     if not actions:
-        found.append(required(path, "at least one validation action is required"))
+        yield required(path, "at least one validation action is required")
     for position, action in enumerate(actions):
-        found += one_of(path.index(position), action, ("Audit", "Deny", "Warn"))
+        yield from one_of(path.index(position), action, ("Audit", "Deny", "Warn"))
         if action in actions[:position]:
-            found.append(duplicate(path.index(position), action))
+            yield duplicate(path.index(position), action)
     if {"Deny", "Warn"} <= set(actions):
         text = (
             "must not contain both Deny and Warn (repeating the same validation failure information "
             "in the API response and headers serves no purpose)"
         )
-        found.append(invalid(path, actions, text))
-    return found
+        yield invalid(path, actions, text)

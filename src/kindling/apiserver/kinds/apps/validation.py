@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
@@ -49,13 +49,14 @@ def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
     return not_negative(_SPEC.child("replicas"), get_object(scale, "spec").get("replicas"))
 
 
-def _validate_selector(spec: JsonObject, what: str) -> list[FieldError]:
+def _validate_selector(spec: JsonObject, what: str) -> Iterator[FieldError]:
     """The selector itself."""
     selector, at = spec.get("selector"), _SPEC.child("selector")
     if selector is None:
-        return [required(at)]
-    found = validate_label_selector_object(selector, at)
-    return found + _validate_not_empty(selector, what)
+        yield required(at)
+        return
+    yield from validate_label_selector_object(selector, at)
+    yield from _validate_not_empty(selector, what)
 
 
 def _validate_not_empty(selector: JsonObject | None, what: str) -> list[FieldError]:
@@ -79,72 +80,70 @@ def _validate_matched(spec: JsonObject) -> list[FieldError]:
     found = _validate_match(spec)
     if any(error.field == "spec.selector" for error in found):
         return found
-    return found + _validate_kept_template(spec.get("template") or {})
+    return [*found, *_validate_kept_template(spec.get("template") or {})]
 
 
 def _no_match(labels: JsonObject) -> FieldError:
     return invalid(_TEMPLATE.child("metadata", "labels"), labels or None, NO_MATCH)
 
 
-def _validate_kept_template(template: JsonObject, what: str = "ReplicaSet") -> list[FieldError]:
+def _validate_kept_template(template: JsonObject, what: str = "ReplicaSet") -> Iterator[FieldError]:
     """The template of pods that are kept running."""
-    found = validate_template(template, _TEMPLATE)
+    yield from validate_template(template, _TEMPLATE)
     spec = get_object(template, "spec")
     policy, at = spec.get("restartPolicy", ""), _TEMPLATE.child("spec")
     if policy != "Always":
-        found.append(not_supported(at.child("restartPolicy"), policy, ["Always"]))
+        yield not_supported(at.child("restartPolicy"), policy, ["Always"])
     if spec.get("activeDeadlineSeconds") is not None:
         text = f"activeDeadlineSeconds in {what} is not Supported"
-        found.append(forbidden(at.child("activeDeadlineSeconds"), text))
-    return found
+        yield forbidden(at.child("activeDeadlineSeconds"), text)
 
 
-def validate_replication_controller(obj: JsonObject) -> list[FieldError]:
+def validate_replication_controller(obj: JsonObject) -> Iterator[FieldError]:
     """A ReplicationController."""
     spec = get_object(obj, "spec")
-    found = not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
     selector = spec.get("selector") or {}
-    found += check_fields(spec, _SPEC, *needed("selector"))
-    found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    yield from check_fields(spec, _SPEC, *needed("selector"))
+    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
     template = spec.get("template")
     if not isinstance(template, dict):
-        found.append(required(_TEMPLATE))
-        return found
+        yield required(_TEMPLATE)
+        return
     labels = get_object(template, "metadata", "labels")
     if selector and any(labels.get(key) != value for key, value in selector.items()):
-        found.append(_no_match(labels))
-    return found + _validate_kept_template(template, "ReplicationController")
+        yield _no_match(labels)
+    yield from _validate_kept_template(template, "ReplicationController")
 
 
-def validate_replica_set(obj: JsonObject) -> list[FieldError]:
+def validate_replica_set(obj: JsonObject) -> Iterator[FieldError]:
     """A ReplicaSet."""
     spec = get_object(obj, "spec")
-    found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
-    found += _validate_selector(spec, "deployment")
-    return found + _validate_matched(spec)
+    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    yield from _validate_selector(spec, "deployment")
+    yield from _validate_matched(spec)
 
 
-def validate_deployment(obj: JsonObject) -> list[FieldError]:
+def validate_deployment(obj: JsonObject) -> Iterator[FieldError]:
     """A Deployment."""
     spec = get_object(obj, "spec")
-    found = not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    found += _validate_selector(spec, "deployment")
-    found += _validate_matched(spec)
-    found += _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
+    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    yield from _validate_selector(spec, "deployment")
+    yield from _validate_matched(spec)
+    yield from _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
     ready = spec.get("minReadySeconds", 0)
-    found += not_negative(_SPEC.child("minReadySeconds"), ready)
-    found += counts(spec, _SPEC, "revisionHistoryLimit")
+    yield from not_negative(_SPEC.child("minReadySeconds"), ready)
+    yield from counts(spec, _SPEC, "revisionHistoryLimit")
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None:
         at = _SPEC.child("progressDeadlineSeconds")
-        found += not_negative(at, deadline)
+        yield from not_negative(at, deadline)
         if deadline <= ready:
-            found.append(invalid(at, deadline, "must be greater than minReadySeconds"))
-    return found
+            yield invalid(at, deadline, "must be greater than minReadySeconds")
 
 
-def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> Iterable[FieldError]:
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if kind == "Recreate":
         if rolling is not None:
@@ -160,37 +159,36 @@ def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> list
     return _validate_rolling(rolling, path.child("rollingUpdate"))
 
 
-def _validate_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_rolling(rolling: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    found += int_or_percent(path.child("maxUnavailable"), unavailable)
-    found += int_or_percent(path.child("maxSurge"), surge)
+    yield from int_or_percent(path.child("maxUnavailable"), unavailable)
+    yield from int_or_percent(path.child("maxSurge"), surge)
     broken = any(isinstance(value, str) and not is_percent(value) for value in (unavailable, surge))
     if not broken and scaled(unavailable) == 0 and scaled(surge) == 0:
-        found.append(invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0"))
-    return found + at_most_100_percent(path.child("maxUnavailable"), unavailable)
+        yield invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0")
+    yield from at_most_100_percent(path.child("maxUnavailable"), unavailable)
 
 
-def validate_daemon_set(obj: JsonObject) -> list[FieldError]:
+def validate_daemon_set(obj: JsonObject) -> Iterator[FieldError]:
     """A DaemonSet."""
     spec = get_object(obj, "spec")
     selector = spec.get("selector")
-    found = [] if selector is None else validate_label_selector_object(selector, _SPEC.child("selector"))
-    found += _validate_match(spec, None) + _validate_not_empty(selector, "daemonset")
-    found += _validate_kept_template(spec.get("template") or {}, "DaemonSet")
-    found += counts(spec, _SPEC, "minReadySeconds", "revisionHistoryLimit")
+    if selector is not None:
+        yield from validate_label_selector_object(selector, _SPEC.child("selector"))
+    yield from _validate_match(spec, None)
+    yield from _validate_not_empty(selector, "daemonset")
+    yield from _validate_kept_template(spec.get("template") or {}, "DaemonSet")
+    yield from counts(spec, _SPEC, "minReadySeconds", "revisionHistoryLimit")
     strategy, at = get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy")
     kind = strategy.get("type", "")
     if kind == "RollingUpdate":
         rolling = strategy.get("rollingUpdate")
         if rolling is None:
-            found.append(required(at.child("rollingUpdate")))
+            yield required(at.child("rollingUpdate"))
         else:
-            found += _validate_daemon_rolling(rolling, at.child("rollingUpdate"))
+            yield from _validate_daemon_rolling(rolling, at.child("rollingUpdate"))
     elif kind != "OnDelete":
-        shown = internal_form(strategy, _INTERNAL_STRATEGY)
-        found.append(not_supported(at, shown, ["RollingUpdate", "OnDelete"]))
-    return found
+        yield not_supported(at, internal_form(strategy, _INTERNAL_STRATEGY), ["RollingUpdate", "OnDelete"])
 
 
 _INTERNAL_STRATEGY = {"Type": "", "RollingUpdate": {"MaxUnavailable": 0, "MaxSurge": 0}}
@@ -204,39 +202,36 @@ def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[Field
     found += at_most_100_percent(path.child("maxSurge"), surge)
     some_unavailable, some_surge = scaled(unavailable) != 0, scaled(surge) != 0
     if some_unavailable and some_surge:
-        text = "may not be set when maxUnavailable is non-zero"
-        found.append(invalid(path.child("maxSurge"), surge, text))
+        found.append(invalid(path.child("maxSurge"), surge, "may not be set when maxUnavailable is non-zero"))
     elif not some_unavailable and not some_surge and not found:
         found.append(required(path.child("maxUnavailable"), "cannot be 0 when maxSurge is 0"))
     return found
 
 
-def validate_stateful_set(obj: JsonObject, *, is_new: bool = True) -> list[FieldError]:
+def validate_stateful_set(obj: JsonObject, *, is_new: bool = True) -> Iterator[FieldError]:
     """A StatefulSet; claims of one that is there stay as they were."""
     spec = get_object(obj, "spec")
-    found: list[FieldError] = []
     policy = spec.get("podManagementPolicy", "")
     if policy not in ("OrderedReady", "Parallel"):
-        text = "must be 'OrderedReady' or 'Parallel'"
-        found.append(invalid(_SPEC.child("podManagementPolicy"), policy, text))
-    found += _validate_stateful_strategy(get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy"))
+        yield invalid(_SPEC.child("podManagementPolicy"), policy, "must be 'OrderedReady' or 'Parallel'")
+    yield from _validate_stateful_strategy(get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy"))
     retention = get_object(spec, "persistentVolumeClaimRetentionPolicy")
     for field in ("whenDeleted", "whenScaled"):
         value = retention.get(field, "")
         if value not in ("Retain", "Delete"):
             at = _SPEC.child("persistentVolumeClaimRetentionPolicy", field)
-            found.append(not_supported(at, value, ["Retain", "Delete"]))
-    found += not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    found += not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
-    found += not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
+            yield not_supported(at, value, ["Retain", "Delete"])
+    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
+    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
+    yield from not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
     claims = get_list(spec, "volumeClaimTemplates")
     for position, claim in enumerate(claims if is_new else ()):
         at = _SPEC.child("volumeClaimTemplates").index(position).child("spec")
-        found += validate_claim_spec(get_object(claim, "spec"), at)
-    found += _validate_selector(spec, "statefulset")
-    found += _validate_match(spec, "")
-    found += _validate_kept_template(_with_claims(spec.get("template") or {}, claims), "StatefulSet")
-    return found + counts(spec, _SPEC, "revisionHistoryLimit")
+        yield from validate_claim_spec(get_object(claim, "spec"), at)
+    yield from _validate_selector(spec, "statefulset")
+    yield from _validate_match(spec, "")
+    yield from _validate_kept_template(_with_claims(spec.get("template") or {}, claims), "StatefulSet")
+    yield from counts(spec, _SPEC, "revisionHistoryLimit")
 
 
 def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObject:
@@ -248,43 +243,42 @@ def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObje
     return {**template, "spec": {**pod, "volumes": volumes}}
 
 
-def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if not kind:
-        return [required(path)]
+        yield required(path)
+        return
     if kind == "OnDelete":
         if rolling is not None:
             text = "only allowed for updateStrategy 'RollingUpdate'"
-            return [invalid(path.child("rollingUpdate"), rolling, text)]
-        return []
+            yield invalid(path.child("rollingUpdate"), rolling, text)
+            return
+        return
     if kind != "RollingUpdate":
         text = "must be 'RollingUpdate' or 'OnDelete'"
         shown = {"Type": kind, "RollingUpdate": internal_form(rolling, _INTERNAL_PARTITION)}
-        return [invalid(path, shown, text)]
-    found: list[FieldError] = []
-    partition = (rolling or {}).get("partition")
-    found += not_negative(path.child("rollingUpdate", "partition"), partition)
+        yield invalid(path, shown, text)
+        return
+    yield from not_negative(path.child("rollingUpdate", "partition"), (rolling or {}).get("partition"))
     unavailable = (rolling or {}).get("maxUnavailable")
     if unavailable is not None:
         at = path.child("rollingUpdate", "maxUnavailable")
-        found += int_or_percent(at, unavailable)
+        yield from int_or_percent(at, unavailable)
         if scaled(unavailable) == 0:
-            found.append(invalid(at, unavailable, "cannot be 0"))
-        found += at_most_100_percent(at, unavailable)
-    return found
+            yield invalid(at, unavailable, "cannot be 0")
+        yield from at_most_100_percent(at, unavailable)
 
 
 _INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
 
 
-def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change of what can be changed while pods with names exist."""
-    found = validate_stateful_set(new, is_new=False)
+    yield from validate_stateful_set(new, is_new=False)
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     keys = (spec.keys() | before.keys()) - set(_STATEFUL_FIELDS)
     if any(spec.get(key) != before.get(key) for key in keys):
-        found.append(forbidden(_SPEC, STATEFUL_MUTABLE))
-    return found
+        yield forbidden(_SPEC, STATEFUL_MUTABLE)
 
 
 _COUNTS = (
@@ -297,43 +291,37 @@ _COUNTS = (
 )
 
 
-def validate_replica_counts(obj: JsonObject) -> list[FieldError]:
+def validate_replica_counts(obj: JsonObject) -> Iterator[FieldError]:
     """Counts in the status of a replica set or deployment."""
     status, path = get_object(obj, "status"), FieldPath("status")
-    found = counts(status, path, *_COUNTS, "terminatingReplicas", "observedGeneration", "collisionCount")
+    yield from counts(status, path, *_COUNTS, "terminatingReplicas", "observedGeneration", "collisionCount")
     total = status.get("replicas", 0)
     text = "cannot be greater than status.replicas"
     for field in ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas"):
         value = status.get(field, 0)
         if value > total:
-            found.append(invalid(path.child(field), value, text))
+            yield invalid(path.child(field), value, text)
     ready, available = status.get("readyReplicas", 0), status.get("availableReplicas", 0)
     if available > ready:
-        found.append(
-            invalid(path.child("availableReplicas"), available, "cannot be greater than readyReplicas")
-        )
-    return found
+        yield invalid(path.child("availableReplicas"), available, "cannot be greater than readyReplicas")
 
 
-def validate_stateful_counts(obj: JsonObject) -> list[FieldError]:
+def validate_stateful_counts(obj: JsonObject) -> Iterator[FieldError]:
     """Counts in the status of a stateful set."""
     status, path = get_object(obj, "status"), FieldPath("status")
     fields = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-    found = counts(status, path, *fields, "observedGeneration", "collisionCount")
+    yield from counts(status, path, *fields, "observedGeneration", "collisionCount")
     total = status.get("replicas", 0)
     for field in fields[1:]:
         value = status.get(field, 0)
         if value > total:
-            found.append(invalid(path.child(field), value, "cannot be greater than status.replicas"))
-    return found
+            yield invalid(path.child(field), value, "cannot be greater than status.replicas")
 
 
-def validate_revision(obj: JsonObject) -> list[FieldError]:
+def validate_revision(obj: JsonObject) -> Iterator[FieldError]:
     """A ControllerRevision."""
-    found: list[FieldError] = []
     if obj.get("data") is None:
-        found.append(required("data", "data is mandatory"))
+        yield required("data", "data is mandatory")
     revision: Any = obj.get("revision", 0)
     if revision < 0:
-        found.append(invalid("revision", revision, NOT_NEGATIVE))
-    return found
+        yield invalid("revision", revision, NOT_NEGATIVE)

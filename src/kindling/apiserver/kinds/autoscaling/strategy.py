@@ -70,7 +70,7 @@ class V1Strategy(AutoscalerStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """As version 2."""
-        return validate_autoscaler(autoscaling_conversion.to_v2(dict(obj)))
+        return list(validate_autoscaler(autoscaling_conversion.to_v2(dict(obj))))
 
 
 class AutoscalerConverter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import resource_name_problems
@@ -17,80 +18,73 @@ _SPEC = FieldPath("spec")
 _POLICIES = ("Disabled", "Max", "Min")
 
 
-def validate_autoscaler(obj: JsonObject) -> list[FieldError]:
+def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
     """Bounds, target, metrics and behaviour."""
     spec = get_object(obj, "spec")
-    found: list[FieldError] = []
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if least is not None and least < 1:
-        text = "must be greater than or equal to 1"
-        found.append(invalid(_SPEC.child("minReplicas"), least, text))
+        yield invalid(_SPEC.child("minReplicas"), least, "must be greater than or equal to 1")
     if not most:
-        found.append(required(_SPEC.child("maxReplicas"), "must be set and greater than 0"))
+        yield required(_SPEC.child("maxReplicas"), "must be set and greater than 0")
     elif most < 1:
-        text = "must be greater than or equal to 1"
-        found.append(invalid(_SPEC.child("maxReplicas"), most, text))
+        yield invalid(_SPEC.child("maxReplicas"), most, "must be greater than or equal to 1")
     if least is not None and most < least:
-        text = "must be greater than or equal to `minReplicas`"
-        found.append(invalid(_SPEC.child("maxReplicas"), most, text))
-    found += _validate_target(get_object(spec, "scaleTargetRef"), _SPEC.child("scaleTargetRef"))
+        yield invalid(_SPEC.child("maxReplicas"), most, "must be greater than or equal to `minReplicas`")
+    yield from _validate_target(get_object(spec, "scaleTargetRef"), _SPEC.child("scaleTargetRef"))
     if not get_object(spec, "scaleTargetRef").get("apiVersion"):
-        text = "apiVersion must specify API group"
-        found.append(invalid(_SPEC.child("scaleTargetRef", "apiVersion"), "", text))
+        yield invalid(_SPEC.child("scaleTargetRef", "apiVersion"), "", "apiVersion must specify API group")
     metrics = get_list(spec, "metrics")
     for position, metric in enumerate(metrics):
-        found += _validate_metric(metric, _SPEC.child("metrics").index(position))
+        yield from _validate_metric(metric, _SPEC.child("metrics").index(position))
     if least == 0 and not any(metric.get("type") in ("Object", "External") for metric in metrics):
         text = "must specify at least one Object or External metric to support scaling to zero replicas"
-        found.append(forbidden(_SPEC.child("metrics"), text))
+        yield forbidden(_SPEC.child("metrics"), text)
     behavior = get_object(spec, "behavior")
     for field in ("scaleUp", "scaleDown"):
         if isinstance(behavior.get(field), dict):
-            found += _validate_rules(behavior[field], _SPEC.child("behavior", field))
-    return found
+            yield from _validate_rules(behavior[field], _SPEC.child("behavior", field))
 
 
-def _validate_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_target(target: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     for field in ("kind", "name"):
-        found += check_fields(target, path, must(field, named(names.is_path_segment_name)))
-    return found
+        yield from check_fields(target, path, must(field, named(names.is_path_segment_name)))
 
 
-def _validate_metric(metric: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_metric(metric: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     kind = metric.get("type", "")
-    found = [] if kind else [required(path.child("type"), "must specify a metric source type")]
+    if not kind:
+        yield required(path.child("type"), "must specify a metric source type")
     unknown = [] if kind in METRIC_TYPES else [not_supported(path.child("type"), kind, METRIC_TYPES)]
     sources = ("Object", "External", "Pods", "Resource", "ContainerResource")
     given = [source for source in sources if isinstance(metric.get(_FIELDS[source]), dict)]
-    found += unknown
+    yield from unknown
     for source in given[:1]:
-        found += _validate_source(source, metric[_FIELDS[source]], path.child(_FIELDS[source]))
+        yield from _validate_source(source, metric[_FIELDS[source]], path.child(_FIELDS[source]))
     if unknown:
-        return found + unknown
+        yield from unknown
+        return
     if kind not in given:
-        text = "must populate information for the given metric source"
-        found.append(required(path.child(_FIELDS[kind]), text))
+        yield required(path.child(_FIELDS[kind]), "must populate information for the given metric source")
     surplus = [source for source in given if source != kind] if len(given) > 1 else []
     text = "must populate the given metric source only"
-    return found + [forbidden(path.child(_FIELDS[source]), text) for source in surplus]
+    yield from (forbidden(path.child(_FIELDS[source]), text) for source in surplus)
 
 
-def _validate_source(kind: str, source: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_source(kind: str, source: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     if kind == "Object":
-        found += _validate_target(get_object(source, "describedObject"), path.child("describedObject"))
+        yield from _validate_target(get_object(source, "describedObject"), path.child("describedObject"))
     if kind == "Resource":
-        found += check_fields(source, path, must("name", None, "must specify a resource name"))
+        yield from check_fields(source, path, must("name", None, "must specify a resource name"))
     elif kind == "ContainerResource":
         name = must("name", named(resource_name_problems), "must specify a resource name")
         container = must("container", named(names.is_dns1123_label), "must specify a container")
-        found += check_fields(source, path, name, container)
+        yield from check_fields(source, path, name, container)
     else:
         name = must("name", named(names.is_path_segment_name), "must specify a metric name")
-        found += check_fields(get_object(source, "metric"), path.child("metric"), name)
+        yield from check_fields(get_object(source, "metric"), path.child("metric"), name)
     target, at = get_object(source, "target"), path.child("target")
-    return found + _validate_metric_target(target, at) + _validate_choice(kind, target, at)
+    yield from _validate_metric_target(target, at)
+    yield from _validate_choice(kind, target, at)
 
 
 def _validate_choice(kind: str, target: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -120,47 +114,42 @@ _VALUE_OR_AVERAGE = (
 )
 
 
-def _validate_metric_target(target: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_metric_target(target: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     kind = target.get("type", "")
-    found: list[FieldError] = []
     if not kind:
-        found.append(required(path.child("type"), "must specify a metric target type"))
+        yield required(path.child("type"), "must specify a metric target type")
     if kind not in ("Utilization", "Value", "AverageValue"):
-        text = "must be either Utilization, Value, or AverageValue"
-        found.append(invalid(path.child("type"), kind, text))
+        yield invalid(path.child("type"), kind, "must be either Utilization, Value, or AverageValue")
     utilization: Any = target.get("averageUtilization")
     if utilization is not None and utilization < 1:
-        found.append(invalid(path.child("averageUtilization"), utilization, "must be greater than 0"))
+        yield invalid(path.child("averageUtilization"), utilization, "must be greater than 0")
     for field in ("value", "averageValue"):
         if target.get(field) is not None and amount(target[field]).milli_value <= 0:
-            found.append(invalid(path.child(field), str(target[field]), "must be positive"))
-    return found
+            yield invalid(path.child(field), str(target[field]), "must be positive")
 
 
-def _validate_rules(rules: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_rules(rules: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     window = rules.get("stabilizationWindowSeconds")
     at = path.child("stabilizationWindowSeconds")
     if window is not None:
         if window < 0:
-            found.append(invalid(at, window, "must be greater than or equal to zero"))
+            yield invalid(at, window, "must be greater than or equal to zero")
         if window > 3600:
-            found.append(invalid(at, window, "must be less than or equal to 3600"))
+            yield invalid(at, window, "must be less than or equal to 3600")
     policy = rules.get("selectPolicy")
     if policy is not None and policy not in _POLICIES:
-        found.append(not_supported(path.child("selectPolicy"), policy, _POLICIES))
+        yield not_supported(path.child("selectPolicy"), policy, _POLICIES)
     policies = get_list(rules, "policies")
     if not policies:
-        found.append(required(path.child("policies"), "must specify at least one Policy"))
+        yield required(path.child("policies"), "must specify at least one Policy")
     for position, item in enumerate(policies):
         here = path.child("policies").index(position)
         if item.get("type") not in ("Pods", "Percent"):
-            found.append(not_supported(here.child("type"), item.get("type", ""), ["Percent", "Pods"]))
+            yield not_supported(here.child("type"), item.get("type", ""), ["Percent", "Pods"])
         if item.get("value", 0) <= 0:
-            found.append(invalid(here.child("value"), item.get("value", 0), "must be greater than zero"))
+            yield invalid(here.child("value"), item.get("value", 0), "must be greater than zero")
         seconds = item.get("periodSeconds", 0)
         if seconds <= 0:
-            found.append(invalid(here.child("periodSeconds"), seconds, "must be greater than zero"))
+            yield invalid(here.child("periodSeconds"), seconds, "must be greater than zero")
         if seconds > 1800:
-            found.append(invalid(here.child("periodSeconds"), seconds, "must be less than or equal to 1800"))
-    return found
+            yield invalid(here.child("periodSeconds"), seconds, "must be less than or equal to 1800")

@@ -92,7 +92,7 @@ class JobStrategy(BuiltinStrategy):
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Counts are not negative."""
-        return validation.validate_job_status_update(new, old)
+        return list(validation.validate_job_status_update(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of names that pods cannot have."""
@@ -118,8 +118,7 @@ def generate_selector(obj: JsonObject) -> None:
         # Labels which the job got from its template follow it; a job without any gets them afterwards.
         obj["metadata"]["labels"] = dict(metadata["labels"])
     selector = obj["spec"].setdefault("selector", {})
-    labels = selector.setdefault("matchLabels", {})
-    labels.setdefault(UID_LABELS[0], uid)
+    selector.setdefault("matchLabels", {}).setdefault(UID_LABELS[0], uid)
 
 
 class CronJobStrategy(BuiltinStrategy):
@@ -128,8 +127,7 @@ class CronJobStrategy(BuiltinStrategy):
     def complete(self, obj: JsonObject) -> None:
         """Default to concurrencyPolicy Allow, and keep three successful jobs and a failed one."""
         spec = obj["spec"]
-        template = get_object(spec, "jobTemplate", "spec")
-        default_job_spec(template)
+        default_job_spec(get_object(spec, "jobTemplate", "spec"))
         spec.setdefault("concurrencyPolicy", "Allow")
         spec.setdefault("suspend", False)
         spec.setdefault("successfulJobsHistoryLimit", 3)
@@ -137,11 +135,11 @@ class CronJobStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """A new cron job."""
-        return validation.validate_cron_job(obj, None)
+        return list(validation.validate_cron_job(obj, None))
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a new one."""
-        return validation.validate_cron_job(new, old)
+        return list(validation.validate_cron_job(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Those of the pod template, and of time zones in the schedule."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
@@ -39,11 +40,12 @@ _MAX_INDEXED = 100_000
 _FAILURE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 
 
-def validate_job(job: JsonObject) -> list[FieldError]:
+def validate_job(job: JsonObject) -> Iterator[FieldError]:
     """A new job, its selector generated."""
     spec = get_object(job, "spec")
-    found = _validate_generated(job)
-    return found + validate_job_spec(spec, _SPEC) + _validate_match(spec)
+    yield from _validate_generated(job)
+    yield from validate_job_spec(spec, _SPEC)
+    yield from _validate_match(spec)
 
 
 def _validate_match(spec: JsonObject) -> list[FieldError]:
@@ -59,33 +61,32 @@ def _validate_match(spec: JsonObject) -> list[FieldError]:
     return [invalid(at, labels or None, "`selector` does not match template `labels`")]
 
 
-def _validate_generated(job: JsonObject) -> list[FieldError]:
+def _validate_generated(job: JsonObject) -> Iterator[FieldError]:
     spec = get_object(job, "spec")
     if spec.get("manualSelector"):
-        return []
-    found: list[FieldError] = []
+        return
     if spec.get("selector") is None:
-        return [required(_SPEC.child("selector"))]
+        yield required(_SPEC.child("selector"))
+        return
     labels = get_object(spec, "template", "metadata", "labels")
     at = _SPEC.child("template", "metadata", "labels")
     for label, field in GENERATED_LABELS:
         wanted = get_str(job, "metadata", field)
         if label not in labels:
-            found.append(required(at.key(label), "must be '" + wanted + "'"))
+            yield required(at.key(label), "must be '" + wanted + "'")
         elif labels[label] != wanted:
-            found.append(invalid(at, labels, f"must be '{wanted}'"))
+            yield invalid(at, labels, f"must be '{wanted}'")
     generated = {label: get_str(job, "metadata", field) for label, field in GENERATED_LABELS}
     selector = spec["selector"]
     if not validate_label_selector_object(selector, at) and not from_label_selector_object(selector).matches(
         generated
     ):
-        found.append(invalid(_SPEC.child("selector"), selector, "`selector` not auto-generated"))
-    return found
+        yield invalid(_SPEC.child("selector"), selector, "`selector` not auto-generated")
 
 
-def validate_job_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_job_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """The spec of a job or of a cron job's template."""
-    found = counts(
+    yield from counts(
         spec,
         path,
         "parallelism",
@@ -96,46 +97,42 @@ def validate_job_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
         "backoffLimitPerIndex",
         "maxFailedIndexes",
     )
-    found += _validate_indexes(spec, path)
+    yield from _validate_indexes(spec, path)
     mode = spec.get("completionMode")
     if mode is not None:
         if mode not in ("NonIndexed", "Indexed"):
-            found.append(not_supported(path.child("completionMode"), mode, ["Indexed", "NonIndexed"]))
+            yield not_supported(path.child("completionMode"), mode, ["Indexed", "NonIndexed"])
         elif mode == "Indexed":
-            found += _validate_indexed(spec, path)
+            yield from _validate_indexed(spec, path)
     if spec.get("podFailurePolicy") is not None:
-        found += _validate_failure_policy(spec, path.child("podFailurePolicy"))
+        yield from _validate_failure_policy(spec, path.child("podFailurePolicy"))
     if spec.get("podReplacementPolicy") is not None:
         at = path.child("podReplacementPolicy")
         if spec.get("podFailurePolicy") is not None:
-            found += one_of(at, spec["podReplacementPolicy"], ("Failed",))
+            yield from one_of(at, spec["podReplacementPolicy"], ("Failed",))
         else:
-            found += one_of(at, spec["podReplacementPolicy"], ("Failed", "TerminatingOrFailed"))
+            yield from one_of(at, spec["podReplacementPolicy"], ("Failed", "TerminatingOrFailed"))
     if spec.get("selector") is not None:
-        found += validate_label_selector_object(spec["selector"], path.child("selector"))
+        yield from validate_label_selector_object(spec["selector"], path.child("selector"))
     template = spec.get("template") or {}
-    found += validate_template(template, path.child("template"))
+    yield from validate_template(template, path.child("template"))
     policy = get_object(template, "spec").get("restartPolicy", "")
     at = path.child("template", "spec", "restartPolicy")
     if policy in ("", "Always"):
-        found.append(required(at, 'valid values: "OnFailure", "Never"'))
+        yield required(at, 'valid values: "OnFailure", "Never"')
     elif policy not in ("OnFailure", "Never"):
-        found.append(not_supported(at, policy, ["OnFailure", "Never"]))
+        yield not_supported(at, policy, ["OnFailure", "Never"])
     elif spec.get("podFailurePolicy") is not None and policy != "Never":
-        found.append(invalid(at, policy, 'only "Never" is supported when podFailurePolicy is specified'))
-    return found
+        yield invalid(at, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _validate_indexes(spec: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_indexes(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     if spec.get("completionMode") != "Indexed":
         for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if spec.get(field) is not None:
-                found.append(invalid(path.child(field), spec[field], "requires indexed completion mode"))
+                yield invalid(path.child(field), spec[field], "requires indexed completion mode")
     elif spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        text = "when maxFailedIndexes is specified"
-        found.append(required(path.child("backoffLimitPerIndex"), text))
-    return found
+        yield required(path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified")
 
 
 def _validate_indexed(spec: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -148,11 +145,10 @@ def _validate_indexed(spec: JsonObject, path: FieldPath) -> list[FieldError]:
     return []
 
 
-def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     rules = get_list(spec, "podFailurePolicy", "rules")
-    found: list[FieldError] = []
     if len(rules) > 20:
-        found.append(too_many(path.child("rules"), len(rules), 20))
+        yield too_many(path.child("rules"), len(rules), 20)
     containers = {
         item.get("name")
         for field in ("containers", "initContainers")
@@ -162,50 +158,48 @@ def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> list[FieldErr
         here = path.child("rules").index(position)
         action = rule.get("action", "")
         if not action:
-            found.append(required(here.child("action"), f"valid values: {', '.join(_FAILURE_ACTIONS)}"))
+            yield required(here.child("action"), f"valid values: {', '.join(_FAILURE_ACTIONS)}")
         elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            found.append(invalid(here.child("action"), action, "requires the backoffLimitPerIndex to be set"))
+            yield invalid(here.child("action"), action, "requires the backoffLimitPerIndex to be set")
         else:
-            found += one_of(here.child("action"), action, _FAILURE_ACTIONS)
+            yield from one_of(here.child("action"), action, _FAILURE_ACTIONS)
         codes = rule.get("onExitCodes")
         if isinstance(codes, dict):
-            found += _validate_exit_codes(codes, here.child("onExitCodes"), containers)
+            yield from _validate_exit_codes(codes, here.child("onExitCodes"), containers)
         conditions = get_list(rule, "onPodConditions")
         if codes is not None and conditions:
-            found.append(
-                invalid(here, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
-            )
+            yield invalid(here, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
         if codes is None and not conditions:
-            found.append(
-                invalid(here, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
-            )
-    return found
+            yield invalid(here, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
 
 
-def _validate_exit_codes(codes: JsonObject, path: FieldPath, containers: set[str | None]) -> list[FieldError]:
+def _validate_exit_codes(
+    codes: JsonObject, path: FieldPath, containers: set[str | None]
+) -> Iterator[FieldError]:
     operator = codes.get("operator", "")
-    found = check_fields(codes, path, must("operator", choice("In", "NotIn"), 'valid values: "In", "NotIn"'))
+    yield from check_fields(
+        codes, path, must("operator", choice("In", "NotIn"), 'valid values: "In", "NotIn"')
+    )
     name = codes.get("containerName")
     if name is not None and name not in containers:
         text = "must be one of the container or initContainer names in the pod template"
-        found.append(invalid(path.child("containerName"), name, text))
+        yield invalid(path.child("containerName"), name, text)
     values = codes.get("values") or []
     if not values:
-        found.append(invalid(path.child("values"), values, "at least one value is required"))
+        yield invalid(path.child("values"), values, "at least one value is required")
     elif len(values) > 255:
-        found.append(too_many(path.child("values"), len(values), 255))
+        yield too_many(path.child("values"), len(values), 255)
     if operator == "In" and 0 in values:
-        found.append(
-            invalid(path.child("values").index(values.index(0)), 0, "must not be 0 for the In operator")
-        )
-    return found
+        yield invalid(path.child("values").index(values.index(0)), 0, "must not be 0 for the In operator")
 
 
-def validate_job_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change: suspended jobs that never ran may get another placement; else the template stays."""
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     # Judged as a new job and again as a change: the server reports the findings of both.
-    found = validate_job(new) + validate_job_spec(spec, _SPEC) + _validate_match(spec)
+    yield from validate_job(new)
+    yield from validate_job_spec(spec, _SPEC)
+    yield from _validate_match(spec)
     elastic = (
         spec.get("completionMode") == "Indexed"
         and spec.get("completions") == spec.get("parallelism")
@@ -225,8 +219,7 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
         if field == "template" and before.get("suspend") and not get_str(old, "status", "startTime"):
             given, known = _without_placement(given or {}), _without_placement(known or {})
         if given != known:
-            found.append(invalid(_SPEC.child(field), spec.get(field), "field is immutable"))
-    return found
+            yield invalid(_SPEC.child(field), spec.get(field), "field is immutable")
 
 
 def _without_placement(template: JsonObject) -> JsonObject:
@@ -238,10 +231,10 @@ def _without_placement(template: JsonObject) -> JsonObject:
     return {"metadata": metadata, "spec": spec}
 
 
-def validate_job_status_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Counts are not negative, and finished jobs stay finished."""
     status, path = get_object(new, "status"), FieldPath("status")
-    found = counts(status, path, "active", "succeeded", "failed", "ready", "terminating")
+    yield from counts(status, path, "active", "succeeded", "failed", "ready", "terminating")
     for kind in ("Complete", "Failed"):
         was = any(
             c.get("type") == kind and c.get("status") == "True" for c in get_list(old, "status", "conditions")
@@ -250,10 +243,9 @@ def validate_job_status_update(new: JsonObject, old: JsonObject) -> list[FieldEr
             c.get("type") == kind and c.get("status") == "True" for c in get_list(status, "conditions")
         )
         if was and not still:
-            found.append(
-                invalid(path.child("conditions"), None, f"cannot disable the terminal {kind}=True condition")
+            yield invalid(
+                path.child("conditions"), None, f"cannot disable the terminal {kind}=True condition"
             )
-    return found
 
 
 def job_warnings(job: JsonObject) -> list[str]:
@@ -271,55 +263,46 @@ def job_warnings(job: JsonObject) -> list[str]:
     return found
 
 
-def validate_cron_job(cron: JsonObject, old: JsonObject | None) -> list[FieldError]:
+def validate_cron_job(cron: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     """A cron job; on updates a schedule that stays is not judged again."""
     spec = get_object(cron, "spec")
     before = get_object(old, "spec") if old is not None else {}
-    found: list[FieldError] = []
-    found += _validate_cron_spec(spec, before)
+    yield from _validate_cron_spec(spec, before)
     name = get_str(cron, "metadata", "name")
     if old is None and len(name) > MAX_CRON_NAME:
-        text = f"must be no more than {MAX_CRON_NAME} characters"
-        found.append(invalid(FieldPath("metadata", "name"), name, text))
-    return found
+        yield invalid(FieldPath("metadata", "name"), name, f"must be no more than {MAX_CRON_NAME} characters")
 
 
-def _validate_cron_spec(spec: JsonObject, before: JsonObject) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_cron_spec(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
     schedule = spec.get("schedule", "")
     at = _SPEC.child("schedule")
     if not schedule:
-        found.append(required(at))
+        yield required(at)
     else:
-        found += _validate_schedule(schedule, before, at)
-    found += counts(spec, _SPEC, "startingDeadlineSeconds")
+        yield from _validate_schedule(schedule, before, at)
+    yield from counts(spec, _SPEC, "startingDeadlineSeconds")
     if "timeZone" in spec and spec.get("timeZone") != before.get("timeZone"):
-        found += _validate_time_zone(spec["timeZone"], _SPEC.child("timeZone"))
-    found += check_fields(spec, _SPEC, must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")))
+        yield from _validate_time_zone(spec["timeZone"], _SPEC.child("timeZone"))
+    yield from check_fields(spec, _SPEC, must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")))
     template = get_object(spec, "jobTemplate", "spec")
     job_path = _SPEC.child("jobTemplate", "spec")
     if template.get("selector") is not None:
-        found.append(
-            invalid(job_path.child("selector"), template["selector"], "`selector` will be auto-generated")
-        )
+        yield invalid(job_path.child("selector"), template["selector"], "`selector` will be auto-generated")
     if template.get("manualSelector"):
-        found.append(not_supported(job_path.child("manualSelector"), True, ["nil", "false"]))
-    found += validate_job_spec(template, job_path)
-    return found + counts(spec, _SPEC, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+        yield not_supported(job_path.child("manualSelector"), True, ["nil", "false"])
+    yield from validate_job_spec(template, job_path)
+    yield from counts(spec, _SPEC, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
 
 
-def _validate_schedule(schedule: str, before: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_schedule(schedule: str, before: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     if "TZ" in schedule:
         if schedule != before.get("schedule"):
-            text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-            found.append(invalid(path, schedule, text))
-        return found
+            yield invalid(path, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
+        return
     try:
         check_schedule(schedule)
     except ScheduleError as error:
-        found.append(invalid(path, schedule, str(error)))
-    return found
+        yield invalid(path, schedule, str(error))
 
 
 def _validate_time_zone(zone: str, path: FieldPath) -> list[FieldError]:

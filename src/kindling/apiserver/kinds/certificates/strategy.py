@@ -50,7 +50,7 @@ class RequestStrategy(BuiltinStrategy):
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Decisions are made through ``/approval``."""
-        return validate_conditions(new, old, approval=False)
+        return list(validate_conditions(new, old, approval=False))
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """A path segment."""
@@ -92,7 +92,7 @@ class ApprovalStrategy(BuiltinStatusStrategy):
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """A request is either approved or denied, and only once."""
-        return validate_conditions(new, old, approval=True)
+        return list(validate_conditions(new, old, approval=True))
 
 
 def _stamp(new: JsonObject, old: JsonObject) -> None:

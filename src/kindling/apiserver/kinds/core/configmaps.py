@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.registry.context import RequestContext
@@ -41,19 +43,18 @@ class ConfigMapStrategy(BuiltinStrategy):
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The data of an immutable config map cannot change."""
-        return frozen_data(new, old, ("data", "binaryData")) + self.validate(ctx, new)
+        return [*frozen_data(new, old, ("data", "binaryData")), *self.validate(ctx, new)]
 
 
-def frozen_data(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> list[FieldError]:
+def frozen_data(new: JsonObject, old: JsonObject, fields: tuple[str, ...]) -> Iterator[FieldError]:
     """The errors about `fields` of an object that was marked immutable (config maps and secrets)."""
     if not old.get("immutable"):
-        return []
-    found = []
+        return
     if not new.get("immutable"):
-        found.append(forbidden("immutable", IMMUTABLE))
-    return found + [
+        yield forbidden("immutable", IMMUTABLE)
+    yield from (
         forbidden(field, IMMUTABLE) for field in fields if (new.get(field) or {}) != (old.get(field) or {})
-    ]
+    )
 
 
 def definitions() -> list[ResourceDefinition]:

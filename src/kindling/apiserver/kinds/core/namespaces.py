@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.kinds.machinery.base import BuiltinStatusStrategy, BuiltinStrategy, builtin, labels_of
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, Table, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
@@ -20,13 +22,10 @@ KUBERNETES = "kubernetes"
 NAME_LABEL = "kubernetes.io/metadata.name"
 
 
-def validate_finalizers(obj: JsonObject) -> list[FieldError]:
+def validate_finalizers(obj: JsonObject) -> Iterator[FieldError]:
     """spec.finalizers: Kubernetes' own, or qualified names."""
-    found: list[FieldError] = []
     for position, finalizer in enumerate(get_list(obj, "spec", "finalizers")):
-        path = FieldPath("spec", "finalizers").index(position)
-        found += kubernetes_finalizer(finalizer, path)
-    return found
+        yield from kubernetes_finalizer(finalizer, FieldPath("spec", "finalizers").index(position))
 
 
 class NamespaceStrategy(BuiltinStrategy):
@@ -112,7 +111,7 @@ class FinalizeStrategy(BuiltinStatusStrategy):
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Finalizers are qualified names."""
-        return validate_finalizers(new)
+        return list(validate_finalizers(new))
 
 
 def definitions() -> list[ResourceDefinition]:

@@ -58,7 +58,7 @@ class SecretStrategy(BuiltinStrategy):
         found = []
         if new.get("type") != old.get("type"):
             found.append(invalid("type", new.get("type"), "field is immutable"))
-        return found + frozen_data(new, old, ("data",)) + self.validate(ctx, new)
+        return [*found, *frozen_data(new, old, ("data",)), *self.validate(ctx, new)]
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """The type."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.kinds.machinery.checks import IMMUTABLE
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_str
@@ -30,16 +32,15 @@ _INTERNAL_REFERENCE = dict.fromkeys(
 )
 
 
-def validate_event_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_event_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change of an event of events.k8s.io."""
-    found = validate_event(new)
+    yield from validate_event(new)
     for field, name in _FROZEN.items():
         value = new.get(field)
         if value != old.get(field):
             about = field in ("regarding", "related")
             shown = internal_form(value, _INTERNAL_REFERENCE) if about else value
-            found.append(invalid(name, shown, IMMUTABLE))
-    return found
+            yield invalid(name, shown, IMMUTABLE)
 
 
 def validate_core_event(event: JsonObject) -> list[FieldError]:
@@ -57,35 +58,32 @@ def _validate_namespace(namespace: str, about: str, path: FieldPath) -> list[Fie
     return []
 
 
-def validate_event(event: JsonObject) -> list[FieldError]:
+def validate_event(event: JsonObject) -> Iterator[FieldError]:
     """The stricter form of events.k8s.io."""
     about = get_str(event, "regarding", "namespace")
     namespace = get_str(event, "metadata", "namespace")
-    found = _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
+    yield from _validate_namespace(namespace, about, FieldPath("involvedObject", "namespace"))
     if not event.get("eventTime"):
-        found.append(required("eventTime"))
+        yield required("eventTime")
     kind = event.get("type", "")
     series = event.get("series")
     if isinstance(series, dict):
         if series.get("count", 0) < 2:
-            found.append(invalid("series.count", "", "should be at least 2"))
+            yield invalid("series.count", "", "should be at least 2")
         if not series.get("lastObservedTime"):
-            found.append(required("series.lastObservedTime"))
+            yield required("series.lastObservedTime")
     if event.get("eventTime"):
-        found += _validate_reporter(event)
+        yield from _validate_reporter(event)
     if kind not in ("Normal", "Warning"):
-        found.append(invalid("type", "", f"has invalid value: {kind}"))
-    return found
+        yield invalid("type", "", f"has invalid value: {kind}")
 
 
-def _validate_reporter(event: JsonObject) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_reporter(event: JsonObject) -> Iterator[FieldError]:
     for field in ("reportingController", "reportingInstance", "action", "reason"):
         value = event.get(field, "")
         if not value:
-            found.append(required(field))
+            yield required(field)
         elif field != "reportingController" and len(value) > NAME_LIMIT:
-            found.append(invalid(field, "", f"can have at most {NAME_LIMIT} characters"))
+            yield invalid(field, "", f"can have at most {NAME_LIMIT} characters")
     if len(event.get("note", "")) > NOTE_LIMIT:
-        found.append(invalid("note", "", f"can have at most {NOTE_LIMIT} characters"))
-    return found
+        yield invalid("note", "", f"can have at most {NOTE_LIMIT} characters")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import in_range, messages
@@ -30,7 +31,7 @@ _IN_NAMESPACES = "each member of this list must be '*' or a DNS-1123 label; "
 def _alone(what: str, rest: Check | None = None) -> Check:
     """A list in which ``*`` stands alone; `rest` judges lists without it."""
 
-    def check(path: FieldPath, value: list[str]) -> list[FieldError]:
+    def check(path: FieldPath, value: list[str]) -> Iterable[FieldError]:
         if "*" in value:
             text = f"if '*' is present, must not specify other {what}"
             return [invalid(path, value, text)] if len(value) > 1 else []
@@ -96,29 +97,27 @@ _SUBJECT_RULES: dict[str, Check] = {
 }
 
 
-def _subject(path: FieldPath, subject: JsonObject) -> list[FieldError]:
+def _subject(path: FieldPath, subject: JsonObject) -> Iterator[FieldError]:
     kind = subject.get("kind", "")
     if kind not in _SUBJECTS:
-        return [not_supported(path.child("kind"), kind, sorted(_SUBJECTS))]
+        yield not_supported(path.child("kind"), kind, sorted(_SUBJECTS))
+        return
     field = _SUBJECTS[kind]
     text = f"{field} is required when subject kind is '{kind}'"
-    found = check_fields(subject, path, must(field, _SUBJECT_RULES[kind], text, given=True))
+    yield from check_fields(subject, path, must(field, _SUBJECT_RULES[kind], text, given=True))
     for other in ("ServiceAccount", "User", "Group"):
         name = _SUBJECTS[other]
         if other != kind and subject.get(name) is not None:
-            found.append(
-                forbidden(path.child(name), f"{name} is forbidden when subject kind is not '{other}'")
-            )
-    return found
+            yield forbidden(path.child(name), f"{name} is forbidden when subject kind is not '{other}'")
 
 
-def _rule(path: FieldPath, rule: JsonObject) -> list[FieldError]:
-    found = check_fields(
+def _rule(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
+    yield from check_fields(
         rule, path, must("subjects", items(_subject), "subjects must contain at least one value")
     )
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        found.append(required(path, "at least one of resourceRules and nonResourceRules has to be non-empty"))
-    return found + check_fields(
+        yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
+    yield from check_fields(
         rule,
         path,
         given("resourceRules", items(_resource_rule)),
@@ -126,26 +125,22 @@ def _rule(path: FieldPath, rule: JsonObject) -> list[FieldError]:
     )
 
 
-def validate_flow_schema(obj: JsonObject) -> list[FieldError]:
+def validate_flow_schema(obj: JsonObject) -> Iterator[FieldError]:
     """Precedence, level, and rules that match something."""
     spec, at = get_object(obj, "spec"), _SPEC.child("matchingPrecedence")
-    found: list[FieldError] = []
     precedence = spec.get("matchingPrecedence", 0)
     if precedence <= 0:
-        found.append(invalid(at, precedence, "must be a positive value"))
+        yield invalid(at, precedence, "must be a positive value")
     if precedence > 10000:
-        found.append(invalid(at, precedence, "must not be greater than 10000"))
+        yield invalid(at, precedence, "must not be greater than 10000")
     if precedence == 1 and get_str(obj, "metadata", "name") != "exempt":
-        text = "only the schema named 'exempt' may have matchingPrecedence 1"
-        found.append(invalid(at, precedence, text))
+        yield invalid(at, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
         shown = internal_form(method, {"Type": ""})
-        found.append(
-            not_supported(_SPEC.child("distinguisherMethod", "type"), shown, ["ByNamespace", "ByUser"])
-        )
+        yield not_supported(_SPEC.child("distinguisherMethod", "type"), shown, ["ByNamespace", "ByUser"])
     level = must("name", _SUBDOMAIN, "must reference a priority level")
-    found += check_fields(
+    yield from check_fields(
         {"priorityLevelConfiguration": {}, **spec},
         _SPEC,
         given("priorityLevelConfiguration", within(level)),
@@ -158,11 +153,10 @@ def validate_flow_schema(obj: JsonObject) -> list[FieldError]:
             condition.get("type", ""),
         )
         if kind in types:
-            found.append(FieldError("FieldValueDuplicate", str(here), kind, ""))
+            yield FieldError("FieldValueDuplicate", str(here), kind, "")
         types.add(kind)
         if not kind:
-            found.append(required(here, "must not be empty"))
-    return found
+            yield required(here, "must not be empty")
 
 
 def _positive(path: FieldPath, value: int) -> list[FieldError]:
@@ -177,20 +171,18 @@ def _percent(path: FieldPath, value: int) -> list[FieldError]:
     return in_range(path, value, 0, 100)
 
 
-def _queuing(path: FieldPath, queuing: JsonObject) -> list[FieldError]:
-    found = check_fields(queuing, path, given("queueLengthLimit", _positive), given("queues", _positive))
+def _queuing(path: FieldPath, queuing: JsonObject) -> Iterator[FieldError]:
+    yield from check_fields(queuing, path, given("queueLengthLimit", _positive), given("queues", _positive))
     queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
     if queues > 10_000_000:
-        found.append(invalid(path.child("queues"), queues, "must not be greater than 10000000"))
+        yield invalid(path.child("queues"), queues, "must not be greater than 10000000")
     if hand <= 0:
-        found.append(invalid(path.child("handSize"), hand, "must be positive"))
+        yield invalid(path.child("handSize"), hand, "must be positive")
     elif hand > queues:
-        text = f"should not be greater than queues ({queues})"
-        found.append(invalid(path.child("handSize"), hand, text))
-    return found
+        yield invalid(path.child("handSize"), hand, f"should not be greater than queues ({queues})")
 
 
-def _response(path: FieldPath, response: JsonObject) -> list[FieldError]:
+def _response(path: FieldPath, response: JsonObject) -> Iterable[FieldError]:
     kind, queuing, at = response.get("type", ""), response.get("queuing"), path.child("queuing")
     if kind == "Reject" and queuing is not None:
         return [forbidden(at, "must be nil if limited.limitResponse.type is not Limited")]
@@ -206,26 +198,27 @@ _LENDABLE = given("lendablePercent", _percent)
 _BORROWED = given("borrowingLimitPercent", _not_negative("if specified, must be a non-negative integer"))
 
 
-def validate_priority_level(obj: JsonObject) -> list[FieldError]:
+def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
     """The type is known, and only the field of this type is set."""
     spec = get_object(obj, "spec")
     kind, limited = spec.get("type", ""), spec.get("limited")
     is_exempt = get_str(obj, "metadata", "name") == "exempt"
-    found: list[FieldError] = []
     if is_exempt != (kind == "Exempt"):
-        text = "type must be 'Exempt' if and only if `name` is 'exempt'"
-        found.append(invalid(_SPEC.child("type"), kind, text))
+        yield invalid(_SPEC.child("type"), kind, "type must be 'Exempt' if and only if `name` is 'exempt'")
     if kind == "Exempt":
         if limited is not None:
-            found.append(forbidden(_SPEC.child("limited"), "must be nil if the type is not Limited"))
-        return found + check_fields(spec, _SPEC, given("exempt", within(_SHARES, _LENDABLE)))
+            yield forbidden(_SPEC.child("limited"), "must be nil if the type is not Limited")
+        yield from check_fields(spec, _SPEC, given("exempt", within(_SHARES, _LENDABLE)))
+        return
     if kind != "Limited":
-        return [*found, *choice("Exempt", "Limited")(_SPEC.child("type"), kind)]
+        yield from choice("Exempt", "Limited")(_SPEC.child("type"), kind)
+        return
     if spec.get("exempt") is not None:
-        found.append(forbidden(_SPEC.child("exempt"), "must be nil if the type is Limited"))
+        yield forbidden(_SPEC.child("exempt"), "must be nil if the type is Limited")
     if limited is None:
-        return [*found, required(_SPEC.child("limited"), "must not be empty when type is Limited")]
+        yield required(_SPEC.child("limited"), "must not be empty when type is Limited")
+        return
     parts: dict[str, Any] = {"limitResponse": {}, **limited}
-    return found + check_fields(
+    yield from check_fields(
         parts, _SPEC.child("limited"), _SHARES, given("limitResponse", _response), _LENDABLE, _BORROWED
     )

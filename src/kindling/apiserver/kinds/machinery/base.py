@@ -62,16 +62,16 @@ class BuiltinStrategy(GenericStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """The errors of a new object."""
-        return self.rules.create(obj)
+        return list(self.rules.create(obj))
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors of a change, fields that never change last."""
         found = self.validate(ctx, new) if self.rules.update is None else self.rules.update(new, old)
-        return found + self.rules.changed(new, old)
+        return [*found, *self.rules.changed(new, old)]
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """The errors of a write through ``/status``."""
-        return self.rules.status(new)
+        return list(self.rules.status(new))
 
 
 class BuiltinStatusStrategy(StatusStrategy):

@@ -10,7 +10,7 @@ from kubecore.objects.fields import FieldError, FieldPath, required
 
 from .checks import messages, one_of
 
-Check = Callable[[FieldPath, Any], list[FieldError]]
+Check = Callable[[FieldPath, Any], Iterable[FieldError]]
 
 
 @dataclass(frozen=True, slots=True)

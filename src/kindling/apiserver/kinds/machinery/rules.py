@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,26 +12,26 @@ from kubecore.objects.fields import FieldError, FieldPath
 from .checks import immutable
 
 
-def _no_errors(obj: JsonObject) -> list[FieldError]:
-    return []
+def _no_errors(obj: JsonObject) -> Iterable[FieldError]:
+    return ()
 
 
-def unjudged(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def unjudged(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
     """The `update` of kinds whose changes are judged by their immutable fields alone."""
-    return []
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Pure functions from objects to errors."""
 
-    create: Callable[[JsonObject], list[FieldError]] = _no_errors
+    create: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
     """The errors of a new object."""
-    update: Callable[[JsonObject, JsonObject], list[FieldError]] | None = None
+    update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] | None = None
     """The errors of a change, from the new and the old object; None: those of the new object alone."""
     immutable: tuple[str, ...] = ()
     """Fields that never change, as dotted paths; their errors come after those of `update`."""
-    status: Callable[[JsonObject], list[FieldError]] = _no_errors
+    status: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
     """The errors of an object whose status was written."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:

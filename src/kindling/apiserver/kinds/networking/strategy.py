@@ -40,15 +40,15 @@ class IngressStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """A new ingress."""
-        return validation.validate_ingress(obj, create=True)
+        return list(validation.validate_ingress(obj, create=True))
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a new one; the deprecated annotation may stand beside the class field."""
-        return validation.validate_ingress(new, create=False)
+        return list(validation.validate_ingress(new, create=False))
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Addresses of load balancers."""
-        return validation.validate_load_balancer(get_object(new, "status", "loadBalancer"))
+        return list(validation.validate_load_balancer(get_object(new, "status", "loadBalancer")))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The deprecated annotation."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import (
@@ -39,30 +39,27 @@ _BAD_SUFFIXES = ("/..", "/.")
 PROTOCOLS = ("SCTP", "TCP", "UDP")
 
 
-def validate_ingress(obj: JsonObject, *, create: bool) -> list[FieldError]:
+def validate_ingress(obj: JsonObject, *, create: bool) -> Iterator[FieldError]:
     """Rules or a default backend; hosts, paths and certificates."""
     spec = get_object(obj, "spec")
-    found: list[FieldError] = []
     annotations = get_object(obj, "metadata", "annotations")
     if create and CLASS_ANNOTATION in annotations and spec.get("ingressClassName") is not None:
         at = FieldPath("annotations").child(CLASS_ANNOTATION)
-        text = "can not be set when the class field is also set"
-        found.append(invalid(at, annotations[CLASS_ANNOTATION], text))
+        yield invalid(at, annotations[CLASS_ANNOTATION], "can not be set when the class field is also set")
     rules, backend = get_list(spec, "rules"), spec.get("defaultBackend")
     if not rules and backend is None:
-        text = "either `defaultBackend` or `rules` must be specified"
-        found.append(invalid(_SPEC, Verbatim("null"), text))
+        yield invalid(_SPEC, Verbatim("null"), "either `defaultBackend` or `rules` must be specified")
     if isinstance(backend, dict):
-        found += _validate_backend(backend, _SPEC.child("defaultBackend"))
+        yield from _validate_backend(backend, _SPEC.child("defaultBackend"))
     for position, rule in enumerate(rules):
-        found += _validate_rule(rule, _SPEC.child("rules").index(position))
+        yield from _validate_rule(rule, _SPEC.child("rules").index(position))
     for position, tls in enumerate(get_list(spec, "tls")):
         for number, host in enumerate(get_list(tls, "hosts")):
             at = _SPEC.child("tls").index(position).child("hosts").index(number)
-            found += _host(host, at)
+            yield from _host(host, at)
         at = _SPEC.child("tls").index(position)
-        found += check_fields(tls, at, may("secretName", named(names.is_dns1123_subdomain)))
-    return found + check_fields(spec, _SPEC, given("ingressClassName", named(names.is_dns1123_subdomain)))
+        yield from check_fields(tls, at, may("secretName", named(names.is_dns1123_subdomain)))
+    yield from check_fields(spec, _SPEC, given("ingressClassName", named(names.is_dns1123_subdomain)))
 
 
 def _host(host: str, path: FieldPath) -> list[FieldError]:
@@ -70,90 +67,87 @@ def _host(host: str, path: FieldPath) -> list[FieldError]:
     return messages(path, host, check)
 
 
-def _validate_rule(rule: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_rule(rule: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     host = rule.get("host", "")
     if host:
         if parse_address(host) is not None:
-            found.append(invalid(path.child("host"), host, "must be a DNS name, not an IP address"))
+            yield invalid(path.child("host"), host, "must be a DNS name, not an IP address")
         else:
-            found += _host(host, path.child("host"))
+            yield from _host(host, path.child("host"))
     http = rule.get("http")
     if not isinstance(http, dict):
-        return found
+        return
     paths = http.get("paths") or []
     at = path.child("http", "paths")
     if not paths:
-        found.append(required(at))
+        yield required(at)
     for position, item in enumerate(paths):
-        found += _validate_path(item, at.index(position))
-    return found
+        yield from _validate_path(item, at.index(position))
 
 
-def _validate_path(item: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_path(item: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     kind, value = item.get("pathType"), item.get("path", "")
     if kind is None:
-        return [required(path.child("pathType"), "pathType must be specified")]
+        yield required(path.child("pathType"), "pathType must be specified")
+        return
     at = path.child("path")
     if kind in ("Exact", "Prefix"):
         if not value.startswith("/"):
-            found.append(invalid(at, value, "must be an absolute path"))
+            yield invalid(at, value, "must be an absolute path")
         if value:
             for sequence in _BAD_SEQUENCES:
                 if sequence in value:
-                    found.append(invalid(at, value, f"must not contain '{sequence}'"))
+                    yield invalid(at, value, f"must not contain '{sequence}'")
             for suffix in _BAD_SUFFIXES:
                 if value.endswith(suffix):
-                    found.append(invalid(at, value, f"cannot end with '{suffix}'"))
+                    yield invalid(at, value, f"cannot end with '{suffix}'")
     elif kind == "ImplementationSpecific":
         if value and not value.startswith("/"):
-            found.append(invalid(at, value, "must be an absolute path"))
+            yield invalid(at, value, "must be an absolute path")
     else:
-        found.append(not_supported(path.child("pathType"), kind, PATH_TYPES))
-    return found + _validate_backend(get_object(item, "backend"), path.child("backend"))
+        yield not_supported(path.child("pathType"), kind, PATH_TYPES)
+    yield from _validate_backend(get_object(item, "backend"), path.child("backend"))
 
 
-def _validate_backend(backend: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_backend(backend: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
-        return [invalid(path, "", "cannot set both resource and service backends")]
+        yield invalid(path, "", "cannot set both resource and service backends")
+        return
     if resource is not None:
-        return [
+        yield from (
             required(path.child("resource", field)) for field in ("kind", "name") if not resource.get(field)
-        ]
+        )
+        return
     if not isinstance(service, dict):
-        return [invalid(path, "", "resource or service backend is required")]
-    found: list[FieldError] = []
+        yield invalid(path, "", "resource or service backend is required")
+        return
     name = service.get("name", "")
     if not name:
-        found.append(required(path.child("service", "name")))
+        yield required(path.child("service", "name"))
     else:
-        found += messages(path.child("service", "name"), name, names.is_dns1123_label)
+        yield from messages(path.child("service", "name"), name, names.is_dns1123_label)
     target = get_object(service, "port")
     if target.get("name") and target.get("number"):
-        found.append(invalid(path, "", "cannot set both port name & port number"))
+        yield invalid(path, "", "cannot set both port name & port number")
     elif target.get("name"):
-        found += messages(path.child("service", "port", "name"), target["name"], names.is_port_name)
+        yield from messages(path.child("service", "port", "name"), target["name"], names.is_port_name)
     elif target.get("number"):
-        found += port(path.child("service", "port", "number"), target["number"])
+        yield from port(path.child("service", "port", "number"), target["number"])
     else:
-        found.append(required(path, "port name or number is required"))
-    return found
+        yield required(path, "port name or number is required")
 
 
-def validate_load_balancer(balancer: Mapping[str, Any]) -> list[FieldError]:
+def validate_load_balancer(balancer: Mapping[str, Any]) -> Iterator[FieldError]:
     """Addresses in a status: IPs or host names."""
-    found: list[FieldError] = []
     for position, point in enumerate(balancer.get("ingress") or ()):
         at = FieldPath("status", "loadBalancer", "ingress").index(position)
-        found += check_fields(point, at, may("ip", address))
+        yield from check_fields(point, at, may("ip", address))
         host = point.get("hostname")
         if host:
-            found += messages(at.child("hostname"), host, names.is_dns1123_subdomain)
+            yield from messages(at.child("hostname"), host, names.is_dns1123_subdomain)
             if parse_address(host) is not None:
-                found.append(invalid(at.child("hostname"), host, "must be a DNS name, not an IP address"))
-    return found
+                yield invalid(at.child("hostname"), host, "must be a DNS name, not an IP address")
 
 
 def ingress_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
@@ -167,19 +161,17 @@ def ingress_warnings(obj: JsonObject, old: JsonObject | None) -> list[str]:
     return []
 
 
-def validate_ingress_class(obj: JsonObject) -> list[FieldError]:
+def validate_ingress_class(obj: JsonObject) -> Iterator[FieldError]:
     """A controller, and parameters of one scope."""
     spec = get_object(obj, "spec")
-    found: list[FieldError] = []
     controller = spec.get("controller", "")
     at = _SPEC.child("controller")
     if len(controller) > 250:
-        found.append(too_long(at, 250))
-    found += _domain_prefixed_path(controller, at)
+        yield too_long(at, 250)
+    yield from _domain_prefixed_path(controller, at)
     parameters = spec.get("parameters")
     if isinstance(parameters, dict):
-        found += _validate_parameters(parameters, _SPEC.child("parameters"))
-    return found
+        yield from _validate_parameters(parameters, _SPEC.child("parameters"))
 
 
 def _domain_prefixed_path(value: str, path: FieldPath) -> list[FieldError]:
@@ -191,109 +183,95 @@ def _domain_prefixed_path(value: str, path: FieldPath) -> list[FieldError]:
     return messages(path, host, names.is_dns1123_subdomain)
 
 
-def _validate_parameters(parameters: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = check_fields(parameters, path, may("apiGroup", named(names.is_dns1123_subdomain)))
+def _validate_parameters(parameters: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    yield from check_fields(parameters, path, may("apiGroup", named(names.is_dns1123_subdomain)))
     for field in ("kind", "name"):
-        found += check_fields(
+        yield from check_fields(
             parameters, path, must(field, named(names.is_path_segment_name), f"{field} is required")
         )
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     if scope is None:
-        return [*found, required(path.child("scope"))]
+        yield required(path.child("scope"))
+        return
     if scope not in ("Cluster", "Namespace"):
-        found.append(not_supported(path.child("scope"), scope, ["Cluster", "Namespace"]))
+        yield not_supported(path.child("scope"), scope, ["Cluster", "Namespace"])
     if scope == "Namespace" and namespace is not None:
-        found += messages(path.child("namespace"), namespace, names.is_dns1123_label)
+        yield from messages(path.child("namespace"), namespace, names.is_dns1123_label)
     elif scope == "Namespace":
-        text = "`parameters.scope` is set to 'Namespace'"
-        found.append(required(path.child("namespace"), text))
+        yield required(path.child("namespace"), "`parameters.scope` is set to 'Namespace'")
     if scope == "Cluster" and namespace is not None:
-        text = "`parameters.scope` is set to 'Cluster'"
-        found.append(forbidden(path.child("namespace"), text))
-    return found
+        yield forbidden(path.child("namespace"), "`parameters.scope` is set to 'Cluster'")
 
 
-def validate_network_policy(obj: JsonObject) -> list[FieldError]:
+def validate_network_policy(obj: JsonObject) -> Iterator[FieldError]:
     """Selectors, peers and ports."""
     spec = get_object(obj, "spec")
-    found = validate_label_selector_object(spec.get("podSelector"), _SPEC.child("podSelector"))
+    yield from validate_label_selector_object(spec.get("podSelector"), _SPEC.child("podSelector"))
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(get_list(spec, direction)):
             at = _SPEC.child(direction).index(position)
             for number, item in enumerate(get_list(rule, "ports")):
-                found += _validate_policy_port(item, at.child("ports").index(number))
+                yield from _validate_policy_port(item, at.child("ports").index(number))
             for number, peer in enumerate(get_list(rule, peers)):
-                found += _validate_peer(peer, at.child(peers).index(number))
+                yield from _validate_peer(peer, at.child(peers).index(number))
     types = get_list(spec, "policyTypes")
     if len(types) > 2:
-        text = "may not specify more than two policyTypes"
-        return [*found, invalid(_SPEC.child("policyTypes"), types, text)]
+        yield invalid(_SPEC.child("policyTypes"), types, "may not specify more than two policyTypes")
+        return
     for position, kind in enumerate(types):
-        found += one_of(_SPEC.child("policyTypes").index(position), kind, ("Ingress", "Egress"))
-    return found
+        yield from one_of(_SPEC.child("policyTypes").index(position), kind, ("Ingress", "Egress"))
 
 
-def _validate_policy_port(item: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_policy_port(item: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     number, end = item.get("port"), item.get("endPort")
-    found += check_fields(item, path, given("protocol", choice(*PROTOCOLS)))
+    yield from check_fields(item, path, given("protocol", choice(*PROTOCOLS)))
     if number is None:
         if end is not None:
-            found.append(
-                invalid(path.child("endPort"), end, "may not be specified when `port` is not specified")
-            )
+            yield invalid(path.child("endPort"), end, "may not be specified when `port` is not specified")
     elif isinstance(number, str):
         if end is not None:
-            found.append(
-                invalid(path.child("endPort"), end, "may not be specified when `port` is non-numeric")
-            )
-        found += messages(path.child("port"), number, names.is_port_name)
+            yield invalid(path.child("endPort"), end, "may not be specified when `port` is non-numeric")
+        yield from messages(path.child("port"), number, names.is_port_name)
     else:
-        found += port(path.child("port"), number)
+        yield from port(path.child("port"), number)
         if end is not None:
             if end < number:
-                found.append(
-                    invalid(path.child("endPort"), number, "must be greater than or equal to `port`")
-                )
-            found += port(path.child("endPort"), end)
-    return found
+                yield invalid(path.child("endPort"), number, "must be greater than or equal to `port`")
+            yield from port(path.child("endPort"), end)
 
 
-def _validate_peer(peer: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_peer(peer: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     count = 0
     for field in ("podSelector", "namespaceSelector"):
         if peer.get(field) is not None:
             count += 1
-            found += validate_label_selector_object(peer[field], path.child(field))
+            yield from validate_label_selector_object(peer[field], path.child(field))
     block = peer.get("ipBlock")
     if isinstance(block, dict):
         count += 1
-        found += _validate_block(block, path.child("ipBlock"))
+        yield from _validate_block(block, path.child("ipBlock"))
         if count > 1:
-            found.append(forbidden(path, "may not specify both ipBlock and another peer"))
+            yield forbidden(path, "may not specify both ipBlock and another peer")
     if not count:
-        found.append(required(path, "must specify a peer"))
-    return found
+        yield required(path, "must specify a peer")
 
 
-def _validate_block(block: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_block(block: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     whole = block.get("cidr", "")
     if not whole:
-        return [required(path.child("cidr"))]
-    found = cidr(path.child("cidr"), whole)
+        yield required(path.child("cidr"))
+        return
+    yield from cidr(path.child("cidr"), whole)
     outer = parse_network(whole)
     for position, part in enumerate(get_list(block, "except")):
         at = path.child("except").index(position)
-        problems = cidr(at, part)
-        found += problems
+        yield from cidr(at, part)
         inner = parse_network(part)
         if outer is None or inner is None:
             continue
         strict = inner.version == outer.version and inner.prefixlen > outer.prefixlen
         if not strict or inner.network_address not in outer:
-            found.append(invalid(at, part, "must be a strict subset of `cidr`"))
-    return found
+            yield invalid(at, part, "must be a strict subset of `cidr`")
 
 
 def network_policy_warnings(obj: JsonObject) -> list[str]:
@@ -319,24 +297,23 @@ def _block_warning(value: Any, at: str) -> list[str]:
     return [f'{at}: CIDR value "{value}" is ambiguous in this context (should be "{network}" or "{host}"?)']
 
 
-def validate_service_cidr(obj: JsonObject) -> list[FieldError]:
+def validate_service_cidr(obj: JsonObject) -> Iterator[FieldError]:
     """One or two ranges, one of each family."""
     ranges, at = get_list(obj, "spec", "cidrs"), _SPEC.child("cidrs")
     if not ranges:
-        return [required(at, "at least one CIDR required")]
+        yield required(at, "at least one CIDR required")
+        return
     if len(ranges) > 2:
-        return [invalid(at, {"CIDRs": ranges}, "may only hold up to 2 values")]
-    found = [error for position, value in enumerate(ranges) for error in cidr(at.index(position), value)]
+        yield invalid(at, {"CIDRs": ranges}, "may only hold up to 2 values")
+        return
+    yield from (error for position, value in enumerate(ranges) for error in cidr(at.index(position), value))
     versions = [network.version for network in map(parse_network, ranges) if network is not None]
     if len(versions) == 2 and versions[0] == versions[1]:
-        found.append(
-            invalid(
-                at,
-                ranges,
-                "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
-            )
+        yield invalid(
+            at,
+            ranges,
+            "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64",
         )
-    return found
 
 
 def validate_service_cidr_update(new: JsonObject, old: JsonObject) -> list[FieldError]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.kinds.core.pods.placement import validate_tolerations
 from kubecore.json import JsonObject, get_object
 from kubecore.objects.fields import FieldError, FieldPath, invalid
@@ -9,13 +11,12 @@ from kubecore.objects.names import is_dns1123_label
 from kubecore.objects.selectors import validate_labels
 
 
-def validate_class(obj: JsonObject) -> list[FieldError]:
+def validate_class(obj: JsonObject) -> Iterator[FieldError]:
     """The handler's name, and where pods of the class may go."""
     handler = obj.get("handler", "")
-    found = [invalid("handler", handler, message) for message in is_dns1123_label(handler)]
+    yield from (invalid("handler", handler, message) for message in is_dns1123_label(handler))
     scheduling = obj.get("scheduling")
     if isinstance(scheduling, dict):
         path = FieldPath("scheduling")
-        found += validate_labels(get_object(scheduling, "nodeSelector"), path.child("nodeSelector"))
-        found += validate_tolerations(scheduling.get("tolerations") or [], path.child("tolerations"))
-    return found
+        yield from validate_labels(get_object(scheduling, "nodeSelector"), path.child("nodeSelector"))
+        yield from validate_tolerations(scheduling.get("tolerations") or [], path.child("tolerations"))

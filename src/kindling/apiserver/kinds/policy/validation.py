@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, counts, int_or_percent
 from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given
 from kubecore.json import JsonObject, get_object
@@ -12,10 +14,9 @@ _SPEC = FieldPath("spec")
 _FIELDS = ("minAvailable", "maxUnavailable")
 
 
-def validate_budget(budget: JsonObject) -> list[FieldError]:
+def validate_budget(budget: JsonObject) -> Iterator[FieldError]:
     """At most one of minAvailable and maxUnavailable, as a number or a percentage."""
     spec = get_object(budget, "spec")
-    found: list[FieldError] = []
     if all(spec.get(field) is not None for field in _FIELDS):
         shown = {
             "MinAvailable": spec["minAvailable"],
@@ -23,15 +24,15 @@ def validate_budget(budget: JsonObject) -> list[FieldError]:
             "MaxUnavailable": spec["maxUnavailable"],
             "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
         }
-        found.append(invalid(_SPEC, shown, "minAvailable and maxUnavailable cannot be both set"))
+        yield invalid(_SPEC, shown, "minAvailable and maxUnavailable cannot be both set")
     for field in _FIELDS:
         value = spec.get(field)
         if value is not None:
-            found += int_or_percent(_SPEC.child(field), value)
-            found += at_most_100_percent(_SPEC.child(field), value)
+            yield from int_or_percent(_SPEC.child(field), value)
+            yield from at_most_100_percent(_SPEC.child(field), value)
     if spec.get("selector") is not None:
-        found += validate_label_selector_object(spec["selector"], _SPEC.child("selector"))
-    return found + check_fields(
+        yield from validate_label_selector_object(spec["selector"], _SPEC.child("selector"))
+    yield from check_fields(
         spec, _SPEC, given("unhealthyPodEvictionPolicy", choice("AlwaysAllow", "IfHealthyBudget"))
     )
 

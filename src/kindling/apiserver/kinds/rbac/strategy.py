@@ -39,7 +39,7 @@ class BindingStrategy(_RbacStrategy):
 
     def __init__(self, *, cluster: bool) -> None:
         check = partial(validate_binding, cluster=cluster)
-        self.rules = Rules(check, update=lambda new, old: check(new) + validate_role_kept(new, old))
+        self.rules = Rules(check, update=lambda new, old: [*check(new), *validate_role_kept(new, old)])
 
     def complete(self, obj: JsonObject) -> None:
         """Set the default API group of the role and of users and groups."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kubecore.json import JsonObject, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, not_supported
 
@@ -11,34 +13,28 @@ SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 """Classes that exist even while their objects do not."""
 
 
-def validate_class(obj: JsonObject) -> list[FieldError]:
+def validate_class(obj: JsonObject) -> Iterator[FieldError]:
     """Names with the system prefix and values above the users' limit are reserved."""
     name, value = get_str(obj, "metadata", "name"), obj.get("value", 0)
     path = FieldPath("metadata", "name")
-    found: list[FieldError] = []
     if name.startswith(SYSTEM_PREFIX):
         if SYSTEM_CLASSES.get(name) != value:
             text = f"priority class names with '{SYSTEM_PREFIX}' prefix are reserved for system use only"
-            found.append(forbidden(path, text + f". error: {_system_problem(name, value)}"))
+            yield forbidden(path, text + f". error: {_system_problem(name, value)}")
     elif value > HIGHEST_USER_PRIORITY:
-        found.append(
-            forbidden(
-                "value",
-                f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
-            )
+        yield forbidden(
+            "value",
+            f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
         )
     policy = obj.get("preemptionPolicy")
     if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        found.append(not_supported("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"]))
-    return found
+        yield not_supported("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"])
 
 
-def validate_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """The value stays."""
-    found: list[FieldError] = []
     if new.get("value") != old.get("value"):
-        found.append(forbidden("value", "may not be changed in an update."))
-    return found
+        yield forbidden("value", "may not be changed in an update.")
 
 
 def _system_problem(name: str, value: int) -> str:

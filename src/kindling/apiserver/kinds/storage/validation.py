@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.warnings import old_label
@@ -36,52 +37,49 @@ def _provisioner(value: str, path: FieldPath) -> list[FieldError]:
     return messages(path, value.lower(), names.is_qualified_name)
 
 
-def _parameters(parameters: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _parameters(parameters: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     if len(parameters) > MAX_PARAMETERS:
-        found.append(too_long(path, MAX_PARAMETERS))
+        yield too_long(path, MAX_PARAMETERS)
     for key in parameters:
         if not key:
-            found.append(invalid(path, key, "field can not be empty."))
+            yield invalid(path, key, "field can not be empty.")
     if sum(len(key) + len(str(value)) for key, value in parameters.items()) > MAX_PARAMETER_BYTES:
-        found.append(too_long(path, MAX_PARAMETER_BYTES))
-    return found
+        yield too_long(path, MAX_PARAMETER_BYTES)
 
 
-def validate_class(obj: JsonObject) -> list[FieldError]:
+def validate_class(obj: JsonObject) -> Iterator[FieldError]:
     """A StorageClass."""
-    found = _provisioner(obj.get("provisioner", ""), FieldPath("provisioner"))
-    found += _parameters(get_object(obj, "parameters"), FieldPath("parameters"))
+    yield from _provisioner(obj.get("provisioner", ""), FieldPath("provisioner"))
+    yield from _parameters(get_object(obj, "parameters"), FieldPath("parameters"))
     policy = obj.get("reclaimPolicy")
     if policy:
-        found += one_of("reclaimPolicy", policy, ("Delete", "Retain"))
+        yield from one_of("reclaimPolicy", policy, ("Delete", "Retain"))
     mode = obj.get("volumeBindingMode")
     if mode is None:
-        found.append(required("volumeBindingMode"))
+        yield required("volumeBindingMode")
     else:
-        found += one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
+        yield from one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
     terms: list[dict[str, Any]] = []
     for position, term in enumerate(get_list(obj, "allowedTopologies")):
         path = FieldPath("allowedTopologies").index(position).child("matchLabelExpressions")
         shown = {item.get("key", ""): sorted(item.get("values") or ()) for item in _expressions(term)}
         if shown in terms:
-            found.append(duplicate(path, ""))
+            yield duplicate(path, "")
         terms.append(shown)
         keys: set[str] = set()
         for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
             here = path.index(number)
-            found += messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
-            found += check_fields(expression, here, *needed("values"))
+            yield from messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
+            yield from check_fields(expression, here, *needed("values"))
             values = expression.get("values") or []
-            found += [
+            yield from (
                 duplicate(here.child("values").index(at), value)
                 for at, value in enumerate(values)
                 if value in values[:at]
-            ]
+            )
             if expression.get("key", "") in keys:
-                found.append(duplicate(here.child("key"), expression.get("key", "")))
+                yield duplicate(here.child("key"), expression.get("key", ""))
             keys.add(expression.get("key", ""))
-    return found
 
 
 def _expressions(term: JsonObject) -> list[JsonObject]:
@@ -111,15 +109,14 @@ def class_warnings(obj: JsonObject) -> list[str]:
     return found
 
 
-def validate_driver(obj: JsonObject) -> list[FieldError]:
+def validate_driver(obj: JsonObject) -> Iterator[FieldError]:
     """A CSIDriver."""
-    name = get_object(obj, "metadata").get("name", "")
-    found = csi_driver_name(FieldPath("metadata", "name"), name)
+    yield from csi_driver_name(FieldPath("metadata", "name"), get_object(obj, "metadata").get("name", ""))
     spec = get_object(obj, "spec")
     for field in ("attachRequired", "podInfoOnMount", "storageCapacity"):
         if spec.get(field) is None:
-            found.append(required(_SPEC.child(field)))
-    found += check_fields(
+            yield required(_SPEC.child(field))
+    yield from check_fields(
         spec, _SPEC, given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType"))
     )
     audiences: set[str] = set()
@@ -127,118 +124,106 @@ def validate_driver(obj: JsonObject) -> list[FieldError]:
         at = _SPEC.child("tokenRequests").index(position)
         audience = request.get("audience", "")
         if audience in audiences:
-            found.append(duplicate(at.child("audience"), audience))
+            yield duplicate(at.child("audience"), audience)
         audiences.add(audience)
         seconds = request.get("expirationSeconds")
         if seconds is not None and seconds < 600:
             text = "may not specify a duration less than 10 minutes"
-            found.append(invalid(at.child("expirationSeconds"), seconds, text))
+            yield invalid(at.child("expirationSeconds"), seconds, text)
     for mode in get_list(spec, "volumeLifecycleModes"):
-        found += one_of(_SPEC.child("volumeLifecycleModes"), mode, _DRIVER_MODES)
-    return found
+        yield from one_of(_SPEC.child("volumeLifecycleModes"), mode, _DRIVER_MODES)
 
 
-def validate_csi_node(obj: JsonObject) -> list[FieldError]:
+def validate_csi_node(obj: JsonObject) -> Iterator[FieldError]:
     """A CSINode."""
-    found: list[FieldError] = []
     seen: set[str] = set()
     for position, driver in enumerate(get_object(obj, "spec").get("drivers") or ()):
         at = _SPEC.child("drivers").index(position)
         name = driver.get("name", "")
-        found += csi_driver_name(at.child("name"), name)
+        yield from csi_driver_name(at.child("name"), name)
         if name in seen:
-            found.append(duplicate(at.child("name"), name))
+            yield duplicate(at.child("name"), name)
         seen.add(name)
-        found += required_text(at.child("nodeID"), driver.get("nodeID"))
+        yield from required_text(at.child("nodeID"), driver.get("nodeID"))
         count = get_object(driver, "allocatable").get("count")
         if count is not None and count < 0:
-            text = "must be greater than or equal to 0"
-            found.append(invalid(at.child("allocatable", "count"), count, text))
+            yield invalid(at.child("allocatable", "count"), count, "must be greater than or equal to 0")
         keys: set[str] = set()
         for key in driver.get("topologyKeys") or ():
             here = at.child("topologyKeys")
             if not key:
-                found.append(required(here))
+                yield required(here)
             if key in keys:
-                found.append(duplicate(here, key))
+                yield duplicate(here, key)
             keys.add(key)
-            found += messages(here, key, names.is_qualified_name)
-    return found
+            yield from messages(here, key, names.is_qualified_name)
 
 
-def validate_csi_node_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_csi_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A driver's entry may come and go, but not change (its limits excepted)."""
-    found = validate_csi_node(new)
+    yield from validate_csi_node(new)
     known = {driver.get("name"): driver for driver in get_object(old, "spec").get("drivers") or ()}
     for driver in get_object(new, "spec").get("drivers") or ():
         before = known.get(driver.get("name"))
         if before is not None:
             changed = any(driver.get(field) != before.get(field) for field in ("nodeID", "topologyKeys"))
             shown = internal_form(driver, _INTERNAL_DRIVER)
-            found += immutable(_SPEC.child("drivers"), shown, None) if changed else []
-    return found
+            if changed:
+                yield from immutable(_SPEC.child("drivers"), shown, None)
 
 
 _INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": {"Count": None}}
 
 
-def validate_capacity(obj: JsonObject) -> list[FieldError]:
+def validate_capacity(obj: JsonObject) -> Iterator[FieldError]:
     """A CSIStorageCapacity."""
-    found: list[FieldError] = []
-    name = obj.get("storageClassName", "")
-    found += messages("storageClassName", name, names.is_dns1123_subdomain)
+    yield from messages("storageClassName", obj.get("storageClassName", ""), names.is_dns1123_subdomain)
     if obj.get("nodeTopology") is not None:
-        found += validate_label_selector_object(obj["nodeTopology"], FieldPath("nodeTopology"))
+        yield from validate_label_selector_object(obj["nodeTopology"], FieldPath("nodeTopology"))
     for field in ("capacity", "maximumVolumeSize"):
         if obj.get(field) is not None and amount(obj[field]) < Quantity.parse("0"):
-            found.append(invalid(field, str(obj[field]), "must be greater than or equal to 0"))
-    return found
+            yield invalid(field, str(obj[field]), "must be greater than or equal to 0")
 
 
-def validate_attributes_class(obj: JsonObject) -> list[FieldError]:
+def validate_attributes_class(obj: JsonObject) -> Iterator[FieldError]:
     """A VolumeAttributesClass."""
-    found = _provisioner(obj.get("driverName", ""), FieldPath("driverName"))
+    yield from _provisioner(obj.get("driverName", ""), FieldPath("driverName"))
     parameters = get_object(obj, "parameters")
     if not parameters:
-        found.append(required("parameters", "must contain at least one key/value pair"))
-    return found + _parameters(parameters, FieldPath("parameters"))
+        yield required("parameters", "must contain at least one key/value pair")
+    yield from _parameters(parameters, FieldPath("parameters"))
 
 
-def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Driver and parameters stay."""
-    found: list[FieldError] = []
     for field in ("driverName", "parameters"):
         if new.get(field) != old.get(field):
-            found.append(forbidden(field, f"updates to {field} are forbidden."))
-    return found
+            yield forbidden(field, f"updates to {field} are forbidden.")
 
 
-def validate_attachment(obj: JsonObject) -> list[FieldError]:
+def validate_attachment(obj: JsonObject) -> Iterator[FieldError]:
     """A VolumeAttachment."""
     spec = get_object(obj, "spec")
-    found = _provisioner_of_attachment(spec.get("attacher", ""))
+    yield from _provisioner_of_attachment(spec.get("attacher", ""))
     source = get_object(spec, "source")
     if spec.get("nodeName"):
-        found += messages(_SPEC.child("nodeName"), spec["nodeName"], names.is_dns1123_subdomain)
+        yield from messages(_SPEC.child("nodeName"), spec["nodeName"], names.is_dns1123_subdomain)
     else:
-        found.append(required(_SPEC.child("nodeName")))
+        yield required(_SPEC.child("nodeName"))
     volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
     at = _SPEC.child("source")
     if volume is None and inline is None:
-        found.append(required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+        yield required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
     elif volume is not None and inline is not None:
-        found.append(forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName"))
+        yield forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
     elif volume is not None and not volume:
-        found.append(
-            required(at.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
-        )
+        yield required(at.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
     metadata = get_object(obj, "status", "attachmentMetadata")
     if len(metadata) > MAX_PARAMETERS:
-        found.append(too_many(FieldPath("status", "attachmentMetadata"), len(metadata), MAX_PARAMETERS))
-    return found
+        yield too_many(FieldPath("status", "attachmentMetadata"), len(metadata), MAX_PARAMETERS)
 
 
-def _provisioner_of_attachment(attacher: str) -> list[FieldError]:
+def _provisioner_of_attachment(attacher: str) -> Iterable[FieldError]:
     at = _SPEC.child("attacher")
     if not attacher:
         return [required(at)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.resources import (
@@ -39,111 +39,96 @@ def _unfit(scope: str, hard: Iterable[str]) -> list[str]:
     return [name for name in sorted(hard) if name in QUOTA_RESOURCES and name not in allowed]
 
 
-def _quota_name(name: str, path: FieldPath) -> list[FieldError]:
-    found = messages(path, name, names.is_qualified_name)
+def _quota_name(name: str, path: FieldPath) -> Iterator[FieldError]:
+    yield from messages(path, name, names.is_qualified_name)
     if "/" not in name and name not in QUOTA_RESOURCES - {"storage"} and "hugepages-" not in name:
-        found.append(invalid(path, name, "must be a standard resource for quota"))
-    return found
+        yield invalid(path, name, "must be a standard resource for quota")
 
 
-def validate_quota(quota: JsonObject) -> list[FieldError]:
+def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
     """Hard limits, and scopes that fit them and each other."""
     spec = get_object(quota, "spec")
-    found: list[FieldError] = []
     hard = get_object(spec, "hard")
     for name, value in sorted(hard.items()):
         at = _SPEC.child("hard").key(name)
-        found += _quota_name(name, at)
-        found += quantity(at, value)
+        yield from _quota_name(name, at)
+        yield from quantity(at, value)
         if (name in COUNTED_RESOURCES or name.startswith("count/")) and amount(value).milli_value % 1000:
-            found.append(invalid(at, str(value), "must be an integer"))
-    scopes = get_list(spec, "scopes")
-    found += _validate_scopes(scopes, set(hard))
+            yield invalid(at, str(value), "must be an integer")
+    yield from _validate_scopes(get_list(spec, "scopes"), set(hard))
     at = _SPEC.child("scopeSelector", "matchExpressions")
     for requirement in get_list(spec, "scopeSelector", "matchExpressions"):
         shown = internal_form(spec["scopeSelector"], _INTERNAL_SELECTOR)
         text = "unsupported scope applied to resource"
         unfit = [invalid(at, shown, text) for _ in _unfit(requirement.get("scopeName", ""), hard)]
-        found += _validate_scope_requirement(requirement, at, unfit)
-    return found
+        yield from _validate_scope_requirement(requirement, at, unfit)
 
 
 _INTERNAL_SELECTOR = {"MatchExpressions": [{"ScopeName": "", "Operator": "", "Values": None}]}
 
 
-def _validate_scopes(scopes: list[Any], hard: set[str]) -> list[FieldError]:
+def _validate_scopes(scopes: list[Any], hard: set[str]) -> Iterator[FieldError]:
     at = _SPEC.child("scopes")
-    found: list[FieldError] = []
     for scope in scopes:
         if scope not in SCOPES:
-            found.append(invalid(at, scopes, "unsupported scope"))
-        found += [invalid(at, scopes, "unsupported scope applied to resource") for _ in _unfit(scope, hard)]
+            yield invalid(at, scopes, "unsupported scope")
+        yield from (invalid(at, scopes, "unsupported scope applied to resource") for _ in _unfit(scope, hard))
     for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
         if pair <= set(scopes):
-            found.append(invalid(at, scopes, "conflicting scopes"))
-    return found
+            yield invalid(at, scopes, "conflicting scopes")
 
 
 def _validate_scope_requirement(
     requirement: JsonObject, path: FieldPath, unfit: list[FieldError]
-) -> list[FieldError]:
-    found: list[FieldError] = []
+) -> Iterator[FieldError]:
     scope, operator = requirement.get("scopeName", ""), requirement.get("operator", "")
     values = get_list(requirement, "values")
     if scope not in SCOPES:
-        found.append(invalid(path.child("scopeName"), scope, "unsupported scope"))
-    found += unfit
+        yield invalid(path.child("scopeName"), scope, "unsupported scope")
+    yield from unfit
     if scope not in ("PriorityClass", "VolumeAttributesClass") and scope in SCOPES and operator != "Exists":
         text = (
             "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
             "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort "
             "or ResourceQuotaScopeCrossNamespacePodAffinity"
         )
-        found.append(invalid(path.child("operator"), operator, text))
+        yield invalid(path.child("operator"), operator, text)
     if operator in ("In", "NotIn"):
         if not values:
-            found.append(
-                required(
-                    path.child("values"),
-                    "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
-                )
+            yield required(
+                path.child("values"),
+                "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector",
             )
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            found.append(
-                invalid(
-                    path.child("values"),
-                    values,
-                    "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
-                )
+            yield invalid(
+                path.child("values"),
+                values,
+                "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector",
             )
     else:
-        found.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
-    return found
+        yield invalid(path.child("operator"), operator, "not a valid selector operator")
 
 
-def validate_quota_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_quota_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Scopes never change."""
-    found = validate_quota(new)
+    yield from validate_quota(new)
     scopes, known = set(get_list(new, "spec", "scopes")), set(get_list(old, "spec", "scopes"))
     if scopes != known:
-        found.append(invalid(_SPEC.child("scopes"), get_list(new, "spec", "scopes"), "field is immutable"))
-    return found
+        yield invalid(_SPEC.child("scopes"), get_list(new, "spec", "scopes"), "field is immutable")
 
 
-def validate_limit_range(limits: JsonObject) -> list[FieldError]:
+def validate_limit_range(limits: JsonObject) -> Iterator[FieldError]:
     """Each type once; min <= defaultRequest <= default <= max."""
-    found: list[FieldError] = []
     seen: set[str] = set()
     for position, item in enumerate(get_list(limits, "spec", "limits")):
         here = _SPEC.child("limits").index(position)
         kind = item.get("type", "")
-        found += _validate_limit_type(kind, here.child("type"))
+        yield from _validate_limit_type(kind, here.child("type"))
         if kind in seen:
-            found.append(duplicate(here.child("type"), kind))
+            yield duplicate(here.child("type"), kind)
         seen.add(kind)
-        found += _validate_limit(item, kind, here)
-    return found
+        yield from _validate_limit(item, kind, here)
 
 
 def _validate_limit_type(kind: str, path: FieldPath) -> list[FieldError]:
@@ -153,25 +138,23 @@ def _validate_limit_type(kind: str, path: FieldPath) -> list[FieldError]:
     return found
 
 
-def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> list[FieldError]:
+def _validate_limit(item: JsonObject, kind: str, path: FieldPath) -> Iterator[FieldError]:
     fields = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
     amounts = {field: get_object(item, field) for field in fields}
-    found: list[FieldError] = []
     rule = resource_name_problems if kind in ("Pod", "Container") else plain_name_problems
     for field, values in amounts.items():
         if kind == "Pod" and field in ("default", "defaultRequest"):
             if values:
-                found.append(forbidden(path.child(field), "may not be specified when `type` is 'Pod'"))
+                yield forbidden(path.child(field), "may not be specified when `type` is 'Pod'")
             continue
         bounded = amounts["max"].keys() | amounts["min"].keys()
         if field == "maxLimitRequestRatio" and kind == "PersistentVolumeClaim" and "storage" not in bounded:
             text = "either minimum or maximum storage value is required, but neither was provided"
-            found.append(required(path.child("limits"), text))
+            yield required(path.child("limits"), text)
         for name in sorted(values):
-            found += messages(path.child(field).key(name), name, rule)
+            yield from messages(path.child(field).key(name), name, rule)
     for name in sorted(set().union(*amounts.values())):
-        found += _validate_order({field: values.get(name) for field, values in amounts.items()}, name, path)
-    return found
+        yield from _validate_order({field: values.get(name) for field, values in amounts.items()}, name, path)
 
 
 _ORDER = (
@@ -189,16 +172,14 @@ _ORDER = (
 )
 
 
-def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> list[FieldError]:
-    found = []
+def _validate_order(values: dict[str, Any], name: str, path: FieldPath) -> Iterator[FieldError]:
     for low, high, field, text in _ORDER:
         small, large = values[low], values[high]
         if small is not None and large is not None and amount(small) > amount(large):
             shown = small if field == low else large
-            found.append(invalid(path.child(field).key(name), str(shown), text.format(small, large)))
+            yield invalid(path.child(field).key(name), str(shown), text.format(small, large))
     ratio = values["maxLimitRequestRatio"]
     if ratio is not None and amount(ratio).milli_value < 1000:
-        found.append(
-            invalid(path.child("maxLimitRequestRatio").key(name), str(ratio), f"ratio {ratio} is less than 1")
+        yield invalid(
+            path.child("maxLimitRequestRatio").key(name), str(ratio), f"ratio {ratio} is less than 1"
         )
-    return found

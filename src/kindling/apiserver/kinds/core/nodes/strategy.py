@@ -52,12 +52,11 @@ class NodeStrategy(BuiltinStrategy):
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """As a change of the node."""
-        return validate_node_update(new, old)
+        return list(validate_node_update(new, old))
 
     def selectable_fields(self, obj: JsonObject) -> dict[str, str]:
         """Whether pods are scheduled to it."""
-        value = get_object(obj, "spec").get("unschedulable")
-        return {"spec.unschedulable": "true" if value else "false"}
+        return {"spec.unschedulable": "true" if get_object(obj, "spec").get("unschedulable") else "false"}
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Fields without effect."""
@@ -109,8 +108,7 @@ _TABLE = Table(
 def _component_cells(obj: JsonObject) -> list[Any]:
     healthy = {item.get("type"): item for item in get_list(obj, "conditions")}.get("Healthy", {})
     state = {"True": "Healthy", "False": "Unhealthy"}.get(healthy.get("status", ""), "Unknown")
-    name = get_str(obj, "metadata", "name")
-    return [name, state, healthy.get("message", ""), healthy.get("error", "")]
+    return [get_str(obj, "metadata", "name"), state, healthy.get("message", ""), healthy.get("error", "")]
 
 
 _COMPONENT_TABLE = Table(NAME, plain("Status"), plain("Message"), plain("Error"), fill=_component_cells)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kindling.apiserver.registry.context import RequestContext
 from kubecore import errors
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -13,15 +15,13 @@ from kubecore.resources import PODS
 SUCCESS: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
-def validate_binding(binding: JsonObject) -> list[FieldError]:
+def validate_binding(binding: JsonObject) -> Iterator[FieldError]:
     """Only nodes are bound to, by name."""
-    found: list[FieldError] = []
     kind = get_str(binding, "target", "kind")
     if kind not in ("", "Node"):
-        found.append(not_supported(FieldPath("target", "kind"), kind, ["Node", "<empty>"]))
+        yield not_supported(FieldPath("target", "kind"), kind, ["Node", "<empty>"])
     if not get_str(binding, "target", "name"):
-        found.append(required(FieldPath("target", "name")))
-    return found
+        yield required(FieldPath("target", "name"))
 
 
 async def bind(ctx: RequestContext, binding: JsonObject) -> JsonObject:
@@ -29,7 +29,7 @@ async def bind(ctx: RequestContext, binding: JsonObject) -> JsonObject:
     name = get_str(binding, "metadata", "name")
     if ctx.name and name != ctx.name:
         raise errors.bad_request("name in URL does not match name in Binding object")
-    problems = validate_binding(binding)
+    problems = list(validate_binding(binding))
     if problems:
         raise errors.invalid("Binding", "", name, problems)
     node = get_str(binding, "target", "name")

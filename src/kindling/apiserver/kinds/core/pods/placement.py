@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import messages, one_of
@@ -26,92 +26,82 @@ _NONE = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 _ONE = "must be specified single value when `operator` is 'Lt' or 'Gt'"
 
 
-def validate_tolerations(tolerations: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+def validate_tolerations(tolerations: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
     """Tolerations of a pod or runtime class."""
-    found: list[FieldError] = []
     for position, toleration in enumerate(tolerations):
-        found += _validate_toleration(toleration, path.index(position))
-    return found
+        yield from _validate_toleration(toleration, path.index(position))
 
 
-def _validate_toleration(toleration: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_toleration(toleration: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
-    found += check_fields(toleration, path, may("key", named(names.is_qualified_name)))
+    yield from check_fields(toleration, path, may("key", named(names.is_qualified_name)))
     if not key and operator != "Exists":
         text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        found.append(invalid(path.child("operator"), operator, text))
+        yield invalid(path.child("operator"), operator, text)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
         text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        found.append(invalid(path.child("effect"), effect, text))
+        yield invalid(path.child("effect"), effect, text)
     if operator in ("Equal", ""):
-        found += messages(path.child("operator"), value, names.is_label_value)
+        yield from messages(path.child("operator"), value, names.is_label_value)
     elif operator == "Exists":
         if value:
-            found.append(
-                invalid(path.child("operator"), value, "value must be empty when `operator` is 'Exists'")
-            )
+            yield invalid(path.child("operator"), value, "value must be empty when `operator` is 'Exists'")
     else:
-        found.append(not_supported(path.child("operator"), operator, ["Equal", "Exists"]))
-    return found + check_fields(toleration, path, may("effect", choice(*EFFECTS)))
+        yield not_supported(path.child("operator"), operator, ["Equal", "Exists"])
+    yield from check_fields(toleration, path, may("effect", choice(*EFFECTS)))
 
 
 def validate_node_selector_requirement(
     requirement: JsonObject, path: FieldPath, *, fields: bool = False
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     """One expression of a node selector term (or, with `fields`, one about the node's own fields)."""
-    found: list[FieldError] = []
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     at = path.child("values")
     if fields:
-        return _validate_field_requirement(requirement, path)
+        yield from _validate_field_requirement(requirement, path)
+        return
     match operator:
         case "In" | "NotIn":
             if not values:
-                found.append(required(at, _TWO))
+                yield required(at, _TWO)
         case "Exists" | "DoesNotExist":
             if values:
-                found.append(forbidden(at, _NONE))
+                yield forbidden(at, _NONE)
         case "Gt" | "Lt":
             if len(values) != 1:
-                found.append(required(at, _ONE))
+                yield required(at, _ONE)
         case _:
-            found.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
-    found += messages(path.child("key"), requirement.get("key", ""), names.is_qualified_name)
+            yield invalid(path.child("operator"), operator, "not a valid selector operator")
+    yield from messages(path.child("key"), requirement.get("key", ""), names.is_qualified_name)
     if operator in ("In", "NotIn"):
         for position, value in enumerate(values):
-            found += messages(at.index(position), value, names.is_label_value)
-    return found
+            yield from messages(at.index(position), value, names.is_label_value)
 
 
-def _validate_field_requirement(requirement: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_field_requirement(requirement: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     operator, values = requirement.get("operator", ""), requirement.get("values") or []
     if operator not in ("In", "NotIn"):
-        found.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
+        yield invalid(path.child("operator"), operator, "not a valid selector operator")
     elif len(values) != 1:
         text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        found.append(required(path.child("values"), text))
+        yield required(path.child("values"), text)
     if requirement.get("key") != "metadata.name":
-        found.append(invalid(path.child("key"), requirement.get("key", ""), "not a valid field selector key"))
+        yield invalid(path.child("key"), requirement.get("key", ""), "not a valid field selector key")
     else:
         for position, value in enumerate(values):
-            found += messages(path.child("values").index(position), value, names.is_dns1123_subdomain)
-    return found
+            yield from messages(path.child("values").index(position), value, names.is_dns1123_subdomain)
 
 
-def validate_node_selector_term(term: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_node_selector_term(term: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """All expressions of a term."""
-    found: list[FieldError] = []
     for position, requirement in enumerate(get_list(term, "matchExpressions")):
-        found += validate_node_selector_requirement(
+        yield from validate_node_selector_requirement(
             requirement, path.child("matchExpressions").index(position)
         )
     for position, requirement in enumerate(get_list(term, "matchFields")):
         at = path.child("matchFields").index(position)
-        found += validate_node_selector_requirement(requirement, at, fields=True)
-    return found
+        yield from validate_node_selector_requirement(requirement, at, fields=True)
 
 
 def validate_node_selector(selector: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -132,123 +122,108 @@ def _weight(item: JsonObject, path: FieldPath) -> list[FieldError]:
     return [] if 1 <= weight <= 100 else [invalid(path.child("weight"), weight, "must be in the range 1-100")]
 
 
-def validate_affinity(affinity: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_affinity(affinity: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Affinity to nodes, to pods and against pods."""
-    found: list[FieldError] = []
     node = affinity.get("nodeAffinity")
     if isinstance(node, dict):
         at = path.child("nodeAffinity")
         needed = node.get("requiredDuringSchedulingIgnoredDuringExecution")
         if isinstance(needed, dict):
-            found += validate_node_selector(
+            yield from validate_node_selector(
                 needed, at.child("requiredDuringSchedulingIgnoredDuringExecution")
             )
         for position, item in enumerate(get_list(node, "preferredDuringSchedulingIgnoredDuringExecution")):
             here = at.child("preferredDuringSchedulingIgnoredDuringExecution").index(position)
-            found += _weight(item, here)
-            found += validate_node_selector_term(get_object(item, "preference"), here.child("preference"))
+            yield from _weight(item, here)
+            yield from validate_node_selector_term(get_object(item, "preference"), here.child("preference"))
     for field in ("podAffinity", "podAntiAffinity"):
         part = affinity.get(field)
         if isinstance(part, dict):
-            found += _validate_pod_affinity(part, path.child(field))
-    return found
+            yield from _validate_pod_affinity(part, path.child(field))
 
 
-def _validate_pod_affinity(affinity: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_pod_affinity(affinity: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     for position, term in enumerate(get_list(affinity, "requiredDuringSchedulingIgnoredDuringExecution")):
         here = path.child("requiredDuringSchedulingIgnoredDuringExecution").index(position)
-        found += _validate_pod_affinity_term(term, here)
+        yield from _validate_pod_affinity_term(term, here)
     for position, item in enumerate(get_list(affinity, "preferredDuringSchedulingIgnoredDuringExecution")):
         here = path.child("preferredDuringSchedulingIgnoredDuringExecution").index(position)
-        found += _weight(item, here)
-        found += _validate_pod_affinity_term(
+        yield from _weight(item, here)
+        yield from _validate_pod_affinity_term(
             get_object(item, "podAffinityTerm"), here.child("podAffinityTerm")
         )
-    return found
 
 
-def _validate_pod_affinity_term(term: JsonObject, path: FieldPath) -> list[FieldError]:
-    found = validate_label_selector_object(term.get("labelSelector"), path.child("labelSelector"))
-    found += validate_label_selector_object(term.get("namespaceSelector"), path.child("namespaceSelector"))
+def _validate_pod_affinity_term(term: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+    yield from validate_label_selector_object(term.get("labelSelector"), path.child("labelSelector"))
+    yield from validate_label_selector_object(term.get("namespaceSelector"), path.child("namespaceSelector"))
     for position, name in enumerate(get_list(term, "namespaces")):
-        found += messages(path.child("namespaces").index(position), name, names.is_dns1123_label)
+        yield from messages(path.child("namespaces").index(position), name, names.is_dns1123_label)
     for field in ("matchLabelKeys", "mismatchLabelKeys"):
         keys = get_list(term, field)
         if keys and term.get("labelSelector") is None:
-            found.append(forbidden(path.child(field), "must not be specified when labelSelector is not set"))
+            yield forbidden(path.child(field), "must not be specified when labelSelector is not set")
         for position, key in enumerate(keys):
-            found += messages(path.child(field).index(position), key, names.is_qualified_name)
+            yield from messages(path.child(field).index(position), key, names.is_qualified_name)
     topology = term.get("topologyKey", "")
     if not topology:
-        found.append(required(path.child("topologyKey"), "can not be empty"))
-    return found + messages(path.child("topologyKey"), topology, names.is_qualified_name)
+        yield required(path.child("topologyKey"), "can not be empty")
+    yield from messages(path.child("topologyKey"), topology, names.is_qualified_name)
 
 
-def validate_spread_constraints(constraints: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+def validate_spread_constraints(constraints: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
     """Topology spread constraints of a pod."""
-    found: list[FieldError] = []
     seen: set[tuple[Any, Any]] = set()
     for position, constraint in enumerate(constraints):
         here = path.index(position)
         skew = constraint.get("maxSkew", 0)
         if skew <= 0:
-            found.append(invalid(here.child("maxSkew"), skew, "must be greater than zero"))
+            yield invalid(here.child("maxSkew"), skew, "must be greater than zero")
         topology = constraint.get("topologyKey", "")
-        found += check_fields(
+        yield from check_fields(
             constraint, here, must("topologyKey", named(names.is_qualified_name), "can not be empty")
         )
         action = constraint.get("whenUnsatisfiable", "")
-        found += one_of(here.child("whenUnsatisfiable"), action, ("DoNotSchedule", "ScheduleAnyway"))
-        found += _validate_spread_options(constraint, here)
+        yield from one_of(here.child("whenUnsatisfiable"), action, ("DoNotSchedule", "ScheduleAnyway"))
+        yield from _validate_spread_options(constraint, here)
         key = (topology, action)
         if key in seen:
-            found.append(
-                duplicate(here.child("{topologyKey, whenUnsatisfiable}"), f"{{{topology}, {action}}}")
-            )
+            yield duplicate(here.child("{topologyKey, whenUnsatisfiable}"), f"{{{topology}, {action}}}")
         seen.add(key)
-    return found
 
 
-def _validate_spread_options(constraint: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_spread_options(constraint: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     domains = constraint.get("minDomains")
     if domains is not None:
         if domains <= 0:
-            found.append(invalid(path.child("minDomains"), domains, "must be greater than zero"))
+            yield invalid(path.child("minDomains"), domains, "must be greater than zero")
         if constraint.get("whenUnsatisfiable") != "DoNotSchedule":
             action = constraint.get("whenUnsatisfiable")
             text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-            found.append(invalid(path.child("minDomains"), domains, text))
+            yield invalid(path.child("minDomains"), domains, text)
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        found += check_fields(constraint, path, given(field, choice("Honor", "Ignore")))
+        yield from check_fields(constraint, path, given(field, choice("Honor", "Ignore")))
     keys = get_list(constraint, "matchLabelKeys")
     if keys and constraint.get("labelSelector") is None:
-        found.append(
-            forbidden(path.child("matchLabelKeys"), "must not be specified when labelSelector is not set")
-        )
+        yield forbidden(path.child("matchLabelKeys"), "must not be specified when labelSelector is not set")
     for position, key in enumerate(keys):
-        found += messages(path.child("matchLabelKeys").index(position), key, names.is_qualified_name)
-    return found + validate_label_selector_object(
-        constraint.get("labelSelector"), path.child("labelSelector")
-    )
+        yield from messages(path.child("matchLabelKeys").index(position), key, names.is_qualified_name)
+    yield from validate_label_selector_object(constraint.get("labelSelector"), path.child("labelSelector"))
 
 
-def validate_taints(taints: Sequence[JsonObject], path: FieldPath) -> list[FieldError]:
+def validate_taints(taints: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
     """Taints of a node."""
-    found: list[FieldError] = []
     seen: set[tuple[Any, Any]] = set()
     for position, taint in enumerate(taints):
         here = path.index(position)
-        found += messages(here.child("key"), taint.get("key", ""), names.is_qualified_name)
-        found += messages(here.child("value"), taint.get("value", ""), names.is_label_value)
+        yield from messages(here.child("key"), taint.get("key", ""), names.is_qualified_name)
+        yield from messages(here.child("value"), taint.get("value", ""), names.is_label_value)
         effect = taint.get("effect", "")
-        found += check_fields(taint, here, must("effect", choice(*EFFECTS)))
+        yield from check_fields(taint, here, must("effect", choice(*EFFECTS)))
         key = (taint.get("key"), effect)
         if key in seen:
-            found.append(duplicate(here, taint_dump(taint), "taints must be unique by key and effect pair"))
+            yield duplicate(here, taint_dump(taint), "taints must be unique by key and effect pair")
         seen.add(key)
-    return found
 
 
 def taint_dump(taint: Mapping[str, Any]) -> JsonObject:

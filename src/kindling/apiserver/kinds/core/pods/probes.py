@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import (
@@ -20,26 +20,24 @@ from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, r
 
 def validate_lifecycle_and_probes(
     container: JsonObject, path: FieldPath, pod: Mapping[str, Any]
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     """Hooks and probes of regular containers and sidecars."""
-    found: list[FieldError] = []
     lifecycle = get_object(container, "lifecycle")
     for hook in ("postStart", "preStop"):
         handler = lifecycle.get(hook)
         if isinstance(handler, dict):
-            found += _validate_handler(handler, path.child("lifecycle", hook), pod, hook=True)
+            yield from _validate_handler(handler, path.child("lifecycle", hook), pod, hook=True)
     for field in ("livenessProbe", "readinessProbe", "startupProbe"):
         probe = container.get(field)
         if isinstance(probe, dict):
-            found += validate_probe(probe, path.child(field), pod, field)
-    return found
+            yield from validate_probe(probe, path.child(field), pod, field)
 
 
 def validate_probe(
     probe: JsonObject, path: FieldPath, pod: Mapping[str, Any], field: str
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     """A liveness, readiness or startup probe."""
-    found = _validate_handler(probe, path, pod, hook=False)
+    yield from _validate_handler(probe, path, pod, hook=False)
     fields = (
         "initialDelaySeconds",
         "timeoutSeconds",
@@ -47,26 +45,23 @@ def validate_probe(
         "successThreshold",
         "failureThreshold",
     )
-    found += counts(probe, path, *fields)
+    yield from counts(probe, path, *fields)
     period = probe.get("terminationGracePeriodSeconds")
     if period is not None:
         if field == "readinessProbe":
             text = "must not be set for readinessProbes"
-            found.append(invalid(path.child("terminationGracePeriodSeconds"), period, text))
+            yield invalid(path.child("terminationGracePeriodSeconds"), period, text)
         elif period <= 0:
-            text = "must be greater than 0"
-            found.append(invalid(path.child("terminationGracePeriodSeconds"), period, text))
+            yield invalid(path.child("terminationGracePeriodSeconds"), period, "must be greater than 0")
     threshold = probe.get("successThreshold", 1)
     if field != "readinessProbe" and threshold != 1:
-        found.append(invalid(path.child("successThreshold"), threshold, "must be 1"))
-    return found
+        yield invalid(path.child("successThreshold"), threshold, "must be 1")
 
 
 def _validate_handler(
     handler: JsonObject, path: FieldPath, pod: Mapping[str, Any], *, hook: bool
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     kinds = ("exec", "httpGet", "tcpSocket", "sleep" if hook else "grpc")
-    found: list[FieldError] = []
     count = 0
     for kind in kinds:
         action = handler.get(kind)
@@ -74,36 +69,38 @@ def _validate_handler(
             continue
         at = path.child(kind)
         if count:
-            found.append(forbidden(at, "may not specify more than 1 handler type"))
+            yield forbidden(at, "may not specify more than 1 handler type")
             continue
         count += 1
-        found += _validate_action(kind, action, at, pod)
+        yield from _validate_action(kind, action, at, pod)
     if not count:
-        found.append(required(path, "must specify a handler type"))
-    return found
+        yield required(path, "must specify a handler type")
 
 
 def _validate_action(
     kind: str, action: JsonObject, path: FieldPath, pod: Mapping[str, Any]
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     match kind:
         case "exec":
-            return required_text(path.child("command"), action.get("command"))
+            yield from required_text(path.child("command"), action.get("command"))
+            return
         case "httpGet":
-            found = required_text(path.child("path"), action.get("path"))
-            found += port_or_name(path.child("port"), action.get("port", 0))
-            found += one_of(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS"))
+            yield from required_text(path.child("path"), action.get("path"))
+            yield from port_or_name(path.child("port"), action.get("port", 0))
+            yield from one_of(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS"))
             for header in get_list(action, "httpHeaders"):
-                found += messages(
+                yield from messages(
                     path.child("httpHeaders"), header.get("name", ""), names.is_http_header_name
                 )
-            return found
+            return
         case "tcpSocket":
-            return port_or_name(path.child("port"), action.get("port", 0))
+            yield from port_or_name(path.child("port"), action.get("port", 0))
+            return
         case "grpc":
-            return port(path.child("port"), action.get("port", 0))
+            yield from port(path.child("port"), action.get("port", 0))
+            return
     seconds, grace = action.get("seconds", 0), pod.get("terminationGracePeriodSeconds") or 0
     if not 0 <= seconds <= grace:
         text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-        return [invalid(path, seconds, text)]
-    return []
+        yield invalid(path, seconds, text)
+        return

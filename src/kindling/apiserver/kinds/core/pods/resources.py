@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import amount, messages, quantity
@@ -44,26 +45,22 @@ def resource_name_problems(name: str) -> list[str]:
     return problems
 
 
-def validate_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """Requests and limits of a container."""
-    found: list[FieldError] = []
     for position, claim in enumerate(resources.get("claims") or ()):
         if not claim.get("name"):
-            found.append(required(path.child("claims").index(position)))
+            yield required(path.child("claims").index(position))
     limits, requests = get_object(resources, "limits"), get_object(resources, "requests")
     for field, amounts in (("limits", limits), ("requests", requests)):
         for name, value in sorted(amounts.items()):
             at = path.child(field).key(name)
-            found += messages(at, name, resource_name_problems)
-            found += quantity(at, value)
-            found += _validate_extended(name, value, at)
+            yield from messages(at, name, resource_name_problems)
+            yield from quantity(at, value)
+            yield from _validate_extended(name, value, at)
             if field == "requests" and name in limits:
-                found += _validate_against_limit(name, value, limits[name], path.child("requests"))
+                yield from _validate_against_limit(name, value, limits[name], path.child("requests"))
             elif field == "requests" and not _may_overcommit(name):
-                found.append(
-                    required(path.child("limits"), "Limit must be set for non overcommitable resources")
-                )
-    return found
+                yield required(path.child("limits"), "Limit must be set for non overcommitable resources")
 
 
 def _validate_extended(name: str, value: Any, path: FieldPath) -> list[FieldError]:

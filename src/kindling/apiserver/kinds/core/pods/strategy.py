@@ -78,7 +78,7 @@ class PodStrategy(BuiltinStrategy):
 
     def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Check conditions and container states."""
-        return validate_pod_status_update(new, old)
+        return list(validate_pod_status_update(new, old))
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Deprecated fields, duplicates, useless settings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.differences import difference
@@ -21,29 +22,29 @@ MUTABLE = (
 _CONTAINER_FIELDS = ("containers", "initContainers")
 
 
-def validate_pod_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_pod_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """An update of the pod itself."""
     path = FieldPath("spec")
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    found = validate_pod_spec(spec, path)
+    yield from validate_pod_spec(spec, path)
     stop = _container_count_errors(spec, before, path)
     if stop:
-        return found + stop
+        yield from stop
+        return
     for field in _CONTAINER_FIELDS:
         for position, container in enumerate(get_list(spec, field)):
             if not container.get("image", "").strip():
-                found.append(required_error(path.child(field).index(position).child("image")))
-    found += _validate_deadline(spec, before, path)
-    found += _validate_gate_removal(spec, before, path)
+                yield required_error(path.child(field).index(position).child("image"))
+    yield from _validate_deadline(spec, before, path)
+    yield from _validate_gate_removal(spec, before, path)
     if get_list(before, "tolerations") != get_list(spec, "tolerations"):
-        found += _validate_tolerations(spec, before, path)
+        yield from _validate_tolerations(spec, before, path)
     gated = bool(get_list(before, "schedulingGates"))
     if gated:
-        found += _validate_gated_placement(spec, before, path)
+        yield from _validate_gated_placement(spec, before, path)
     masked = _masked(spec, before, gated=gated)
     if masked != before:
-        found.append(forbidden(path, MUTABLE + difference(masked, before)))
-    return found
+        yield forbidden(path, MUTABLE + difference(masked, before))
 
 
 def _container_count_errors(spec: JsonObject, before: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -98,16 +99,14 @@ def _validate_deadline(spec: JsonObject, before: JsonObject, path: FieldPath) ->
     return [invalid(at, value, "must be less than or equal to previous value")] if value > known else []
 
 
-def _validate_gate_removal(spec: JsonObject, before: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_gate_removal(spec: JsonObject, before: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     known = {gate.get("name") for gate in get_list(before, "schedulingGates")}
-    found = []
     for position, gate in enumerate(get_list(spec, "schedulingGates")):
         if gate.get("name") not in known:
             at = path.child("schedulingGates").index(position).child("name")
-            found.append(
-                forbidden(at, f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'")
+            yield forbidden(
+                at, f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
             )
-    return found
 
 
 def _validate_tolerations(spec: JsonObject, before: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -121,68 +120,61 @@ def _validate_tolerations(spec: JsonObject, before: JsonObject, path: FieldPath)
     return [forbidden(path.child("tolerations"), text)]
 
 
-def _validate_gated_placement(spec: JsonObject, before: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_gated_placement(spec: JsonObject, before: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     selector, known = get_object(spec, "nodeSelector"), get_object(before, "nodeSelector")
     if any(selector.get(key) != value for key, value in known.items()):
         text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.append(invalid(path.child("nodeSelector"), selector, text))
-    return found + _validate_gated_affinity(spec, before, path.child("affinity", "nodeAffinity"))
+        yield invalid(path.child("nodeSelector"), selector, text)
+    yield from _validate_gated_affinity(spec, before, path.child("affinity", "nodeAffinity"))
 
 
-def _validate_gated_affinity(spec: JsonObject, before: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_gated_affinity(spec: JsonObject, before: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     needed = "requiredDuringSchedulingIgnoredDuringExecution"
     old_terms = get_list(before, "affinity", "nodeAffinity", needed, "nodeSelectorTerms")
     new_terms = get_list(spec, "affinity", "nodeAffinity", needed, "nodeSelectorTerms")
     at = path.child(needed, "nodeSelectorTerms")
     if not old_terms:
-        return []
+        return
     if len(old_terms) != len(new_terms):
-        return [
-            invalid(at, new_terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
-        ]
-    found: list[FieldError] = []
+        yield invalid(at, new_terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed")
+        return
     for position, (term, known) in enumerate(zip(new_terms, old_terms, strict=True)):
         for field in ("matchExpressions", "matchFields"):
             have, had = get_list(term, field), get_list(known, field)
             if have[: len(had)] != had:
                 text = "only additions are allowed (no mutations or deletions)"
-                found.append(invalid(at.index(position), term, text))
-    return found
+                yield invalid(at.index(position), term, text)
 
 
-def validate_pod_status_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_pod_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A kubelet's update: names of conditions and nodes, and states that do not run backwards."""
     path = FieldPath("status")
     status = get_object(new, "status")
-    found: list[FieldError] = []
     nominated = status.get("nominatedNodeName")
     if nominated:
         for text in names.is_dns1123_subdomain(nominated):
-            found.append(invalid(path.child("nominatedNodeName"), nominated, text))
+            yield invalid(path.child("nominatedNodeName"), nominated, text)
     for position, condition in enumerate(get_list(status, "conditions")):
         at = path.child("conditions").index(position).child("Type")
-        found += [
+        yield from (
             invalid(at, condition.get("type", ""), text)
             for text in names.is_qualified_name(condition.get("type", ""))
-        ]
+        )
     policy = get_object(old, "spec").get("restartPolicy", "Always")
     for field, sidecars in (("containerStatuses", False), ("initContainerStatuses", True)):
-        found += _validate_transitions(new, old, path.child(field), field, policy, init=sidecars)
-    return found
+        yield from _validate_transitions(new, old, path.child(field), field, policy, init=sidecars)
 
 
 def _validate_transitions(
     new: JsonObject, old: JsonObject, path: FieldPath, field: str, policy: str, *, init: bool
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     """Containers that ended for good do not run again."""
     if policy == "Always":
-        return []
+        return
     always = {
         item.get("name") for item in get_list(new, "spec", "initContainers") if item.get("restartPolicy")
     }
     states = {item.get("name"): get_object(item, "state") for item in get_list(new, "status", field)}
-    found = []
     for position, item in enumerate(get_list(old, "status", field)):
         ended = get_object(item, "state").get("terminated")
         if ended is None or (init and item.get("name") in always):
@@ -192,54 +184,50 @@ def _validate_transitions(
         state = states.get(item.get("name"))
         if state is not None and state.get("terminated") is None and state:
             at = path.index(position).child("state")
-            found.append(forbidden(at, "may not be transitioned to non-terminated state"))
-    return found
+            yield forbidden(at, "may not be transitioned to non-terminated state")
 
 
-def validate_ephemeral_containers_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_ephemeral_containers_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Debugging containers are added, never changed or removed."""
     path = FieldPath("spec")
-    found = validate_pod_spec(get_object(new, "spec"), path)
+    yield from validate_pod_spec(get_object(new, "spec"), path)
     given = {item.get("name"): item for item in get_list(new, "spec", "ephemeralContainers")}
     at = path.child("ephemeralContainers")
     for known in get_list(old, "spec", "ephemeralContainers"):
         name = known.get("name", "")
         if name not in given:
-            found.append(forbidden(at, f'existing ephemeral containers "{name}" may not be removed\n'))
+            yield forbidden(at, f'existing ephemeral containers "{name}" may not be removed\n')
         elif given[name] != known:
             text = (
                 f'existing ephemeral containers "{name}" may not be changed\n{difference(given[name], known)}'
             )
-            found.append(forbidden(at, text))
-    return found
+            yield forbidden(at, text)
 
 
-def validate_resize(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_resize(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """cpu and memory change, the quality-of-service class does not."""
     path = FieldPath("spec")
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    found = validate_pod_spec(spec, path)
+    yield from validate_pod_spec(spec, path)
     if qos_class(spec) != qos_class(before):
-        found.append(invalid(path, qos_class(before), "Pod QOS Class may not change as a result of resizing"))
+        yield invalid(path, qos_class(before), "Pod QOS Class may not change as a result of resizing")
     resizes_others = False
     for field in _CONTAINER_FIELDS:
         for position, container in enumerate(get_list(spec, field)):
             known = get_list(before, field)[position]
-            found += _validate_resized(container, known, path.child(field).index(position).child("resources"))
+            yield from _validate_resized(
+                container, known, path.child(field).index(position).child("resources")
+            )
             resizes_others |= _resizes_others(container, known)
     if resizes_others:
-        found.append(forbidden(path, "only cpu and memory resources are mutable"))
-    return found
+        yield forbidden(path, "only cpu and memory resources are mutable")
 
 
-def _validate_resized(container: JsonObject, known: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_resized(container: JsonObject, known: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     for field in ("limits", "requests"):
         amounts, before = get_object(container, "resources", field), get_object(known, "resources", field)
         if before.keys() - amounts.keys():
-            what = f"resource {field}"
-            found.append(forbidden(path.child(field), f"{what} cannot be removed"))
-    return found
+            yield forbidden(path.child(field), f"{f'resource {field}'} cannot be removed")
 
 
 def _resizes_others(container: JsonObject, known: JsonObject) -> bool:

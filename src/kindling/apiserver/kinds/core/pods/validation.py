@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
@@ -71,33 +71,29 @@ MAX_SEARCH_CHARACTERS = 2048
 Located = list[tuple[JsonObject, FieldPath]]
 
 
-def validate_pod(pod: JsonObject) -> list[FieldError]:
+def validate_pod(pod: JsonObject) -> Iterator[FieldError]:
     """A new pod."""
     spec, path = get_object(pod, "spec"), FieldPath("spec")
-    found = validate_pod_spec(spec, path, of_pod=True)
+    yield from validate_pod_spec(spec, path, of_pod=True)
     for container, at in _located(spec, path, "containers") + _located(spec, path, "initContainers"):
-        found += trimmed_image(container, at)
+        yield from trimmed_image(container, at)
     if spec.get("ephemeralContainers"):
-        found.append(forbidden(path.child("ephemeralContainers"), "cannot be set on create"))
+        yield forbidden(path.child("ephemeralContainers"), "cannot be set on create")
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        found.append(
-            forbidden(path.child("nodeName"), "cannot be set until all schedulingGates have been cleared")
-        )
-    return found
+        yield forbidden(path.child("nodeName"), "cannot be set until all schedulingGates have been cleared")
 
 
-def validate_template(template: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_template(template: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """A pod template."""
     labels = get_object(template, "metadata", "labels")
     annotations = get_object(template, "metadata", "annotations")
-    found = validate_labels(labels, path.child("labels"))
-    found += validate_annotations(annotations, path.child("annotations"))
+    yield from validate_labels(labels, path.child("labels"))
+    yield from validate_annotations(annotations, path.child("annotations"))
     spec = get_object(template, "spec")
-    found += validate_pod_spec(spec, path.child("spec"))
+    yield from validate_pod_spec(spec, path.child("spec"))
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
-        found.append(forbidden(path.child("spec", "ephemeralContainers"), text))
-    return found
+        yield forbidden(path.child("spec", "ephemeralContainers"), text)
 
 
 def validate_pod_spec(spec: JsonObject, path: FieldPath, *, of_pod: bool = False) -> list[FieldError]:
@@ -125,34 +121,33 @@ def validate_pod_spec(spec: JsonObject, path: FieldPath, *, of_pod: bool = False
     return found + check_fields(spec, path, *_FLAT)
 
 
-def _validate_pod_resources(resources: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_pod_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     claims = path.child("claims")
     text = "claims may not be set for Resources at pod-level"
-    found = [forbidden(claims, text)] if resources.get("claims") else []
-    return found + validate_resources(resources, path)
+    if resources.get("claims"):
+        yield forbidden(claims, text)
+    yield from validate_resources(resources, path)
 
 
 def _located(spec: JsonObject, path: FieldPath, field: str) -> Located:
     return [(item, path.child(field).index(position)) for position, item in enumerate(get_list(spec, field))]
 
 
-def _validate_containers(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_containers(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     regular, init = _located(spec, path, "containers"), _located(spec, path, "initContainers")
-    found: list[FieldError] = []
     if not regular:
-        found.append(required(path.child("containers")))
+        yield required(path.child("containers"))
     seen: set[str] = set()
     for container, at in regular:
-        found += validate_container(container, at, spec, "container")
-        found += _unique_name(container, at, seen)
-        found += validate_lifecycle_and_probes(container, at, spec)
-    found += host_port_conflicts(regular)
+        yield from validate_container(container, at, spec, "container")
+        yield from _unique_name(container, at, seen)
+        yield from validate_lifecycle_and_probes(container, at, spec)
+    yield from host_port_conflicts(regular)
     for container, at in init:
-        found += validate_container(container, at, spec, "init")
-        found += _unique_name(container, at, seen)
-        found += _validate_init(container, at, spec)
-    found += _validate_ephemeral(_located(spec, path, "ephemeralContainers"), spec, seen)
-    return found
+        yield from validate_container(container, at, spec, "init")
+        yield from _unique_name(container, at, seen)
+        yield from _validate_init(container, at, spec)
+    yield from _validate_ephemeral(_located(spec, path, "ephemeralContainers"), spec, seen)
 
 
 def _unique_name(container: JsonObject, path: FieldPath, seen: set[str]) -> list[FieldError]:
@@ -163,7 +158,7 @@ def _unique_name(container: JsonObject, path: FieldPath, seen: set[str]) -> list
     return []
 
 
-def _validate_init(container: JsonObject, path: FieldPath, spec: JsonObject) -> list[FieldError]:
+def _validate_init(container: JsonObject, path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     if container.get("restartPolicy") == "Always":
         return validate_lifecycle_and_probes(container, path, spec)
     text = "may not be set for init containers without restartPolicy=Always"
@@ -171,90 +166,81 @@ def _validate_init(container: JsonObject, path: FieldPath, spec: JsonObject) -> 
     return [forbidden(path.child(field), text) for field in fields if container.get(field) is not None]
 
 
-def _validate_ephemeral(containers: Located, spec: JsonObject, seen: set[str]) -> list[FieldError]:
+def _validate_ephemeral(containers: Located, spec: JsonObject, seen: set[str]) -> Iterator[FieldError]:
     targets = {
         item.get("name") for field in ("containers", "initContainers") for item in get_list(spec, field)
     }
-    found: list[FieldError] = []
     for container, path in containers:
-        found += validate_container(container, path, spec, "ephemeral")
-        found += trimmed_image(container, path)
-        found += _unique_name(container, path, seen)
+        yield from validate_container(container, path, spec, "ephemeral")
+        yield from trimmed_image(container, path)
+        yield from _unique_name(container, path, seen)
         target = container.get("targetContainerName")
         if target and target not in targets:
-            found.append(not_found(path.child("targetContainerName"), target))
+            yield not_found(path.child("targetContainerName"), target)
         text = "cannot be set for an Ephemeral Container"
-        found += [
+        yield from (
             forbidden(path.child(field), text) for field in _EPHEMERAL_FORBIDDEN if container.get(field)
-        ]
+        )
         for position, mount in enumerate(get_list(container, "volumeMounts")):
             for field in ("subPath", "subPathExpr"):
                 if mount.get(field):
-                    at = path.child("volumeMounts").index(position).child(field)
-                    found.append(forbidden(at, text))
-    return found
+                    yield forbidden(path.child("volumeMounts").index(position).child(field), text)
 
 
-def _validate_host_network(containers: Located, *, of_pod: bool) -> list[FieldError]:
-    found = []
+def _validate_host_network(containers: Located, *, of_pod: bool) -> Iterator[FieldError]:
     for container, path in containers:
         for position, port in enumerate(get_list(container, "ports")):
             value = port.get("hostPort", 0)
             # In templates the port of the host is left out, as the pod's will be defaulted.
             if (value or of_pod) and value != port.get("containerPort"):
-                found.append(invalid(path.child("ports").index(position).child("hostPort"), value, HOST_PORT))
-    return found
+                yield invalid(path.child("ports").index(position).child("hostPort"), value, HOST_PORT)
 
 
-def _validate_dns(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_dns(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     config, at = spec.get("dnsConfig"), path.child("dnsConfig")
     if spec.get("dnsPolicy") == "None":
         if not isinstance(config, dict):
-            return [required(at, "must provide `dnsConfig` when `dnsPolicy` is None")]
+            yield required(at, "must provide `dnsConfig` when `dnsPolicy` is None")
+            return
         if not get_list(config, "nameservers"):
             text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            return [required(at.child("nameservers"), text)]
+            yield required(at.child("nameservers"), text)
+            return
     if not isinstance(config, dict):
-        return []
-    found: list[FieldError] = []
+        return
     servers, searches = get_list(config, "nameservers"), get_list(config, "searches")
     if len(servers) > MAX_NAMESERVERS:
         text = f"must not have more than {MAX_NAMESERVERS} nameservers"
-        found.append(invalid(at.child("nameservers"), servers, text))
+        yield invalid(at.child("nameservers"), servers, text)
     for position, server in enumerate(servers):
-        found += valid_address(at.child("nameservers").index(position), server)
+        yield from valid_address(at.child("nameservers").index(position), server)
     if len(searches) > MAX_SEARCHES:
-        text = f"must not have more than {MAX_SEARCHES} search paths"
-        found.append(invalid(at.child("searches"), searches, text))
+        yield invalid(at.child("searches"), searches, f"must not have more than {MAX_SEARCHES} search paths")
     if sum(map(len, searches)) + max(len(searches) - 1, 0) > MAX_SEARCH_CHARACTERS:
         limit = f"{MAX_SEARCH_CHARACTERS} characters (including spaces)"
-        text = f"must not have more than {limit} in the search list"
-        found.append(invalid(at.child("searches"), searches, text))
+        yield invalid(at.child("searches"), searches, f"must not have more than {limit} in the search list")
     for position, search in enumerate(searches):
         name = search.removesuffix(".")
         if name:
             check = names.is_dns1123_subdomain
-            found += messages(at.child("searches").index(position), name.replace("_", "-"), check)
+            yield from messages(at.child("searches").index(position), name.replace("_", "-"), check)
     for position, option in enumerate(get_list(config, "options")):
         if not option.get("name"):
-            found.append(required(at.child("options").index(position), "must not be empty"))
-    return found
+            yield required(at.child("options").index(position), "must not be empty")
 
 
-def _validate_gates(spec: JsonObject, path: FieldPath) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_gates(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     for position, gate in enumerate(get_list(spec, "readinessGates")):
         at = path.child("readinessGates").index(position).child("conditionType")
-        found += messages(at, gate.get("conditionType", ""), names.is_qualified_name)
+        yield from messages(at, gate.get("conditionType", ""), names.is_qualified_name)
     seen: set[str] = set()
     for position, gate in enumerate(get_list(spec, "schedulingGates")):
         at = path.child("schedulingGates").index(position)
         name = gate.get("name", "")
-        found += messages(at, name, names.is_qualified_name)
+        yield from messages(at, name, names.is_qualified_name)
         if name in seen:
-            found.append(duplicate(at, name))
+            yield duplicate(at, name)
         seen.add(name)
-    return found
 
 
 def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
@@ -262,7 +248,7 @@ def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
     return one_of(path, name, ("linux", "windows")) if name else [required(path.child("name"))]
 
 
-def _tolerations(path: FieldPath, tolerations: list[JsonObject]) -> list[FieldError]:
+def _tolerations(path: FieldPath, tolerations: list[JsonObject]) -> Iterable[FieldError]:
     return validate_tolerations(tolerations, path)
 
 
@@ -291,53 +277,52 @@ _FLAT = (
 )
 
 
-def _validate_pod_security(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _validate_pod_security(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     security = get_object(spec, "securityContext")
     at = path.child("securityContext")
-    found: list[FieldError] = []
     for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        found += _identifier(at.child(field), security.get(field))
+        yield from _identifier(at.child(field), security.get(field))
     for position, group in enumerate(get_list(security, "supplementalGroups")):
-        found += _identifier(at.child("supplementalGroups").index(position), group)
+        yield from _identifier(at.child("supplementalGroups").index(position), group)
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
-        found.append(invalid(path.child("shareProcessNamespace"), True, text))
+        yield invalid(path.child("shareProcessNamespace"), True, text)
     if spec.get("hostUsers") is False:
         text = "when `hostUsers` is false"
         for field in ("hostNetwork", "hostPID", "hostIPC"):
             if spec.get(field):
-                found.append(forbidden(path.child(field), text))
-    found += _validate_sysctls(
+                yield forbidden(path.child(field), text)
+    yield from _validate_sysctls(
         security, at, {kind: bool(spec.get(kind)) for kind in ("hostNetwork", "hostIPC")}
     )
-    found += check_fields(security, at, given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")))
-    found += check_fields(security, at, given("supplementalGroupsPolicy", choice("Merge", "Strict")))
-    found += validate_seccomp(security.get("seccompProfile"), at.child("seccompProfile"))
-    return found + validate_apparmor(security.get("appArmorProfile"), at.child("appArmorProfile"))
+    yield from check_fields(security, at, given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")))
+    yield from check_fields(security, at, given("supplementalGroupsPolicy", choice("Merge", "Strict")))
+    yield from validate_seccomp(security.get("seccompProfile"), at.child("seccompProfile"))
+    yield from validate_apparmor(security.get("appArmorProfile"), at.child("appArmorProfile"))
 
 
 def _identifier(path: FieldPath, value: Any) -> list[FieldError]:
     return in_range(path, value, 0, 2**31 - 1) if value is not None else []
 
 
-def _validate_sysctls(security: JsonObject, path: FieldPath, shared: Mapping[str, Any]) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_sysctls(
+    security: JsonObject, path: FieldPath, shared: Mapping[str, Any]
+) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, item in enumerate(get_list(security, "sysctls")):
         at = path.child("sysctls").index(position).child("name")
         name = item.get("name", "")
         if not name:
-            found.append(required(at))
+            yield required(at)
         elif len(name) > 253 or not _SYSCTL.fullmatch(name):
-            found.append(invalid(at, name, _SYSCTL_TEXT))
+            yield invalid(at, name, _SYSCTL_TEXT)
         elif name in seen:
-            found.append(duplicate(at, name))
+            yield duplicate(at, name)
         seen.add(name)
         # Settings of a namespace that the pod shares with the node are the node's.
         kind = "hostNetwork" if _dotted(name).startswith("net.") else "hostIPC"
         if shared.get(kind) and _dotted(name).startswith(_NAMESPACED_SYSCTLS[kind]):
-            found.append(invalid(at, name, f"may not be specified when '{kind}' is true"))
-    return found
+            yield invalid(at, name, f"may not be specified when '{kind}' is true")
 
 
 def _dotted(sysctl: str) -> str:

@@ -93,8 +93,7 @@ def _allocate_address(ctx: RequestContext, spec: JsonObject) -> list[FieldError]
             value = ctx.addresses.allocate_ip(spec["ipFamilies"][0])
     except AllocationError as error:
         if values and values[0]:
-            text = f"failed to allocate IP {values[0]}: {error}"
-            return [invalid(_SPEC.child("clusterIPs"), values, text)]
+            return [invalid(_SPEC.child("clusterIPs"), values, f"failed to allocate IP {values[0]}: {error}")]
         return [internal(_SPEC.child("clusterIP"), f"failed to allocate a serviceIP: {error}")]
     ctx.on_rollback(lambda: ctx.addresses.release_ip(value))
     spec["clusterIP"] = value

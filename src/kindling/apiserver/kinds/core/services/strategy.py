@@ -61,12 +61,12 @@ class ServiceStrategy(BuiltinStrategy):
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """Check the service, then allocate its addresses and ports."""
-        found = validate_service(obj)
+        found = list(validate_service(obj))
         return found or allocate_for_create(ctx, obj)
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Check the change, then allocate what it needs beyond what the service has."""
-        found = validate_service_update(new, old)
+        found = list(validate_service_update(new, old))
         return found or allocate_for_update(ctx, new, old)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import (
@@ -39,66 +39,62 @@ _SPEC = FieldPath("spec")
 _DEFAULT_AFFINITY_SECONDS = 10800
 
 
-def validate_service(service: JsonObject) -> list[FieldError]:
+def validate_service(service: JsonObject) -> Iterator[FieldError]:
     """All rules of a service except the allocation of its addresses."""
     spec = get_object(service, "spec")
     kind, headless = spec.get("type", ""), spec.get("clusterIP") == "None"
     ports = get_list(spec, "ports")
-    found: list[FieldError] = []
     if not ports and not headless and kind != "ExternalName":
-        found.append(required(_SPEC.child("ports")))
-    found += _validate_type(spec, kind, ports)
-    found += _validate_ports(ports)
+        yield required(_SPEC.child("ports"))
+    yield from _validate_type(spec, kind, ports)
+    yield from _validate_ports(ports)
     if spec.get("selector"):
-        found += validate_labels(spec["selector"], _SPEC.child("selector"))
-    found += _validate_affinity(spec)
-    found += _validate_cluster_ips(spec)
+        yield from validate_labels(spec["selector"], _SPEC.child("selector"))
+    yield from _validate_affinity(spec)
+    yield from _validate_cluster_ips(spec)
     for position, value in enumerate(get_list(spec, "externalIPs")):
         at = _SPEC.child("externalIPs").index(position)
-        problems = address(at, value)
-        found += problems or remote_address(at, value)
+        yield from address(at, value) or remote_address(at, value)
     if kind not in TYPES:
-        found.append(
-            not_supported(_SPEC.child("type"), kind, TYPES) if kind else required(_SPEC.child("type"))
-        )
+        yield not_supported(_SPEC.child("type"), kind, TYPES) if kind else required(_SPEC.child("type"))
     if kind == "ClusterIP":
         for position, item in enumerate(ports):
             if item.get("nodePort"):
                 at = _SPEC.child("ports").index(position).child("nodePort")
-                found.append(forbidden(at, "may not be used when `type` is 'ClusterIP'"))
-    found += _validate_node_ports(ports)
-    found += _validate_source_ranges(spec, kind)
-    found += _validate_load_balancer(spec, kind)
-    return found + _validate_policies(spec, kind)
+                yield forbidden(at, "may not be used when `type` is 'ClusterIP'")
+    yield from _validate_node_ports(ports)
+    yield from _validate_source_ranges(spec, kind)
+    yield from _validate_load_balancer(spec, kind)
+    yield from _validate_policies(spec, kind)
 
 
-def _validate_type(spec: JsonObject, kind: str, ports: list[JsonObject]) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_type(spec: JsonObject, kind: str, ports: list[JsonObject]) -> Iterator[FieldError]:
     if kind == "LoadBalancer":
         for position, item in enumerate(ports):
             if item.get("port") == 10250:
                 text = "may not expose port 10250 externally since it is used by kubelet"
-                found.append(invalid(_SPEC.child("ports").index(position), _port_dump(item), text))
+                yield invalid(_SPEC.child("ports").index(position), _port_dump(item), text)
         if spec.get("clusterIP") == "None":
             text = "may not be set to 'None' for LoadBalancer services"
-            found.append(invalid(_SPEC.child("clusterIPs").index(0), "None", text))
+            yield invalid(_SPEC.child("clusterIPs").index(0), "None", text)
     elif kind == "NodePort":
         if spec.get("clusterIP") == "None":
             text = "may not be set to 'None' for NodePort services"
-            found.append(invalid(_SPEC.child("clusterIPs").index(0), "None", text))
+            yield invalid(_SPEC.child("clusterIPs").index(0), "None", text)
     elif kind == "ExternalName":
         for field in ("clusterIP", "clusterIPs"):
             if spec.get(field):
-                found.append(forbidden(_SPEC.child(field), "may not be set for ExternalName services"))
+                yield forbidden(_SPEC.child(field), "may not be set for ExternalName services")
         for field in ("ipFamilies", "ipFamilyPolicy"):
             if spec.get(field):
-                found.append(forbidden(_SPEC.child(field), "may not be set for ExternalName services"))
+                yield forbidden(_SPEC.child(field), "may not be set for ExternalName services")
         name = spec.get("externalName", "")
         if name:
-            found += messages(_SPEC.child("externalName"), name.removesuffix("."), names.is_dns1123_subdomain)
+            yield from messages(
+                _SPEC.child("externalName"), name.removesuffix("."), names.is_dns1123_subdomain
+            )
         else:
-            found.append(required(_SPEC.child("externalName")))
-    return found
+            yield required(_SPEC.child("externalName"))
 
 
 def _port_dump(item: Mapping[str, Any]) -> JsonObject:
@@ -112,102 +108,92 @@ def _port_dump(item: Mapping[str, Any]) -> JsonObject:
     }
 
 
-def _validate_ports(ports: list[JsonObject]) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_ports(ports: list[JsonObject]) -> Iterator[FieldError]:
     seen_names: set[str] = set()
     seen: set[tuple[Any, Any]] = set()
     for position, item in enumerate(ports):
         here = _SPEC.child("ports").index(position)
         name, protocol = item.get("name", ""), item.get("protocol", "")
         if len(ports) > 1 and not name:
-            found.append(required(here.child("name")))
+            yield required(here.child("name"))
         elif name:
-            found += messages(here.child("name"), name, names.is_dns1123_label)
+            yield from messages(here.child("name"), name, names.is_dns1123_label)
             if name in seen_names:
-                found.append(duplicate(here.child("name"), name))
+                yield duplicate(here.child("name"), name)
             seen_names.add(name)
-        found += port(here.child("port"), item.get("port", 0))
-        found += check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
-        found += port_or_name(here.child("targetPort"), item.get("targetPort", 0))
-        found += check_fields(item, here, given("appProtocol", named(names.is_qualified_name)))
+        yield from port(here.child("port"), item.get("port", 0))
+        yield from check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
+        yield from port_or_name(here.child("targetPort"), item.get("targetPort", 0))
+        yield from check_fields(item, here, given("appProtocol", named(names.is_qualified_name)))
         key = (protocol, item.get("port"))
         if key in seen:
-            shown = {"protocol": protocol, "port": item.get("port")}
-            found.append(duplicate(here, _port_dump(shown)))
+            yield duplicate(here, _port_dump({"protocol": protocol, "port": item.get("port")}))
         seen.add(key)
-    return found
 
 
-def _validate_node_ports(ports: list[JsonObject]) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_node_ports(ports: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[tuple[Any, Any]] = set()
     for position, item in enumerate(ports):
         if not item.get("nodePort"):
             continue
         key = (item.get("protocol"), item["nodePort"])
         if key in seen:
-            at = _SPEC.child("ports").index(position).child("nodePort")
-            found.append(duplicate(at, item["nodePort"]))
+            yield duplicate(_SPEC.child("ports").index(position).child("nodePort"), item["nodePort"])
         seen.add(key)
-    return found
 
 
-def _validate_affinity(spec: JsonObject) -> list[FieldError]:
+def _validate_affinity(spec: JsonObject) -> Iterator[FieldError]:
     affinity = spec.get("sessionAffinity", "")
     if not affinity:
-        return [required(_SPEC.child("sessionAffinity"))]
-    found = one_of(_SPEC.child("sessionAffinity"), affinity, ("ClientIP", "None"))
+        yield required(_SPEC.child("sessionAffinity"))
+        return
+    yield from one_of(_SPEC.child("sessionAffinity"), affinity, ("ClientIP", "None"))
     config = spec.get("sessionAffinityConfig")
     if affinity == "ClientIP" and isinstance(config, dict):
         seconds = get_object(config, "clientIP").get("timeoutSeconds", 0)
         at = _SPEC.child("sessionAffinityConfig", "clientIP", "timeoutSeconds")
         if not 0 < seconds <= MAX_AFFINITY_SECONDS:
-            found.append(invalid(at, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}"))
+            yield invalid(at, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}")
     elif affinity == "None" and config is not None:
-        text = "must not be set when session affinity is None"
-        found.append(forbidden(_SPEC.child("sessionAffinityConfig"), text))
-    return found
+        yield forbidden(_SPEC.child("sessionAffinityConfig"), "must not be set when session affinity is None")
 
 
-def _validate_cluster_ips(spec: JsonObject) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_cluster_ips(spec: JsonObject) -> Iterator[FieldError]:
     values = get_list(spec, "clusterIPs")
     first = spec.get("clusterIP", "")
     at = _SPEC.child("clusterIPs")
     if spec.get("type") == "ExternalName":
-        return found
+        return
     if values and first != values[0]:
-        found.append(invalid(at, values, "first value must match `clusterIP`"))
+        yield invalid(at, values, "first value must match `clusterIP`")
     if len(values) > 2:
-        found.append(invalid(at, values, "may only hold up to 2 values"))
+        yield invalid(at, values, "may only hold up to 2 values")
     for position, value in enumerate(values):
         if value == "None":
             if len(values) > 1:
-                found.append(invalid(at, values, "'None' must be the first and only value"))
+                yield invalid(at, values, "'None' must be the first and only value")
             continue
         if value:
-            found += address(at.index(position), value)
+            yield from address(at.index(position), value)
     families = get_list(spec, "ipFamilies")
     for position, family in enumerate(families):
         if family not in ("IPv4", "IPv6"):
-            found.append(not_supported(_SPEC.child("ipFamilies").index(position), family, ["IPv4", "IPv6"]))
+            yield not_supported(_SPEC.child("ipFamilies").index(position), family, ["IPv4", "IPv6"])
         elif family == "IPv6" and first != "None":
             # One address family is configured: IPv4.
-            text = "not configured on this cluster"
-            found.append(invalid(_SPEC.child("ipFamilies").index(position), family, text))
+            yield invalid(_SPEC.child("ipFamilies").index(position), family, "not configured on this cluster")
     policy = spec.get("ipFamilyPolicy")
     if policy is not None:
         allowed = ("PreferDualStack", "RequireDualStack", "SingleStack")
-        found += one_of(_SPEC.child("ipFamilyPolicy"), policy, allowed)
+        yield from one_of(_SPEC.child("ipFamilyPolicy"), policy, allowed)
         if policy == "RequireDualStack" and first != "None":
             text = "this cluster is not configured for dual-stack services"
-            found.append(invalid(_SPEC.child("ipFamilyPolicy"), policy, text))
+            yield invalid(_SPEC.child("ipFamilyPolicy"), policy, text)
     for position, (value, family) in enumerate(zip(values, families, strict=False)):
         parsed = parse_address(value)
         if parsed is not None and f"IPv{parsed.version}" != family:
             text = f"expected an {family} value as indicated by `ipFamilies[{position}]`"
-            found.append(invalid(at.index(position), value, text))
-    return found
+            yield invalid(at.index(position), value, text)
 
 
 def _validate_source_ranges(spec: JsonObject, kind: str) -> list[FieldError]:
@@ -224,94 +210,86 @@ def _validate_source_ranges(spec: JsonObject, kind: str) -> list[FieldError]:
     ]
 
 
-def _validate_load_balancer(spec: JsonObject, kind: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_load_balancer(spec: JsonObject, kind: str) -> Iterator[FieldError]:
     if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
         text = "may only be used when `type` is 'LoadBalancer'"
-        found.append(forbidden(_SPEC.child("allocateLoadBalancerNodePorts"), text))
+        yield forbidden(_SPEC.child("allocateLoadBalancerNodePorts"), text)
     if spec.get("loadBalancerClass") is not None:
         at = _SPEC.child("loadBalancerClass")
         if kind != "LoadBalancer":
-            found.append(forbidden(at, "may only be used when `type` is 'LoadBalancer'"))
+            yield forbidden(at, "may only be used when `type` is 'LoadBalancer'")
         else:
-            found += messages(at, spec["loadBalancerClass"], names.is_qualified_name)
-    return found
+            yield from messages(at, spec["loadBalancerClass"], names.is_qualified_name)
 
 
-def _validate_policies(spec: JsonObject, kind: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _validate_policies(spec: JsonObject, kind: str) -> Iterator[FieldError]:
     external = spec.get("externalTrafficPolicy", "")
     accessible = kind in EXPOSED or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
     at = _SPEC.child("externalTrafficPolicy")
     if external:
         if not accessible:
-            found.append(invalid(at, external, "may only be set for externally-accessible services"))
+            yield invalid(at, external, "may only be set for externally-accessible services")
         else:
-            found += one_of(at, external, ("Cluster", "Local"))
+            yield from one_of(at, external, ("Cluster", "Local"))
     elif accessible:
-        found.append(required(at))
+        yield required(at)
     check = spec.get("healthCheckNodePort")
     if check:
         needed = kind == "LoadBalancer" and external == "Local"
         here = _SPEC.child("healthCheckNodePort")
         if not needed:
             text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-            found.append(invalid(here, check, text))
+            yield invalid(here, check, text)
         else:
-            found += in_range(here, check, 1, 65535)
+            yield from in_range(here, check, 1, 65535)
     internal = spec.get("internalTrafficPolicy")
     if internal is None:
         if kind in ("ClusterIP", *EXPOSED):
-            found.append(required(_SPEC.child("internalTrafficPolicy")))
+            yield required(_SPEC.child("internalTrafficPolicy"))
     else:
-        found += one_of(_SPEC.child("internalTrafficPolicy"), internal, ("Cluster", "Local"))
-    return found + check_fields(
+        yield from one_of(_SPEC.child("internalTrafficPolicy"), internal, ("Cluster", "Local"))
+    yield from check_fields(
         spec, _SPEC, given("trafficDistribution", choice("PreferClose", "PreferSameNode", "PreferSameZone"))
     )
 
 
-def validate_service_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change: the address stays unless the type says otherwise."""
-    found: list[FieldError] = []
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     kept = "ExternalName" not in (spec.get("type"), before.get("type"))
     if kept and before.get("clusterIP"):
         known, given = get_list(before, "clusterIPs"), get_list(spec, "clusterIPs")
         if given[:1] != known[:1]:
-            text = "may not change once set"
-            found.append(invalid(_SPEC.child("clusterIPs").index(0), given, text))
+            yield invalid(_SPEC.child("clusterIPs").index(0), given, "may not change once set")
     families, known_families = get_list(spec, "ipFamilies"), get_list(before, "ipFamilies")
     if kept and families and known_families and families[0] != known_families[0]:
-        found.append(invalid(_SPEC.child("ipFamilies").index(0), families, "may not change once set"))
+        yield invalid(_SPEC.child("ipFamilies").index(0), families, "may not change once set")
     wanted = spec.get("loadBalancerClass")
     if before.get("type") == spec.get("type") == "LoadBalancer" and wanted != before.get("loadBalancerClass"):
-        found.append(invalid(_SPEC.child("loadBalancerClass"), wanted, "may not change once set"))
-    return found + validate_service(new)
+        yield invalid(_SPEC.child("loadBalancerClass"), wanted, "may not change once set")
+    yield from validate_service(new)
 
 
-def validate_service_status(service: JsonObject) -> list[FieldError]:
+def validate_service_status(service: JsonObject) -> Iterator[FieldError]:
     """Addresses of load balancers (of services that are none: nothing), and conditions."""
     status, path = get_object(service, "status"), FieldPath("status")
-    found: list[FieldError] = []
     points = get_list(status, "loadBalancer", "ingress")
     at = path.child("loadBalancer", "ingress")
     if points and get_object(service, "spec").get("type") != "LoadBalancer":
-        return [forbidden(at, 'may only be used when `spec.type` is "LoadBalancer"')]
+        yield forbidden(at, 'may only be used when `spec.type` is "LoadBalancer"')
+        return
     for position, point in enumerate(points):
         here = at.index(position)
         if point.get("ip"):
-            found += address(here.child("ip"), point["ip"])
-            found += check_fields(point, here, given("ipMode", choice("Proxy", "VIP")))
+            yield from address(here.child("ip"), point["ip"])
+            yield from check_fields(point, here, given("ipMode", choice("Proxy", "VIP")))
         elif point.get("ipMode") is not None:
-            text = "may not be specified when `ip` is not set"
-            found.append(forbidden(here.child("ipMode"), text))
+            yield forbidden(here.child("ipMode"), "may not be specified when `ip` is not set")
         host = point.get("hostname")
         if host:
-            found += messages(here.child("hostname"), host, names.is_dns1123_subdomain)
+            yield from messages(here.child("hostname"), host, names.is_dns1123_subdomain)
             if parse_address(host) is not None:
-                text = "must be a DNS name, not an IP address"
-                found.append(invalid(here.child("hostname"), host, text))
-    return found
+                yield invalid(here.child("hostname"), host, "must be a DNS name, not an IP address")
 
 
 def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import amount, immutable
@@ -33,47 +33,43 @@ ONLY_SIZE = (
 _SPEC = FieldPath("spec")
 
 
-def validate_claim(claim: JsonObject) -> list[FieldError]:
+def validate_claim(claim: JsonObject) -> Iterator[FieldError]:
     """A new claim."""
     return validate_claim_spec(get_object(claim, "spec"), _SPEC)
 
 
-def validate_access_modes(modes: Sequence[Any], path: FieldPath) -> list[FieldError]:
+def validate_access_modes(modes: Sequence[Any], path: FieldPath) -> Iterator[FieldError]:
     """Known modes; ReadWriteOncePod stands alone."""
-    found: list[FieldError] = []
     for mode in modes:
         if mode not in ACCESS_MODES:
-            found.append(not_supported(path, mode, ACCESS_MODES))
+            yield not_supported(path, mode, ACCESS_MODES)
     if "ReadWriteOncePod" in modes and len(modes) > 1:
-        found.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
-    return found
+        yield forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
 CLASS_NAME = may("storageClassName", named(names.is_dns1123_subdomain))
 VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
 
 
-def validate_claim_spec(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def validate_claim_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """The spec of a claim or claim template."""
-    found = check_fields(spec, path, must("accessModes", None, "at least 1 access mode is required"))
+    yield from check_fields(spec, path, must("accessModes", None, "at least 1 access mode is required"))
     if spec.get("selector") is not None:
-        found += validate_label_selector_object(spec["selector"], path.child("selector"))
-    found += validate_access_modes(get_list(spec, "accessModes"), path.child("accessModes"))
+        yield from validate_label_selector_object(spec["selector"], path.child("selector"))
+    yield from validate_access_modes(get_list(spec, "accessModes"), path.child("accessModes"))
     size = get_object(spec, "resources", "requests").get("storage")
     at = path.child("resources").key("storage")
     if size is None:
-        found.append(required(at))
+        yield required(at)
     elif amount(size) <= Quantity.parse("0"):
-        found.append(invalid(at, str(size), "must be greater than zero"))
+        yield invalid(at, str(size), "must be greater than zero")
     reference = (*_DATA_SOURCE, may("namespace", named(names.is_dns1123_label)))
-    found += check_fields(
+    yield from check_fields(
         spec, path, CLASS_NAME, VOLUME_MODE, given("dataSource", _data_source(*_DATA_SOURCE))
     )
-    found += check_fields(spec, path, given("dataSourceRef", _data_source(*reference)))
-    found += _validate_same_source(spec, path)
-    return found + check_fields(
-        spec, path, may("volumeAttributesClassName", named(names.is_dns1123_subdomain))
-    )
+    yield from check_fields(spec, path, given("dataSourceRef", _data_source(*reference)))
+    yield from _validate_same_source(spec, path)
+    yield from check_fields(spec, path, may("volumeAttributesClassName", named(names.is_dns1123_subdomain)))
 
 
 def _validate_same_source(spec: JsonObject, path: FieldPath) -> list[FieldError]:
@@ -100,9 +96,9 @@ def _data_source(*fields: Field) -> Check:
     return check
 
 
-def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_claim_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change: bound claims may grow, and the volume is set once."""
-    found = validate_claim(new)
+    yield from validate_claim(new)
     spec, before = deep_copy(get_object(new, "spec")), get_object(old, "spec")
     bound = get_str(new, "status", "phase") == "Bound"
     if not before.get("volumeName") and spec.get("volumeName"):
@@ -119,16 +115,15 @@ def validate_claim_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
         spec.pop("volumeAttributesClassName", None)
         before = {key: value for key, value in before.items() if key != "volumeAttributesClassName"}
     if spec != before:
-        found.append(forbidden(_SPEC, f"{ONLY_SIZE}\n{difference(spec, before)}"))
+        yield forbidden(_SPEC, f"{ONLY_SIZE}\n{difference(spec, before)}")
     if new_size < old_size and new_size <= amount(get_object(old, "status", "capacity").get("storage")):
         text = "field can not be less than status.capacity"
-        found.append(forbidden(_SPEC.child("resources", "requests", "storage"), text))
-    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+        yield forbidden(_SPEC.child("resources", "requests", "storage"), text)
+    yield from immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     name, had = get_object(new, "spec").get("volumeAttributesClassName"), get_object(old, "spec")
     if had.get("volumeAttributesClassName") is not None and not name:
         text = f"update from non-nil value to {'nil' if name is None else 'an empty string'} is forbidden"
-        found.append(forbidden(_SPEC.child("volumeAttributesClassName"), text))
-    return found
+        yield forbidden(_SPEC.child("volumeAttributesClassName"), text)
 
 
 def _size(spec: JsonObject) -> Quantity:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import amount, messages
@@ -68,19 +68,19 @@ def local_path(path: FieldPath, value: str) -> list[FieldError]:
     return absolute + no_backsteps(path, value)
 
 
-def local_non_reserved_path(path: FieldPath, value: str) -> list[FieldError]:
+def local_non_reserved_path(path: FieldPath, value: str) -> Iterator[FieldError]:
     """A relative path that does not start with ``..`` either."""
-    found = local_path(path, value)
+    yield from local_path(path, value)
     if value.startswith("..") and not value.startswith("../"):
-        found.append(invalid(path, value, "must not start with '..'"))
-    return found
+        yield invalid(path, value, "must not start with '..'")
 
 
-def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> list[FieldError]:
+def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> Iterator[FieldError]:
     """A field of the pod that an environment variable or file shows."""
     for needed_field in ("apiVersion", "fieldPath"):
         if not reference.get(needed_field):
-            return [required(path.child(needed_field))]
+            yield required(path.child(needed_field))
+            return
     field, version = reference["fieldPath"], reference["apiVersion"]
     base, subscript, key = (
         field.removesuffix("']").partition("['") if field.endswith("']") else (field, "", "")
@@ -93,44 +93,45 @@ def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[st
     elif not subscript and field not in _POD_FIELDS:
         problem = f"field label not supported: {field}"
     if problem:
-        return [invalid(path.child("fieldPath"), field, f"error converting fieldPath: {problem}")]
+        yield invalid(path.child("fieldPath"), field, f"error converting fieldPath: {problem}")
+        return
     if subscript:
-        return messages(path, key if base.endswith("labels") else key.lower(), names.is_qualified_name)
-    return [] if field in allowed else [not_supported(path.child("fieldPath"), field, sorted(allowed))]
+        yield from messages(path, key if base.endswith("labels") else key.lower(), names.is_qualified_name)
+        return
+    if field not in allowed:
+        yield not_supported(path.child("fieldPath"), field, sorted(allowed))
 
 
-def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> list[FieldError]:
+def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> Iterator[FieldError]:
     """A container's request or limit that an environment variable or file shows."""
     resource = reference.get("resource", "")
     huge = resource.startswith(("limits.hugepages-", "requests.hugepages-"))
-    found: list[FieldError] = []
     if volume and not reference.get("containerName"):
-        found.append(required(path.child("containerName")))
+        yield required(path.child("containerName"))
     elif not resource:
-        found.append(required(path.child("resource")))
+        yield required(path.child("resource"))
     elif resource not in _CONTAINER_RESOURCES and not huge:
-        found.append(not_supported(path.child("resource"), resource, _CONTAINER_RESOURCES))
+        yield not_supported(path.child("resource"), resource, _CONTAINER_RESOURCES)
     divisor = amount(reference.get("divisor"))
     rule = _DIVISOR_RULES.get("hugepages" if huge else resource.partition(".")[2])
     if rule and divisor != Quantity.parse("0") and str(divisor) not in rule[0]:
         text = f"only divisor's values {rule[1]} are supported with the {rule[2]} resource"
-        found.append(invalid(path.child("divisor"), resource, text))
-    return found
+        yield invalid(path.child("divisor"), resource, text)
 
 
-def _downward_file(path: FieldPath, item: JsonObject) -> list[FieldError]:
-    found = check_fields(item, path, must("path", local_non_reserved_path))
+def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
+    yield from check_fields(item, path, must("path", local_non_reserved_path))
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
-        found += field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
+        yield from field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
         if resource is not None:
             text = "fieldRef and resourceFieldRef can not be specified simultaneously"
-            found.append(invalid(path, "resource", text))
+            yield invalid(path, "resource", text)
     elif resource is not None:
-        found += resource_reference(resource, path.child("resourceFieldRef"), volume=True)
+        yield from resource_reference(resource, path.child("resourceFieldRef"), volume=True)
     else:
-        found.append(required(path, "one of fieldRef and resourceFieldRef is required"))
-    return found + check_fields(item, path, given("mode", file_mode))
+        yield required(path, "one of fieldRef and resourceFieldRef is required")
+    yield from check_fields(item, path, given("mode", file_mode))
 
 
 def downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -138,14 +139,12 @@ def downward_files(path: FieldPath, source: JsonObject) -> list[FieldError]:
     return [error for item in get_list(source, "items") for error in _downward_file(path, item)]
 
 
-def _token(path: FieldPath, part: JsonObject) -> list[FieldError]:
+def _token(path: FieldPath, part: JsonObject) -> Iterator[FieldError]:
     seconds, at = part.get("expirationSeconds", 3600), path.child("expirationSeconds")
-    found: list[FieldError] = []
     if seconds < 600:
-        found.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+        yield invalid(at, seconds, "may not specify a duration less than 10 minutes")
     if seconds > 2**32:
-        found.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
-    return found
+        yield invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
 
 
 KEYS = given(
@@ -161,24 +160,23 @@ _PROJECTIONS: Mapping[str, Check] = {
 }
 
 
-def projected(path: FieldPath, source: JsonObject) -> list[FieldError]:
+def projected(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     """Errors in a volume of several sources; no two of their files may have one path."""
-    found = check_fields(source, path, DEFAULT_MODE)
+    yield from check_fields(source, path, DEFAULT_MODE)
     taken: set[str] = set()
     for position, projection in enumerate(get_list(source, "sources")):
         here = path.child("sources").index(position)
         given_kinds = [kind for kind in _PROJECTIONS if isinstance(projection.get(kind), dict)]
         for kind in given_kinds:
             part = projection[kind]
-            found += _PROJECTIONS[kind](here.child(kind), part)
+            yield from _PROJECTIONS[kind](here.child(kind), part)
             if kind == "serviceAccountToken":
-                found += check_fields(part, path, must("path", local_non_reserved_path))
+                yield from check_fields(part, path, must("path", local_non_reserved_path))
             for item in get_list(part, "items"):
                 target = item.get("path", "")
                 if target and target in taken:
                     shown = target if kind == "downwardAPI" else part.get("name", "")
-                    found.append(invalid(path, shown, "conflicting duplicate paths"))
+                    yield invalid(path, shown, "conflicting duplicate paths")
                 taken.add(target)
         if len(given_kinds) > 1:
-            found.append(forbidden(here, "may not specify more than 1 volume type per source"))
-    return found
+            yield forbidden(here, "may not specify more than 1 volume type per source")

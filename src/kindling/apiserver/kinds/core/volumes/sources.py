@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kindling.apiserver.kinds.machinery.checks import amount, in_range, messages
 from kindling.apiserver.kinds.machinery.fields import (
@@ -61,12 +61,14 @@ _TEMPLATE_METADATA = {
 """What a claim's template may not set, and how errors call it."""
 
 
-def csi_driver_name(path: FieldPath, name: str) -> list[FieldError]:
+def csi_driver_name(path: FieldPath, name: str) -> Iterator[FieldError]:
     """A CSI driver: a domain, up to 63 characters."""
     if not name:
-        return [required(path)]
-    found = [too_long(path, 63)] if len(name) > 63 else []
-    return found + messages(path, name, lambda value: names.is_dns1123_subdomain(value.lower()))
+        yield required(path)
+        return
+    if len(name) > 63:
+        yield too_long(path, 63)
+    yield from messages(path, name, lambda value: names.is_dns1123_subdomain(value.lower()))
 
 
 def _empty_dir(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -91,11 +93,12 @@ def _lun(path: FieldPath, value: int) -> list[FieldError]:
     return in_range(path, value, 0, 255)
 
 
-def _nfs(path: FieldPath, source: JsonObject) -> list[FieldError]:
-    found = check_fields(source, path, *needed("server", "path"))
+def _nfs(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
+    yield from check_fields(source, path, *needed("server", "path"))
     target = source.get("path", "")
     absolute = target.startswith("/")
-    return found + ([] if absolute else [invalid(path.child("path"), target, "must be an absolute path")])
+    if not absolute:
+        yield invalid(path.child("path"), target, "must be an absolute path")
 
 
 def _iscsi_name(path: FieldPath, value: str, foreign: str) -> list[FieldError]:
@@ -105,42 +108,42 @@ def _iscsi_name(path: FieldPath, value: str, foreign: str) -> list[FieldError]:
     return [] if fits else [invalid(path, value, "must be valid format")]
 
 
-def iscsi(path: FieldPath, source: JsonObject, *, volume: str | None = None) -> list[FieldError]:
+def iscsi(path: FieldPath, source: JsonObject, *, volume: str | None = None) -> Iterator[FieldError]:
     """A disk by iSCSI: of a pod, or of the persistent volume of this name."""
     portal, initiator, secret = (source.get(key) for key in ("targetPortal", "initiatorName", "secretRef"))
     foreign = " starting with iqn, eui, or naa" if volume is None else ""
-    found = check_fields(source, path, must("targetPortal"))
+    yield from check_fields(source, path, must("targetPortal"))
     if volume is not None and initiator is not None and len(f"{volume}:{portal or ''}") > 64:
         limit = "must be under 64 characters if iscsi.initiatorName is specified."
         text = f"Total length of <volume name>:<iscsi.targetPortal> {limit}"
-        found.append(invalid(path.child("targetportal"), portal or "", text))
-    found += check_fields(
+        yield invalid(path.child("targetportal"), portal or "", text)
+    yield from check_fields(
         source,
         path,
         must("iqn", lambda at, value: _iscsi_name(at, value, foreign)),
         given("lun", _lun),
     )
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and secret is None:
-        found.append(required(path.child("secretRef")))
+        yield required(path.child("secretRef"))
     if volume is not None:
-        found += check_fields(source, path, given("secretRef", within(must("name"))))
+        yield from check_fields(source, path, given("secretRef", within(must("name"))))
     if initiator is not None:
-        found += _iscsi_name(path.child("initiatorname"), initiator, foreign)
-    return found
+        yield from _iscsi_name(path.child("initiatorname"), initiator, foreign)
 
 
-def _fibre_channel(path: FieldPath, source: JsonObject) -> list[FieldError]:
+def _fibre_channel(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     targets, ids, at = get_list(source, "targetWWNs"), get_list(source, "wwids"), path.child("targetWWNs")
     if not targets and not ids:
-        return [required(at, "must specify either targetWWNs or wwids, but not both")]
-    found: list[FieldError] = []
+        yield required(at, "must specify either targetWWNs or wwids, but not both")
+        return
     if targets and ids:
-        found.append(invalid(at, targets, "targetWWNs and wwids can not be specified simultaneously"))
+        yield invalid(at, targets, "targetWWNs and wwids can not be specified simultaneously")
     if not targets:
-        return found
+        return
     if source.get("lun") is None:
-        return [*found, required(path.child("lun"), "lun is required if targetWWNs is specified")]
-    return found + _lun(path.child("lun"), source["lun"])
+        yield required(path.child("lun"), "lun is required if targetWWNs is specified")
+        return
+    yield from _lun(path.child("lun"), source["lun"])
 
 
 def _quobyte(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -156,17 +159,14 @@ def _quobyte(path: FieldPath, source: JsonObject) -> list[FieldError]:
     return found + check_fields(source, path, must("volume"))
 
 
-def _flocker(path: FieldPath, source: JsonObject) -> list[FieldError]:
+def _flocker(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
-    found: list[FieldError] = []
     if not name and not uuid:
-        found.append(required(path, "one of datasetName and datasetUUID is required"))
+        yield required(path, "one of datasetName and datasetUUID is required")
     if name and uuid:
-        text = "datasetName and datasetUUID can not be specified simultaneously"
-        found.append(invalid(path, "resource", text))
+        yield invalid(path, "resource", "datasetName and datasetUUID can not be specified simultaneously")
     if "/" in name:
-        found.append(invalid(path.child("datasetName"), name, "must not contain '/'"))
-    return found
+        yield invalid(path.child("datasetName"), name, "must not contain '/'")
 
 
 def _flex_options(path: FieldPath, options: JsonObject) -> list[FieldError]:
@@ -178,8 +178,8 @@ def _flex_options(path: FieldPath, options: JsonObject) -> list[FieldError]:
     ]
 
 
-def _azure_disk(path: FieldPath, source: JsonObject) -> list[FieldError]:
-    found = check_fields(
+def _azure_disk(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
+    yield from check_fields(
         source,
         path,
         *needed("diskName", "diskURI"),
@@ -188,20 +188,19 @@ def _azure_disk(path: FieldPath, source: JsonObject) -> list[FieldError]:
     )
     uri, managed = source.get("diskURI", ""), source.get("kind") == "Managed"
     if source.get("kind") is not None and not uri.startswith("/subscriptions/" if managed else "https://"):
-        found.append(not_supported(path.child("diskURI"), uri, [_MANAGED if managed else _BLOB]))
-    return found
+        yield not_supported(path.child("diskURI"), uri, [_MANAGED if managed else _BLOB])
 
 
-def _template_metadata(path: FieldPath, metadata: JsonObject) -> list[FieldError]:
-    found = validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
-    found += validate_labels(metadata.get("labels") or {}, path.child("labels"))
+def _template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldError]:
+    yield from validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
+    yield from validate_labels(metadata.get("labels") or {}, path.child("labels"))
     shown = [name for field, name in _TEMPLATE_METADATA.items() if metadata.get(field)]
-    return found + [forbidden(path.child(name), "cannot be set") for name in shown]
+    yield from (forbidden(path.child(name), "cannot be set") for name in shown)
 
 
-def _claim_template(path: FieldPath, template: JsonObject) -> list[FieldError]:
-    found = _template_metadata(path.child("metadata"), get_object(template, "metadata"))
-    return found + validate_claim_spec(get_object(template, "spec"), path.child("spec"))
+def _claim_template(path: FieldPath, template: JsonObject) -> Iterator[FieldError]:
+    yield from _template_metadata(path.child("metadata"), get_object(template, "metadata"))
+    yield from validate_claim_spec(get_object(template, "spec"), path.child("spec"))
 
 
 _LABEL, _SUBDOMAIN = named(names.is_dns1123_label), named(names.is_dns1123_subdomain)
@@ -212,7 +211,7 @@ _STORAGEOS = (must("volumeName", _LABEL), may("volumeNamespace", _LABEL))
 _FLEX = within(must("driver"), may("options", _flex_options))
 
 
-def _glusterfs_namespace(path: FieldPath, value: str) -> list[FieldError]:
+def _glusterfs_namespace(path: FieldPath, value: str) -> Iterable[FieldError]:
     text = "if the endpointnamespace is set, it must be a valid namespace name"
     return _LABEL(path, value) if value else [invalid(path, value, text)]
 

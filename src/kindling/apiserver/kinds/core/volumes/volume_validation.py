@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -38,13 +39,13 @@ def _node_selector(path: FieldPath, selector: JsonObject) -> list[FieldError]:
 _AFFINITY = within(must("required", _node_selector, "must specify required node constraints", given=True))
 
 
-def validate_volume(volume: JsonObject) -> list[FieldError]:
+def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
     """A new volume."""
     spec = get_object(volume, "spec")
-    found = check_fields(spec, _SPEC, must("accessModes"))
-    found += validate_access_modes(get_list(spec, "accessModes"), _SPEC.child("accessModes"))
-    found += _validate_capacity(spec.get("capacity") or {})
-    found += check_fields(
+    yield from check_fields(spec, _SPEC, must("accessModes"))
+    yield from validate_access_modes(get_list(spec, "accessModes"), _SPEC.child("accessModes"))
+    yield from _validate_capacity(spec.get("capacity") or {})
+    yield from check_fields(
         spec,
         _SPEC,
         may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)),
@@ -52,46 +53,44 @@ def validate_volume(volume: JsonObject) -> list[FieldError]:
     )
     by_name = {"iscsi": partial(iscsi, volume=get_str(volume, "metadata", "name"))}
     count, problems = validate_sources(spec, _SPEC, {**PERSISTENT_SOURCES, **by_name})
-    found += problems
+    yield from problems
     if isinstance(spec.get("local"), dict) and not get_object(spec, "nodeAffinity").get("required"):
-        found.append(required(_SPEC.child("nodeAffinity"), "Local volume requires node affinity"))
+        yield required(_SPEC.child("nodeAffinity"), "Local volume requires node affinity")
     if not count:
-        found.append(required(_SPEC, "must specify a volume type"))
+        yield required(_SPEC, "must specify a volume type")
     path = get_str(spec, "hostPath", "path")
     if path and posixpath.normpath(path) == "/" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
         text = "may not be 'recycle' for a hostPath mount of '/'"
-        found.append(forbidden(_SPEC.child("persistentVolumeReclaimPolicy"), text))
-    found += check_fields(spec, _SPEC, CLASS_NAME, VOLUME_MODE)
+        yield forbidden(_SPEC.child("persistentVolumeReclaimPolicy"), text)
+    yield from check_fields(spec, _SPEC, CLASS_NAME, VOLUME_MODE)
     if spec.get("volumeAttributesClassName") is not None:
         rule = must(
             "volumeAttributesClassName", named(names.is_dns1123_subdomain), "an empty string is disallowed"
         )
-        found += check_fields(spec, _SPEC, rule)
-        found += check_fields(
+        yield from check_fields(spec, _SPEC, rule)
+        yield from check_fields(
             spec,
             _SPEC,
             must("csi", None, "has to be specified when using volumeAttributesClassName", given=True),
         )
-    return found
 
 
-def _validate_capacity(capacity: JsonObject) -> list[FieldError]:
+def _validate_capacity(capacity: JsonObject) -> Iterator[FieldError]:
     at = _SPEC.child("capacity")
-    found: list[FieldError] = []
     if not capacity:
-        found.append(required(at))
+        yield required(at)
     if set(capacity) != {"storage"}:
         shown: Any = dict(sorted(capacity.items())) if capacity else Verbatim("null")
-        found.append(not_supported(at, shown, ["storage"]))
+        yield not_supported(at, shown, ["storage"])
     for name, value in capacity.items():
         if amount(value) <= Quantity.parse("0"):
-            found.append(invalid(at.key(name), str(value), "must be greater than zero"))
-    return found
+            yield invalid(at.key(name), str(value), "must be greater than zero")
 
 
-def validate_volume_update(new: JsonObject, old: JsonObject) -> list[FieldError]:
+def validate_volume_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change: the source and the mode stay, and so does the node affinity once there is one."""
-    found = validate_volume(new) * 2  # judged as a new volume and again as a change
+    for _ in range(2):  # judged as a new volume and again as a change
+        yield from validate_volume(new)
     spec, before = deep_copy(get_object(new, "spec")), get_object(old, "spec")
     known = before.get("csi")
     if (
@@ -106,17 +105,14 @@ def validate_volume_update(new: JsonObject, old: JsonObject) -> list[FieldError]
         text = "spec.persistentvolumesource is immutable after creation"
         changed = {name for name in sources if sources[name] != after[name]}
         detail = difference(*({name: part[name] for name in changed} for part in (after, sources)))
-        found.append(forbidden(_SPEC.child("persistentvolumesource"), f"{text}\n{detail}"))
-    found += immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
+        yield forbidden(_SPEC.child("persistentvolumesource"), f"{text}\n{detail}")
+    yield from immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     if before.get("nodeAffinity") is not None and spec.get("nodeAffinity") != before["nodeAffinity"]:
         text = "field is immutable, except for updating from beta label to GA"
-        found.append(
-            invalid("nodeAffinity", internal_form(spec.get("nodeAffinity"), _INTERNAL_AFFINITY), text)
-        )
+        yield invalid("nodeAffinity", internal_form(spec.get("nodeAffinity"), _INTERNAL_AFFINITY), text)
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         text = "update from non-nil value to nil is forbidden"
-        found.append(forbidden(_SPEC.child("volumeAttributesClassName"), text))
-    return found
+        yield forbidden(_SPEC.child("volumeAttributesClassName"), text)
 
 
 _EXPRESSIONS = [{"Key": "", "Operator": "", "Values": None}]
