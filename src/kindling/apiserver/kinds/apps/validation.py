@@ -21,10 +21,7 @@ from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
-from kubecore.objects.selectors import (
-    from_label_selector_object,
-    validate_label_selector_object,
-)
+from kubecore.objects.selectors import from_label_selector_object, validate_label_selector_object
 
 _SPEC = FieldPath("spec")
 _TEMPLATE = _SPEC.child("template")

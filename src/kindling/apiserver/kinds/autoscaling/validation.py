@@ -74,13 +74,13 @@ def _validate_source(kind: str, source: JsonObject, path: FieldPath) -> Iterator
     if kind == "Object":
         yield from _validate_target(get_object(source, "describedObject"), path.child("describedObject"))
     if kind == "Resource":
-        yield from check_fields(source, path, must("name", None, "must specify a resource name"))
+        yield from check_fields(source, path, must("name", detail="must specify a resource name"))
     elif kind == "ContainerResource":
-        name = must("name", named(resource_name_problems), "must specify a resource name")
-        container = must("container", named(names.is_dns1123_label), "must specify a container")
+        name = must("name", named(resource_name_problems), detail="must specify a resource name")
+        container = must("container", named(names.is_dns1123_label), detail="must specify a container")
         yield from check_fields(source, path, name, container)
     else:
-        name = must("name", named(names.is_path_segment_name), "must specify a metric name")
+        name = must("name", named(names.is_path_segment_name), detail="must specify a metric name")
         yield from check_fields(get_object(source, "metric"), path.child("metric"), name)
     target, at = get_object(source, "target"), path.child("target")
     yield from _validate_metric_target(target, at)

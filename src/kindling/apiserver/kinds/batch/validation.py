@@ -10,15 +10,7 @@ from kindling.apiserver.kinds.core.pods.warnings import name_warning
 from kindling.apiserver.kinds.machinery.checks import counts, one_of
 from kindling.apiserver.kinds.machinery.fields import check_fields, choice, must
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import (
-    OMITTED,
-    FieldError,
-    FieldPath,
-    invalid,
-    not_supported,
-    required,
-    too_many,
-)
+from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required, too_many
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
@@ -178,7 +170,7 @@ def _validate_exit_codes(
 ) -> Iterator[FieldError]:
     operator = codes.get("operator", "")
     yield from check_fields(
-        codes, path, must("operator", choice("In", "NotIn"), 'valid values: "In", "NotIn"')
+        codes, path, must("operator", choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
     )
     name = codes.get("containerName")
     if name is not None and name not in containers:

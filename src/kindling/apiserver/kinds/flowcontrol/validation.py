@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import in_range, messages
+from kindling.apiserver.kinds.machinery.checks import messages
 from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    SUBDOMAIN,
     Check,
+    always,
+    at_least,
+    at_most,
+    between,
     check_fields,
     choice,
     given,
     items,
     must,
-    named,
+    part,
+    spec,
     within,
 )
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kubecore.json import JsonObject, get_object, get_str
+from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+)
 
 _SPEC = FieldPath("spec")
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"Group": "group", "ServiceAccount": "serviceAccount", "User": "user"}
-_SUBDOMAIN, _LABEL = named(names.is_dns1123_subdomain), named(names.is_dns1123_label)
 _IN_NAMESPACES = "each member of this list must be '*' or a DNS-1123 label; "
 
 
@@ -63,24 +76,28 @@ def _url(path: FieldPath, url: str) -> list[FieldError]:
     return [invalid(path, url, text)] if text else []
 
 
-_VERB_RULE = must("verbs", _alone("verbs", _known_verbs), "verbs must contain at least one value")
+_VERB_RULE = must("verbs", _alone("verbs", _known_verbs), detail="verbs must contain at least one value")
 _URL_RULE = must(
     "nonResourceURLs",
     _alone("non-resource URLs", items(_url)),
-    "nonResourceURLs must contain at least one value",
+    detail="nonResourceURLs must contain at least one value",
 )
 _RESOURCE_RULES = (
     _VERB_RULE,
-    must("apiGroups", _alone("api groups"), "resource rules must supply at least one api group"),
-    must("resources", _alone("resources"), "resource rules must supply at least one resource"),
+    must("apiGroups", _alone("api groups"), detail="resource rules must supply at least one api group"),
+    must("resources", _alone("resources"), detail="resource rules must supply at least one resource"),
 )
 
 
-def _resource_rule(path: FieldPath, rule: JsonObject) -> list[FieldError]:
-    text = "resource rules that are not cluster scoped must supply at least one namespace"
-    namespaces = _alone("namespaces", items(_namespace))
-    needed = must if not rule.get("clusterScope") else lambda name, check, _: given(name, check)
-    return check_fields(rule, path, *_RESOURCE_RULES, needed("namespaces", namespaces, text))
+_NAMESPACES = _alone("namespaces", items(_namespace))
+_IN_SOME_NAMESPACE = "resource rules that are not cluster scoped must supply at least one namespace"
+
+
+def _resource_rule(path: FieldPath, rule: JsonObject) -> Iterable[FieldError]:
+    namespaces = must("namespaces", _NAMESPACES, detail=_IN_SOME_NAMESPACE)
+    if rule.get("clusterScope"):
+        namespaces = given("namespaces", _NAMESPACES)
+    return check_fields(rule, path, *_RESOURCE_RULES, namespaces)
 
 
 def _service_account(path: FieldPath, name: str) -> list[FieldError]:
@@ -92,7 +109,7 @@ _SUBJECT_RULES: dict[str, Check] = {
     "User": within(must("name")),
     "ServiceAccount": within(
         must("name", _service_account),
-        must("namespace", _LABEL, "must specify namespace for service account"),
+        must("namespace", LABEL, detail="must specify namespace for service account"),
     ),
 }
 
@@ -104,7 +121,7 @@ def _subject(path: FieldPath, subject: JsonObject) -> Iterator[FieldError]:
         return
     field = _SUBJECTS[kind]
     text = f"{field} is required when subject kind is '{kind}'"
-    yield from check_fields(subject, path, must(field, _SUBJECT_RULES[kind], text, given=True))
+    yield from check_fields(subject, path, must(field, _SUBJECT_RULES[kind], detail=text, given=True))
     for other in ("ServiceAccount", "User", "Group"):
         name = _SUBJECTS[other]
         if other != kind and subject.get(name) is not None:
@@ -113,7 +130,7 @@ def _subject(path: FieldPath, subject: JsonObject) -> Iterator[FieldError]:
 
 def _rule(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
     yield from check_fields(
-        rule, path, must("subjects", items(_subject), "subjects must contain at least one value")
+        rule, path, must("subjects", items(_subject), detail="subjects must contain at least one value")
     )
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
         yield required(path, "at least one of resourceRules and nonResourceRules has to be non-empty")
@@ -121,58 +138,57 @@ def _rule(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
         rule,
         path,
         given("resourceRules", items(_resource_rule)),
-        given("nonResourceRules", items(within(_VERB_RULE, _URL_RULE))),
+        given("nonResourceRules", items(_VERB_RULE, _URL_RULE)),
     )
+
+
+def _only_exempt_is_first(obj: JsonObject) -> Iterator[FieldError]:
+    precedence = get_object(obj, "spec").get("matchingPrecedence", 0)
+    if precedence == 1 and get_str(obj, "metadata", "name") != "exempt":
+        text = "only the schema named 'exempt' may have matchingPrecedence 1"
+        yield invalid(_SPEC.child("matchingPrecedence"), precedence, text)
+
+
+def _distinguisher(path: FieldPath, method: JsonObject) -> Iterator[FieldError]:
+    if method.get("type") not in ("ByNamespace", "ByUser"):
+        shown = internal_form(method, {"Type": ""})
+        yield not_supported(path.child("type"), shown, ["ByNamespace", "ByUser"])
 
 
 def validate_flow_schema(obj: JsonObject) -> Iterator[FieldError]:
     """Precedence, level, and rules that match something."""
-    spec, at = get_object(obj, "spec"), _SPEC.child("matchingPrecedence")
-    precedence = spec.get("matchingPrecedence", 0)
-    if precedence <= 0:
-        yield invalid(at, precedence, "must be a positive value")
-    if precedence > 10000:
-        yield invalid(at, precedence, "must not be greater than 10000")
-    if precedence == 1 and get_str(obj, "metadata", "name") != "exempt":
-        yield invalid(at, precedence, "only the schema named 'exempt' may have matchingPrecedence 1")
-    method = spec.get("distinguisherMethod")
-    if method is not None and method.get("type") not in ("ByNamespace", "ByUser"):
-        shown = internal_form(method, {"Type": ""})
-        yield not_supported(_SPEC.child("distinguisherMethod", "type"), shown, ["ByNamespace", "ByUser"])
-    level = must("name", _SUBDOMAIN, "must reference a priority level")
-    yield from check_fields(
-        {"priorityLevelConfiguration": {}, **spec},
-        _SPEC,
-        given("priorityLevelConfiguration", within(level)),
-        given("rules", items(_rule)),
-    )
+    yield from _PRECEDENCE(obj)
+    yield from _only_exempt_is_first(obj)
+    yield from _FLOWS(obj)
     types: set[str] = set()
-    for position, condition in enumerate(get_object(obj, "status").get("conditions") or ()):
-        here, kind = (
-            FieldPath("status", "conditions").index(position).child("type"),
-            condition.get("type", ""),
-        )
+    for position, condition in enumerate(get_list(obj, "status", "conditions")):
+        here = FieldPath("status", "conditions").index(position).child("type")
+        kind = condition.get("type", "")
         if kind in types:
-            yield FieldError("FieldValueDuplicate", str(here), kind, "")
+            yield duplicate(here, kind)
         types.add(kind)
         if not kind:
             yield required(here, "must not be empty")
 
 
-def _positive(path: FieldPath, value: int) -> list[FieldError]:
-    return [] if value > 0 else [invalid(path, value, "must be positive")]
-
-
-def _not_negative(text: str) -> Check:
-    return lambda path, value: [] if value >= 0 else [invalid(path, value, text)]
-
-
-def _percent(path: FieldPath, value: int) -> list[FieldError]:
-    return in_range(path, value, 0, 100)
+_PRECEDENCE = spec(
+    always(
+        "matchingPrecedence",
+        0,
+        at_least(1, "must be a positive value"),
+        at_most(10000, "must not be greater than 10000"),
+    )
+)
+_FLOWS = spec(
+    given("distinguisherMethod", _distinguisher),
+    part("priorityLevelConfiguration", must("name", SUBDOMAIN, detail="must reference a priority level")),
+    given("rules", items(_rule)),
+)
+_POSITIVE = at_least(1, "must be positive")
 
 
 def _queuing(path: FieldPath, queuing: JsonObject) -> Iterator[FieldError]:
-    yield from check_fields(queuing, path, given("queueLengthLimit", _positive), given("queues", _positive))
+    yield from check_fields(queuing, path, given("queueLengthLimit", _POSITIVE), given("queues", _POSITIVE))
     queues, hand = queuing.get("queues", 0), queuing.get("handSize", 0)
     if queues > 10_000_000:
         yield invalid(path.child("queues"), queues, "must not be greater than 10000000")
@@ -193,9 +209,9 @@ def _response(path: FieldPath, response: JsonObject) -> Iterable[FieldError]:
     return [] if kind == "Reject" else [not_supported(path.child("type"), kind, ["Queue", "Reject"])]
 
 
-_SHARES = given("nominalConcurrencyShares", _not_negative("must be a non-negative integer"))
-_LENDABLE = given("lendablePercent", _percent)
-_BORROWED = given("borrowingLimitPercent", _not_negative("if specified, must be a non-negative integer"))
+_SHARES = given("nominalConcurrencyShares", at_least(0, "must be a non-negative integer"))
+_LENDABLE = given("lendablePercent", between(0, 100))
+_BORROWED = given("borrowingLimitPercent", at_least(0, "if specified, must be a non-negative integer"))
 
 
 def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
@@ -208,7 +224,7 @@ def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
     if kind == "Exempt":
         if limited is not None:
             yield forbidden(_SPEC.child("limited"), "must be nil if the type is not Limited")
-        yield from check_fields(spec, _SPEC, given("exempt", within(_SHARES, _LENDABLE)))
+        yield from check_fields(spec, _SPEC, given("exempt", _SHARES, _LENDABLE))
         return
     if kind != "Limited":
         yield from choice("Exempt", "Limited")(_SPEC.child("type"), kind)
@@ -218,7 +234,6 @@ def validate_priority_level(obj: JsonObject) -> Iterator[FieldError]:
     if limited is None:
         yield required(_SPEC.child("limited"), "must not be empty when type is Limited")
         return
-    parts: dict[str, Any] = {"limitResponse": {}, **limited}
     yield from check_fields(
-        parts, _SPEC.child("limited"), _SHARES, given("limitResponse", _response), _LENDABLE, _BORROWED
+        limited, _SPEC.child("limited"), _SHARES, part("limitResponse", _response), _LENDABLE, _BORROWED
     )

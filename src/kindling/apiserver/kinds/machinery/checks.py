@@ -128,6 +128,12 @@ def address(path: FieldPath, value: Any) -> list[FieldError]:
     return [] if parse_address(value) is not None else [invalid(path, value, ADDRESS)]
 
 
+def not_an_address(path: FieldPath, value: Any) -> list[FieldError]:
+    """A host name, which an IP address is not."""
+    text = "must be a DNS name, not an IP address"
+    return [] if parse_address(value) is None else [invalid(path, value, text)]
+
+
 def cidr(path: FieldPath, value: Any) -> list[FieldError]:
     """A block of addresses."""
     if isinstance(value, str) and _LEADING_ZERO.search(value) and parse_network(_LEADING_ZERO.sub("", value)):

@@ -1,21 +1,41 @@
-"""Flat rules: what the fields of an object must satisfy each by itself, as tables that one function reads."""
+"""Rules as tables: a row says what one field must satisfy, and one function reads rows from top to bottom.
+
+A row is a field (``must``, ``may``, ``given``, ``always``) and what its value must satisfy, or a function of
+the whole object, for rules about several fields. What a value must satisfy are rows again: a table nests as
+its object does::
+
+    may("tls", items(may("hosts", items(_host)), may("secretName", SUBDOMAIN)))
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kubecore.objects.fields import FieldError, FieldPath, required
+from kubecore.json import JsonObject, get_object
+from kubecore.objects import names
+from kubecore.objects.fields import (
+    FieldError,
+    FieldPath,
+    duplicate,
+    forbidden,
+    invalid,
+    required,
+    too_long,
+    too_many,
+)
+from kubecore.objects.selectors import validate_label_selector_object, validate_labels
 
-from .checks import messages, one_of
+from .checks import in_range, messages, one_of
 
 Check = Callable[[FieldPath, Any], Iterable[FieldError]]
+"""The errors of the value at a path; None never comes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: whether it must be set, and what a set value must satisfy."""
+    """One field: whether it must be set, and what its value must satisfy."""
 
     name: str
     check: Check | None = None
@@ -24,34 +44,66 @@ class Field:
     """What the error of a missing required field says."""
     empty_is_set: bool = False
     """Whether a value such as ``""`` or 0 counts as set; null never does."""
+    unset: Any = None
+    """The value that an absent field stands for."""
 
 
-def check_fields(obj: Mapping[str, Any], path: FieldPath, *fields: Field) -> list[FieldError]:
-    """The errors of `fields` of `obj`, in the order of the table."""
+Row = Field | Check
+
+
+def check_fields(obj: Any, path: FieldPath, *rows: Row) -> list[FieldError]:
+    """The errors of `obj`, in the order of the table."""
     found: list[FieldError] = []
-    for field in fields:
-        value = obj.get(field.name)
-        if value is None or not (value or field.empty_is_set):
-            if field.required:
-                found.append(required(path.child(field.name), field.detail))
-        elif field.check is not None:
-            found += field.check(path.child(field.name), value)
+    for row in rows:
+        if not isinstance(row, Field):
+            found += row(path, obj)
+            continue
+        value = obj.get(row.name)
+        if value is None:
+            value = row.unset
+        if value is None or not (value or row.empty_is_set):
+            if row.required:
+                found.append(required(path.child(row.name), row.detail))
+        elif row.check is not None:
+            found += row.check(path.child(row.name), value)
     return found
 
 
-def must(name: str, check: Check | None = None, detail: str = "", *, given: bool = False) -> Field:
-    """A field that must be set to something (with `given`: be there), and pass `check`."""
-    return Field(name, check, required=True, detail=detail, empty_is_set=given)
+def must(name: str, *rows: Row, detail: str = "", given: bool = False) -> Field:
+    """A field that must be set to something (with `given`: be there), and satisfy `rows`."""
+    return Field(name, within(*rows), required=True, detail=detail, empty_is_set=given)
 
 
-def may(name: str, check: Check) -> Field:
-    """A field that is checked unless it is empty."""
-    return Field(name, check)
+def may(name: str, *rows: Row) -> Field:
+    """A field that is judged unless it is empty."""
+    return Field(name, within(*rows))
 
 
-def given(name: str, check: Check) -> Field:
-    """A field that is checked unless it is absent or null: the empty value is judged as well."""
-    return Field(name, check, empty_is_set=True)
+def given(name: str, *rows: Row) -> Field:
+    """A field that is judged unless it is absent or null: the empty value is judged as well."""
+    return Field(name, within(*rows), empty_is_set=True)
+
+
+def always(name: str, unset: Any, *rows: Row) -> Field:
+    """A field that is judged in any case: as `unset` where it is absent or null."""
+    return Field(name, within(*rows), empty_is_set=True, unset=unset)
+
+
+def part(name: str, *rows: Row) -> Field:
+    """An object that is judged by its fields even where it is absent."""
+    return always(name, {}, *rows)
+
+
+def never(detail: str, *names: str) -> Check:
+    """Fields that may not be set to anything."""
+    return lambda path, obj: [forbidden(path.child(name), detail) for name in names if obj.get(name)]
+
+
+def absent(detail: str, *names: str) -> Check:
+    """Fields that may not be there, empty values included."""
+    return lambda path, obj: [
+        forbidden(path.child(name), detail) for name in names if obj.get(name) is not None
+    ]
 
 
 def needed(*names: str) -> tuple[Field, ...]:
@@ -59,16 +111,33 @@ def needed(*names: str) -> tuple[Field, ...]:
     return tuple(must(name) for name in names)
 
 
-def within(*fields: Field) -> Check:
-    """A check of an object by its fields."""
-    return lambda path, value: check_fields(value, path, *fields)
+def when(condition: Callable[[Any], Any], *rows: Row) -> Check:
+    """Rows for objects for which `condition` is true."""
+    return lambda path, obj: check_fields(obj, path, *rows) if condition(obj) else ()
 
 
-def items(check: Check) -> Check:
-    """A check of each element of a list."""
-    return lambda path, value: [
-        error for position, item in enumerate(value) for error in check(path.index(position), item)
-    ]
+def within(*rows: Row) -> Check:
+    """A check of a value by several rows."""
+    if len(rows) == 1 and not isinstance(rows[0], Field):
+        return rows[0]
+    return lambda path, value: check_fields(value, path, *rows)
+
+
+def items(*rows: Row, unique: str | None = None, distinct: bool = False) -> Check:
+    """A check of each element of a list; no two may have the same field `unique` or (`distinct`) be equal."""
+
+    def check(path: FieldPath, values: Iterable[Any]) -> Iterator[FieldError]:
+        seen: set[Any] = set()
+        for position, item in enumerate(values):
+            here = path.index(position)
+            yield from check_fields(item, here, *rows)
+            if unique is not None or distinct:
+                key = item if unique is None else item.get(unique, "")
+                if key in seen:
+                    yield duplicate(here if unique is None else here.child(unique), key)
+                seen.add(key)
+
+    return check
 
 
 def named(rule: Callable[[Any], Iterable[str]]) -> Check:
@@ -79,3 +148,63 @@ def named(rule: Callable[[Any], Iterable[str]]) -> Check:
 def choice(*allowed: str) -> Check:
     """A check for one of `allowed`, which the error lists in this order."""
     return lambda path, value: one_of(path, value, allowed)
+
+
+def between(lowest: int, highest: int) -> Check:
+    """A check for a number of a range."""
+    return lambda path, value: in_range(path, value, lowest, highest)
+
+
+def at_least(lowest: int, detail: str = "") -> Check:
+    """A check for a number that is not below `lowest`."""
+    text = detail or f"must be greater than or equal to {lowest}"
+    return lambda path, value: [invalid(path, value, text)] if value < lowest else []
+
+
+def at_most(highest: int, detail: str = "") -> Check:
+    """A check for a number that is not above `highest`."""
+    text = detail or f"must be less than or equal to {highest}"
+    return lambda path, value: [invalid(path, value, text)] if value > highest else []
+
+
+def shorter(limit: int) -> Check:
+    """A check for a text of at most `limit` characters."""
+    return lambda path, value: [too_long(path, limit)] if len(value) > limit else []
+
+
+def fewer(limit: int) -> Check:
+    """A check for a list or map of at most `limit` entries."""
+    return lambda path, value: [too_many(path, len(value), limit)] if len(value) > limit else []
+
+
+def selector(path: FieldPath, value: JsonObject) -> Iterable[FieldError]:
+    """A label selector."""
+    return validate_label_selector_object(value, path)
+
+
+def labels(path: FieldPath, value: JsonObject) -> Iterable[FieldError]:
+    """A map of labels."""
+    return validate_labels(value, path)
+
+
+LABEL = named(names.is_dns1123_label)
+SUBDOMAIN = named(names.is_dns1123_subdomain)
+QUALIFIED = named(names.is_qualified_name)
+PATH_SEGMENT = named(names.is_path_segment_name)
+PORT_NAME = named(names.is_port_name)
+PROTOCOL = choice("SCTP", "TCP", "UDP")
+
+
+def document(*rows: Row) -> Callable[[JsonObject], Iterable[FieldError]]:
+    """The validation of a kind by a table of its top-level fields."""
+    return lambda obj: check_fields(obj, FieldPath(), *rows)
+
+
+def spec(*rows: Row) -> Callable[[JsonObject], Iterable[FieldError]]:
+    """The validation of a kind by a table of the fields of its spec."""
+    return lambda obj: check_fields(get_object(obj, "spec"), FieldPath("spec"), *rows)
+
+
+def status(*rows: Row) -> Callable[[Mapping[str, Any]], Iterable[FieldError]]:
+    """The validation of a status by a table of its fields."""
+    return lambda obj: check_fields(get_object(obj, "status"), FieldPath("status"), *rows)

@@ -21,7 +21,6 @@ from kindling.apiserver.kinds.machinery.rules import Rules, unjudged
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 
 from . import validation
@@ -38,17 +37,11 @@ _SHOWN_HOSTS = 3
 class IngressStrategy(BuiltinStrategy):
     """HTTP routes into the cluster."""
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """A new ingress."""
-        return list(validation.validate_ingress(obj, create=True))
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """As a new one; the deprecated annotation may stand beside the class field."""
-        return list(validation.validate_ingress(new, create=False))
-
-    def validate_status(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Addresses of load balancers."""
-        return list(validation.validate_load_balancer(get_object(new, "status", "loadBalancer")))
+    rules = Rules(
+        validation.validate_new_ingress,
+        update=lambda new, old: validation.validate_ingress(new),
+        status=validation.validate_ingress_status,
+    )
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """The deprecated annotation."""

@@ -25,15 +25,7 @@ from kindling.apiserver.kinds.machinery.fields import (
 )
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-)
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
 
 from .resources import validate_resources
 
@@ -85,7 +77,12 @@ def trimmed_image(container: JsonObject, path: FieldPath) -> list[FieldError]:
 _RESTART_RULES = items(
     within(
         must("action", choice("Restart", "RestartAllContainers")),
-        must("exitCodes", within(must("operator", choice("In", "NotIn"))), "must be specified", given=True),
+        must(
+            "exitCodes",
+            within(must("operator", choice("In", "NotIn"))),
+            detail="must be specified",
+            given=True,
+        ),
     )
 )
 

@@ -181,7 +181,7 @@ def validate_spread_constraints(constraints: Sequence[JsonObject], path: FieldPa
             yield invalid(here.child("maxSkew"), skew, "must be greater than zero")
         topology = constraint.get("topologyKey", "")
         yield from check_fields(
-            constraint, here, must("topologyKey", named(names.is_qualified_name), "can not be empty")
+            constraint, here, must("topologyKey", named(names.is_qualified_name), detail="can not be empty")
         )
         action = constraint.get("whenUnsatisfiable", "")
         yield from one_of(here.child("whenUnsatisfiable"), action, ("DoNotSchedule", "ScheduleAnyway"))

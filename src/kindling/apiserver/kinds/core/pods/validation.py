@@ -21,15 +21,7 @@ from kindling.apiserver.kinds.machinery.fields import (
 )
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    not_found,
-    required,
-)
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
 from kubecore.objects.meta_validation import validate_annotations
 from kubecore.objects.selectors import validate_labels
 

@@ -53,7 +53,7 @@ VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
 
 def validate_claim_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
     """The spec of a claim or claim template."""
-    yield from check_fields(spec, path, must("accessModes", None, "at least 1 access mode is required"))
+    yield from check_fields(spec, path, must("accessModes", detail="at least 1 access mode is required"))
     if spec.get("selector") is not None:
         yield from validate_label_selector_object(spec["selector"], path.child("selector"))
     yield from validate_access_modes(get_list(spec, "accessModes"), path.child("accessModes"))

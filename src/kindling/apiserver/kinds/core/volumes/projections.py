@@ -6,24 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import amount, messages
-from kindling.apiserver.kinds.machinery.fields import (
-    Check,
-    check_fields,
-    given,
-    items,
-    must,
-    within,
-)
+from kindling.apiserver.kinds.machinery.fields import Check, check_fields, given, items, must, within
 from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-)
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
 from kubecore.objects.quantity import Quantity
 
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"

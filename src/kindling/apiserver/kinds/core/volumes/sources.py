@@ -34,14 +34,7 @@ from kubecore.objects.quantity import Quantity
 from kubecore.objects.selectors import validate_labels
 
 from .claim_validation import validate_claim_spec
-from .projections import (
-    DEFAULT_MODE,
-    KEYS,
-    downward_files,
-    local_path,
-    no_backsteps,
-    projected,
-)
+from .projections import DEFAULT_MODE, KEYS, downward_files, local_path, no_backsteps, projected
 
 _ISCSI_NAMES = (
     re.compile(r"iqn\.\d{4}-\d{2}\.[A-Za-z0-9-.]+(:[^,;*&$|\s]+)"),

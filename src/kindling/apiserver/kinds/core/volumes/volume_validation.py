@@ -36,7 +36,9 @@ def _node_selector(path: FieldPath, selector: JsonObject) -> list[FieldError]:
     return validate_node_selector(selector, path)
 
 
-_AFFINITY = within(must("required", _node_selector, "must specify required node constraints", given=True))
+_AFFINITY = within(
+    must("required", _node_selector, detail="must specify required node constraints", given=True)
+)
 
 
 def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
@@ -65,13 +67,15 @@ def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
     yield from check_fields(spec, _SPEC, CLASS_NAME, VOLUME_MODE)
     if spec.get("volumeAttributesClassName") is not None:
         rule = must(
-            "volumeAttributesClassName", named(names.is_dns1123_subdomain), "an empty string is disallowed"
+            "volumeAttributesClassName",
+            named(names.is_dns1123_subdomain),
+            detail="an empty string is disallowed",
         )
         yield from check_fields(spec, _SPEC, rule)
         yield from check_fields(
             spec,
             _SPEC,
-            must("csi", None, "has to be specified when using volumeAttributesClassName", given=True),
+            must("csi", detail="has to be specified when using volumeAttributesClassName", given=True),
         )
 
 

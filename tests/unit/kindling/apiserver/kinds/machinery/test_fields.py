@@ -29,7 +29,7 @@ def _told(obj: JsonObject, *fields: Field) -> list[str]:
 @pytest.mark.parametrize("obj", [{}, {"name": None}, {"name": ""}])
 def test_what_must_be_set_may_not_be_empty(obj: JsonObject) -> None:
     check = named(names.is_dns1123_label)
-    assert _told(obj, must("name", check, "say it")) == ["spec.name: Required value: say it"]
+    assert _told(obj, must("name", check, detail="say it")) == ["spec.name: Required value: say it"]
     assert _told(obj, may("name", check)) == []
 
 
