@@ -7,6 +7,7 @@ from typing import Any
 
 from kindling.apiserver.admission.webhook_client import WebhookCallError, WebhookClient
 from kindling.apiserver.kinds.served import builtin_definitions
+from kindling.apiserver.registry.addresses import AddressPool
 from kindling.apiserver.registry.admission import (
     AdmissionAttributes,
     AdmissionEnvironment,
@@ -97,30 +98,6 @@ class MemoryObjects:
         return self._objects.pop(self._key(resource, namespace, name))
 
 
-class NoAddresses:
-    """AddressAllocator of a cluster without services."""
-
-    def allocate_ip(self, family: str = "IPv4") -> str:
-        """See AddressAllocator."""
-        return "10.0.0.1"
-
-    def reserve_ip(self, address: str) -> None:
-        """See AddressAllocator."""
-
-    def release_ip(self, address: str) -> None:
-        """See AddressAllocator."""
-
-    def allocate_port(self) -> int:
-        """See AddressAllocator."""
-        return 30000
-
-    def reserve_port(self, port: int) -> None:
-        """See AddressAllocator."""
-
-    def release_port(self, port: int) -> None:
-        """See AddressAllocator."""
-
-
 Answer = Callable[[JsonObject], Any]
 """A webhook: gets the request of the review, gives the response without uid, or an exception."""
 
@@ -198,7 +175,7 @@ class Cluster:
             name=meta.name(shown),
             subresource=subresource,
             objects=self.objects,
-            addresses=NoAddresses(),
+            addresses=AddressPool("10.0.0.0/24"),
             dry_run=dry_run,
         )
         kind = {"CREATE": "CreateOptions", "UPDATE": "UpdateOptions"}.get(operation, "DeleteOptions")

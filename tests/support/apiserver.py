@@ -13,7 +13,7 @@ from typing import Any
 import trustme
 
 from kindling.apiserver.app import ApiServer
-from kindling.apiserver.registry.definition import GenericStrategy, ResourceDefinition, status_subresource
+from kindling.apiserver.registry.definition import ResourceDefinition, Strategy, status_subresource
 from kindling.apiserver.settings import Settings
 from kubecore import resources
 from kubecore.client import Client, ClientConfig
@@ -27,7 +27,7 @@ WIDGETS = ResourceType("example.com", "v1", "widgets", "Widget")
 
 def generic_definition(resource: ResourceType, **options: Any) -> ResourceDefinition:
     """A definition without a schema and with the generic strategy."""
-    strategy = options.pop("strategy", None) or GenericStrategy()
+    strategy = options.pop("strategy", None) or Strategy()
     subresources = options.pop("subresources", {"status": status_subresource(resource.kind, strategy)})
     return ResourceDefinition(resource, None, strategy, subresources=subresources, **options)
 

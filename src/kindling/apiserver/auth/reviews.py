@@ -16,7 +16,7 @@ from kubecore.resources import ResourceType
 from ..registry import managed
 from ..registry.admission import AuthorizationQuery
 from ..registry.context import RequestContext, UserInfo
-from ..registry.definition import GenericStrategy, ResourceDefinition, Virtual
+from ..registry.definition import ResourceDefinition, Strategy, Virtual
 from .authentication import Authenticator, with_authenticated
 from .rbac import RbacAuthorizer
 from .service_accounts import TokenAuthority
@@ -30,7 +30,7 @@ Published = Callable[[str, str, str], ResourceDefinition]
 """(group, version, kind) -> a definition with schema and OpenAPI, to be completed here."""
 
 
-class _ReviewStrategy(GenericStrategy):
+class _ReviewStrategy(Strategy):
     """The strategy of reviews: spec and status are always present and have no field owner."""
 
     def blank(self) -> JsonObject:

@@ -9,10 +9,10 @@ from kindling.apiserver.admission.webhook_client import WebhookClient
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import (
     Converter,
-    GenericStrategy,
     ResourceDefinition,
     ScalePaths,
     StatusStrategy,
+    Strategy,
     Subresource,
     scale_subresource,
     status_subresource,
@@ -47,7 +47,7 @@ _VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "updat
 """In the order in which discovery names them for custom resources."""
 
 
-class CustomStrategy(GenericStrategy):
+class CustomStrategy(Strategy):
     """The behaviour of the resources of one version of a definition."""
 
     allow_unconditional_update = False

@@ -7,11 +7,18 @@ import secrets
 
 from kubecore.json import JsonObject
 
-from .context import AllocationError
+
+class AllocationError(Exception):
+    """An address or port cannot be had; the text is what users see in the field error."""
 
 
 class AddressPool:
-    """See context.AddressAllocator. `service_cidr` is IPv4; `ports` is an inclusive range."""
+    """Hands out the cluster's service addresses and node ports, each at most once.
+
+    Allocation is synchronous and in memory; what stored objects use is reserved at start. A failed or
+    dry-run request must give back what it took: use ``RequestContext.on_rollback``. `service_cidr` is
+    IPv4; `ports` is an inclusive range.
+    """
 
     def __init__(self, service_cidr: str, ports: tuple[int, int] = (30000, 32767)) -> None:
         self.network = ipaddress.ip_network(service_cidr)
@@ -25,7 +32,7 @@ class AddressPool:
         return str(self.network.network_address + 1)
 
     def allocate_ip(self, family: str = "IPv4") -> str:
-        """See AddressAllocator.allocate_ip."""
+        """A free service address. Raises AllocationError."""
         if family != f"IPv{self.network.version}":
             raise AllocationError(f"the cluster has no service addresses of family {family}")
         size = self.network.num_addresses
@@ -56,7 +63,7 @@ class AddressPool:
         self._taken_ips.add(address)
 
     def reserve_ip(self, address: str) -> None:
-        """See AddressAllocator.reserve_ip."""
+        """Take this very address. Raises AllocationError in the words users see."""
         parsed = ipaddress.ip_address(address)
         if parsed not in self.network or parsed in (
             self.network.network_address,
@@ -72,11 +79,11 @@ class AddressPool:
         self._taken_ips.add(address)
 
     def release_ip(self, address: str) -> None:
-        """See AddressAllocator.release_ip."""
+        """Give an address back; unknown ones are ignored."""
         self._taken_ips.discard(address)
 
     def allocate_port(self) -> int:
-        """See AddressAllocator.allocate_port."""
+        """A free node port. Raises AllocationError."""
         low, high = self._ports
         start = secrets.randbelow(high - low + 1)
         for step in range(high - low + 1):
@@ -87,7 +94,7 @@ class AddressPool:
         raise AllocationError("range is full")
 
     def reserve_port(self, port: int) -> None:
-        """See AddressAllocator.reserve_port."""
+        """Take this very port. Raises AllocationError (``provided port is already allocated``)."""
         low, high = self._ports
         if not low <= port <= high:
             raise AllocationError(
@@ -98,5 +105,5 @@ class AddressPool:
         self._taken_ports.add(port)
 
     def release_port(self, port: int) -> None:
-        """See AddressAllocator.release_port."""
+        """Give a port back; unknown ones are ignored."""
         self._taken_ports.discard(port)

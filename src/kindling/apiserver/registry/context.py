@@ -9,6 +9,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from kubecore.json import JsonObject
 from kubecore.resources import ResourceType
 
+from .addresses import AddressPool
 from .large_requests import LARGE_BYTES, LargeRequestPool
 
 _MAX_WARNINGS = 512
@@ -88,36 +89,6 @@ class ObjectWriter(ObjectReader, Protocol):
         """Delete with `options` (a DeleteOptions document): grace period, preconditions, propagation."""
 
 
-class AddressAllocator(Protocol):
-    """Hands out the cluster's service addresses and node ports, each at most once.
-
-    Allocation is synchronous and in memory; what stored objects use is reserved at start. A failed or
-    dry-run request must give back what it took: use ``RequestContext.on_rollback``.
-    """
-
-    def allocate_ip(self, family: str = "IPv4") -> str:
-        """A free service address. Raises AllocationError."""
-
-    def reserve_ip(self, address: str) -> None:
-        """Take this very address. Raises AllocationError in the words users see."""
-
-    def release_ip(self, address: str) -> None:
-        """Give an address back; unknown ones are ignored."""
-
-    def allocate_port(self) -> int:
-        """A free node port. Raises AllocationError."""
-
-    def reserve_port(self, port: int) -> None:
-        """Take this very port. Raises AllocationError (``provided port is already allocated``)."""
-
-    def release_port(self, port: int) -> None:
-        """Give a port back; unknown ones are ignored."""
-
-
-class AllocationError(Exception):
-    """An address or port cannot be had; the text is what users see in the field error."""
-
-
 def _allow() -> None:
     """The server itself may create."""
 
@@ -136,7 +107,7 @@ class RequestContext:
     """Empty while a generated name is not known."""
     subresource: str
     objects: ObjectWriter
-    addresses: AddressAllocator
+    addresses: AddressPool
     dry_run: bool = False
     internal: bool = False
     """A write of the server itself: admission is not asked."""

@@ -28,48 +28,86 @@ ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "up
 """What a stored resource offers by default."""
 
 
-class Strategy(Protocol):
-    """The behaviour of one kind. Subclass ``GenericStrategy`` and override what differs."""
+class Strategy:
+    """The behaviour of one kind; here is what most kinds share, and a kind overrides what differs."""
+
+    allow_create_on_update: bool = False
+    """PUT of an absent object creates it (leases, roles, ... but not pods)."""
+    allow_unconditional_update: bool = True
+    """PUT without resourceVersion overwrites."""
+    default_propagation: str = "Background"
+    """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
+    orphaning_warning: str = ""
+    """What clients are told that delete without naming a propagation; empty: nothing."""
+    returns_deleted_object: bool = False
+    """A delete is answered with the object instead of a Status (pods, services, claims, ...)."""
+    has_status: bool = True
+    """Whether ``status`` is written only through the status subresource."""
+    reset_fields: tuple[str, ...] = ()
+    """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
+    tracks_generation: bool = True
+    """Whether metadata.generation is kept: 1 on create, +1 for a change outside metadata and status."""
 
     def default(self, obj: JsonObject) -> None:
         """Set defaults of absent fields, in place. Also runs when stored objects are read back."""
 
     def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Drop what users may not set (status), set what the server owns."""
+        """Drop what users may not set (the status), set what the server owns (the generation)."""
+        if self.has_status:
+            obj.pop("status", None)
+        if self.tracks_generation:
+            obj["metadata"]["generation"] = 1
 
     def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
         """Carry over from `old` what this endpoint may not change. Generation is handled generically."""
+        if self.has_status:
+            if "status" in old:
+                new["status"] = old["status"]
+            else:
+                new.pop("status", None)
 
     def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
         """Semantic errors of a new object (ObjectMeta is validated generically)."""
+        return []
 
     def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
         """Semantic errors of a change, immutable fields among them (ObjectMeta is validated generically)."""
+        return self.validate(ctx, new)
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
         """Kubernetes' messages about metadata.name (or generateName when `prefix`); empty when fine."""
+        return names.is_dns1123_subdomain(name.rstrip("-") if prefix else name)
 
     def canonicalize(self, obj: JsonObject) -> None:
         """Normalize after validation."""
 
     def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
         """Texts of ``Warning: 299`` headers; `old` is None on create."""
+        return []
 
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         """Values of the field labels beyond metadata.name and metadata.namespace (missing fields as "")."""
+        return {}
 
     def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
-        """Whether the change counts in metadata.generation."""
+        """Whether the change counts in metadata.generation: any outside metadata and status."""
+        if not self.tracks_generation:
+            return False
+        ignored = {"metadata", "status"} if self.has_status else {"metadata"}
+        keys = (new.keys() | old.keys()) - ignored - {"apiVersion", "kind"}
+        return any(new.get(key) != old.get(key) for key in keys)
 
     def grace_period(self, ctx: RequestContext, obj: JsonObject, requested: int | None) -> int | None:
         """Seconds of graceful deletion; None when the kind is deleted at once. Pods and their like only.
 
         `requested` is deleteOptions.gracePeriodSeconds.
         """
+        return None
 
     def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
         """Veto a deletion by raising StatusError, or return a changed object to store instead of deleting
         (a namespace turns Terminating). None: delete as usual."""
+        return None
 
     def after_write(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> None:
         """A write is durable; `old` is None on create."""
@@ -79,116 +117,10 @@ class Strategy(Protocol):
 
     def blank(self) -> JsonObject:
         """An object of which nobody has set a field: the containers that are always there, nobody's own."""
-
-    @property
-    def allow_create_on_update(self) -> bool:
-        """PUT of an absent object creates it (leases, roles, ... but not pods)."""
-
-    @property
-    def allow_unconditional_update(self) -> bool:
-        """PUT without resourceVersion overwrites."""
-
-    @property
-    def default_propagation(self) -> str:
-        """Propagation of a delete that names none: Background, or Orphan (jobs, replication controllers)."""
-
-    @property
-    def orphaning_warning(self) -> str:
-        """What clients are told that delete without naming a propagation; empty: nothing."""
-
-    @property
-    def reset_fields(self) -> tuple[str, ...]:
-        """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
-
-    @property
-    def returns_deleted_object(self) -> bool:
-        """A delete is answered with the object instead of a Status (pods, services, claims, ...)."""
-
-
-class GenericStrategy:
-    """The behaviour most kinds share: status is dropped on writes of the main resource."""
-
-    allow_create_on_update: bool = False
-    allow_unconditional_update: bool = True
-    default_propagation: str = "Background"
-    orphaning_warning: str = ""
-    returns_deleted_object: bool = False
-    has_status: bool = True
-    """Whether ``status`` is written only through the status subresource."""
-    reset_fields: tuple[str, ...] = ()
-    """Top-level fields beyond status that updates never change; nobody owns them by managedFields."""
-    tracks_generation: bool = True
-    """Whether metadata.generation is kept: 1 on create, +1 for a change outside metadata and status."""
-
-    def default(self, obj: JsonObject) -> None:
-        """See Strategy.default: none."""
-
-    def prepare_for_create(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Drop the status; the generation starts at 1."""
-        if self.has_status:
-            obj.pop("status", None)
-        if self.tracks_generation:
-            obj["metadata"]["generation"] = 1
-
-    def prepare_for_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> None:
-        """Keep the old status."""
-        if self.has_status:
-            if "status" in old:
-                new["status"] = old["status"]
-            else:
-                new.pop("status", None)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """See Strategy.validate: nothing beyond the schema."""
-        return []
-
-    def validate_update(self, ctx: RequestContext, new: JsonObject, old: JsonObject) -> list[FieldError]:
-        """See Strategy.validate_update: what a new object must satisfy."""
-        return self.validate(ctx, new)
-
-    def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """A DNS subdomain."""
-        return names.is_dns1123_subdomain(name.rstrip("-") if prefix else name)
-
-    def canonicalize(self, obj: JsonObject) -> None:
-        """See Strategy.canonicalize: none."""
-
-    def warnings(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> list[str]:
-        """See Strategy.warnings: none."""
-        return []
-
-    def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
-        """See Strategy.selectable_fields: none."""
-        return {}
-
-    def generation_changed(self, new: JsonObject, old: JsonObject) -> bool:
-        """Any difference outside metadata and status."""
-        if not self.tracks_generation:
-            return False
-        ignored = {"metadata", "status"} if self.has_status else {"metadata"}
-        keys = (new.keys() | old.keys()) - ignored - {"apiVersion", "kind"}
-        return any(new.get(key) != old.get(key) for key in keys)
-
-    def grace_period(self, ctx: RequestContext, obj: JsonObject, requested: int | None) -> int | None:
-        """Deleted at once."""
-        return None
-
-    def before_delete(self, ctx: RequestContext, obj: JsonObject) -> JsonObject | None:
-        """No veto, no replacement."""
-        return None
-
-    def after_write(self, ctx: RequestContext, obj: JsonObject, old: JsonObject | None) -> None:
-        """Nothing to do."""
-
-    def after_delete(self, ctx: RequestContext, obj: JsonObject) -> None:
-        """Nothing to do."""
-
-    def blank(self) -> JsonObject:
-        """Empty."""
         return {}
 
 
-class StatusStrategy(GenericStrategy):
+class StatusStrategy(Strategy):
     """Writes through ``/status``: only status (and metadata that Kubernetes lets through) changes.
 
     `base` is the main strategy, whose defaults and field labels hold here too. Override

@@ -22,12 +22,9 @@ def _reset_fields(
 ) -> FieldSet | None:
     """Fields that this kind of write never changes, whatever the client sends."""
     if subresource is None:
-        own: tuple[str, ...] = getattr(definition.strategy, "reset_fields", ())
-        if own:
-            return fieldset.of_fields(*own)
         names = definition.strategy.reset_fields
-        if "status" in definition.subresources:
-            names = (*names, "status")
+        if not names and "status" in definition.subresources:
+            names = ("status",)
         return fieldset.of_fields(*names) if names else None
     if subresource.name == "status":
         return fieldset.of_fields(*(key for key in obj if key not in _KEPT))

@@ -9,9 +9,10 @@ from kubecore.json import JsonObject, deep_copy
 
 from ..storage.store import Item, Store
 from . import encoding
+from .addresses import AddressPool
 from .admission import AdmissionChain, AdmitAll
 from .catalog import Catalog
-from .context import AddressAllocator, RequestContext
+from .context import RequestContext
 from .definition import ResourceDefinition
 from .large_requests import LargeRequestPool
 
@@ -31,7 +32,7 @@ class Written:
 class Registry:
     """The state that operations work on. `chain` is set once the admission chain is built."""
 
-    def __init__(self, store: Store, catalog: Catalog, addresses: AddressAllocator) -> None:
+    def __init__(self, store: Store, catalog: Catalog, addresses: AddressPool) -> None:
         self.store = store
         self.catalog = catalog
         self.addresses = addresses

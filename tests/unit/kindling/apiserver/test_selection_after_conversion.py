@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.support.apiserver import WIDGETS, generic_definition, running_server, sample_definitions
 
-from kindling.apiserver.registry.definition import GenericStrategy
+from kindling.apiserver.registry.definition import Strategy
 from kubecore.client import Client, WatchEvent
 from kubecore.json import JsonObject
 
@@ -31,7 +31,7 @@ class _HostAndPort:
         return converted
 
 
-class _Selecting(GenericStrategy):
+class _Selecting(Strategy):
     def selectable_fields(self, obj: JsonObject) -> Mapping[str, str]:
         return {"host": obj.get("host", ""), "port": obj.get("port", "")}
 

@@ -13,9 +13,9 @@ from kindling.apiserver.kinds.schemas.builtin import builtin_schemas
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import (
     ALL_VERBS,
-    GenericStrategy,
     ResourceDefinition,
     StatusStrategy,
+    Strategy,
     Subresource,
     TableConverter,
     status_subresource,
@@ -28,7 +28,7 @@ from kubecore.schema.model import Schema
 from .rules import Rules
 
 
-class BuiltinStrategy(GenericStrategy):
+class BuiltinStrategy(Strategy):
     """A built-in kind: objects take their wire form and the kind's defaults when they are read in.
 
     Subclasses set `has_status` and `tracks_generation` and override ``complete`` for defaults.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from kindling.apiserver.kinds.served import builtin_definitions
-from kindling.apiserver.registry.context import AllocationError, RequestContext, UserInfo
+from kindling.apiserver.registry.addresses import AddressPool, AllocationError
+from kindling.apiserver.registry.context import RequestContext, UserInfo
 from kindling.apiserver.registry.definition import ResourceDefinition, Strategy, TableConverter
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
@@ -78,8 +79,8 @@ class Memory:
 
 
 @dataclass
-class Addresses:
-    """An AddressAllocator that counts upwards."""
+class Addresses(AddressPool):
+    """Addresses that count upwards."""
 
     ips: set[str] = field(default_factory=set)
     ports: set[int] = field(default_factory=set)

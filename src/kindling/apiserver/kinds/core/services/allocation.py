@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kindling.apiserver.registry.context import AllocationError, RequestContext
+from kindling.apiserver.registry.addresses import AllocationError
+from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects.fields import FieldError, FieldPath, internal, invalid
 
