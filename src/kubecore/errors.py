@@ -7,7 +7,8 @@ predicates.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kubecore.json import JsonObject
@@ -308,6 +309,16 @@ def not_acceptable(accepted: Sequence[str]) -> StatusError:
 def service_unavailable(message: str) -> StatusError:
     """A component that the request needs is unavailable."""
     return StatusError(503, SERVICE_UNAVAILABLE, message)
+
+
+@contextmanager
+def ignoring(*codes: int) -> Iterator[None]:
+    """Let failures with these codes pass: what shall go is gone (404), somebody else wrote first (409)."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code not in codes:
+            raise
 
 
 def has_reason(error: BaseException, reason: str) -> bool:

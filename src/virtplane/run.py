@@ -23,10 +23,10 @@ import uvloop
 from kubecore.client import Client, ClientConfig
 from kubecore.client.config import Impersonation, in_cluster, is_in_cluster
 from kubecore.client.kubeconfig import load_kubeconfig
+from kubecore.logs import set_up_logging
 from kubecore.runtime.access import TokenAccess
 from kubecore.runtime.component import CannotRun, Component, Context, run_components
 from kubecore.runtime.health import serve_health
-from kubecore.runtime.logs import set_up_logging
 from virtplane.api import ports
 from virtplane.api.paths import KUBELET_ROOT
 from virtplane.components import COMPONENTS, UnknownComponent, load_component

@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import logging
 import signal
 import sys
-import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
 import uvloop
+
+from kubecore.logs import set_up_logging
 
 from .app import ApiServer
 from .kinds.served import builtin_definitions
@@ -24,29 +25,10 @@ from .storage.journal import STORAGE_REFUSED, StorageError
 _GC_THRESHOLDS = (10_000, 20, 50)
 """Python's own would go through a big document's parts again and again while it is being decoded."""
 _LOG = logging.getLogger(__name__)
-_STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object per record; what was passed as ``extra`` becomes members."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """See logging.Formatter."""
-        document = {
-            "ts": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "msg": record.getMessage(),
-        }
-        extra = {key: value for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
-        if record.exc_info:
-            document["err"] = self.formatException(record.exc_info)
-        return json.dumps({**document, **extra}, default=str)
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of the API server."""
+    """The command line of the API server: what a flag says is kept under the setting's name."""
     defaults = Settings()
     flags = argparse.ArgumentParser(prog="kindling apiserver", description="Serve the Kubernetes API")
     flags.add_argument(
@@ -72,12 +54,18 @@ def parser() -> argparse.ArgumentParser:
     ):
         flags.add_argument(f"--{name}", type=Path)
     flags.add_argument(
-        "--sa-key", type=Path, action="append", default=[], help="service account key, first signs"
+        "--sa-key",
+        dest="service_account_keys",
+        type=Path,
+        action="append",
+        default=[],
+        help="service account key, first signs",
     )
-    flags.add_argument("--sa-issuer", default=defaults.service_account_issuer)
-    flags.add_argument("--api-audience", action="append", default=[])
+    flags.add_argument("--sa-issuer", dest="service_account_issuer", default=defaults.service_account_issuer)
+    flags.add_argument("--api-audience", dest="api_audiences", action="append", default=[])
     flags.add_argument(
         "--request-timeout",
+        dest="request_timeout_seconds",
         type=float,
         default=defaults.request_timeout_seconds,
         help="seconds that the body of a request may take to arrive",
@@ -89,9 +77,11 @@ def parser() -> argparse.ArgumentParser:
         ("reserved-image", "REPOSITORY", "an image for the accounts of --reserved-image-account alone"),
         ("reserved-image-account", "NAMESPACE/NAME", "a service account that may use reserved images"),
     ):
-        flags.add_argument(f"--{name}", action="append", default=[], metavar=metavar, help=text)
+        kept_as = f"{name.replace('-', '_')}s"
+        flags.add_argument(f"--{name}", dest=kept_as, action="append", default=[], metavar=metavar, help=text)
     flags.add_argument(
         "--compaction-interval",
+        dest="compaction_interval_seconds",
         type=float,
         default=defaults.compaction_interval_seconds,
         metavar="SECONDS",
@@ -111,33 +101,13 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         storage = None
     elif storage is None:
         raise SystemExit("kindling apiserver: one of --state-dir, --storage and --in-memory is needed")
-    return Settings(
-        storage=storage,
-        bind=arguments.bind,
-        port=arguments.port,
-        advertise=arguments.advertise,
-        tls_cert=arguments.tls_cert,
-        tls_key=arguments.tls_key,
-        client_ca=arguments.client_ca,
-        front_proxy_ca=arguments.front_proxy_ca,
-        proxy_client_cert=arguments.proxy_client_cert,
-        proxy_client_key=arguments.proxy_client_key,
-        kubelet_client_cert=arguments.kubelet_client_cert,
-        kubelet_client_key=arguments.kubelet_client_key,
-        kubelet_ca=arguments.kubelet_ca,
-        service_account_keys=tuple(arguments.sa_key),
-        service_account_issuer=arguments.sa_issuer,
-        api_audiences=tuple(arguments.api_audience),
-        service_cidr=arguments.service_cidr,
-        cluster_cidr=arguments.cluster_cidr,
-        external_ranges=tuple(arguments.external_range),
-        reserved_images=tuple(arguments.reserved_image),
-        reserved_image_accounts=tuple(arguments.reserved_image_account),
-        request_timeout_seconds=arguments.request_timeout,
-        token_file=arguments.token_file,
-        audit_log=arguments.audit_log,
-        compaction_interval_seconds=arguments.compaction_interval,
-    )
+    known = {setting.name for setting in fields(Settings)}
+    given = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in vars(arguments).items()
+        if name in known
+    }
+    return Settings(**{**given, "storage": storage})
 
 
 async def run(settings: Settings) -> None:
@@ -176,11 +146,8 @@ async def run(settings: Settings) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """The entry point; returns the exit status."""
     arguments = parser().parse_args(argv)
-    handler = logging.StreamHandler()
-    if arguments.log_format == "json":
-        handler.setFormatter(JsonFormatter())
     level = logging.DEBUG if arguments.verbosity >= 4 else logging.INFO
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    set_up_logging("kindling-apiserver", level=level, form=arguments.log_format)
     try:
         uvloop.run(run(settings_of(arguments)))
     except StorageError as error:

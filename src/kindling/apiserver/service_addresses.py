@@ -54,11 +54,8 @@ class ServiceAddresses:
                 raise
 
     async def _hide(self, address: str) -> None:
-        try:
+        with errors.ignoring(404):
             await self._objects.delete(IP_ADDRESSES, None, address)
-        except errors.StatusError as error:
-            if not errors.is_not_found(error):
-                raise
 
 
 def _addresses(service: JsonObject | None) -> set[str]:

@@ -12,7 +12,7 @@ from cronsim import CronSim, CronSimError
 
 from kindling.controllers import job_plan
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import format_time, parse_time
@@ -260,13 +260,10 @@ class CronJobController:
         status["lastScheduleTime"] = format_time(due)
 
     async def _delete(self, cron_job: JsonObject, job: JsonObject) -> None:
-        try:
+        with ignoring(404):
             await self._client.delete(
                 JOBS, meta.name(job), meta.namespace(job), propagation_policy="Background"
             )
-        except StatusError as error:
-            if error.code != 404:
-                raise
         self._recorder.event(cron_job, "Normal", "SuccessfulDelete", f"Deleted job {meta.name(job)}")
 
 

@@ -9,7 +9,7 @@ from kindling.controllers import pods as pod_facts
 from kindling.controllers import rollout, rollout_status
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import OWNER_INDEX, Environment, controller_uid, owned
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
@@ -267,13 +267,10 @@ class DeploymentController:
 
     async def _clean_up(self, family: Family) -> None:
         for found in rollout.to_clean_up(family.deployment, family.old):
-            try:
+            with ignoring(404):
                 await self._client.delete(
                     REPLICA_SETS, meta.name(found), meta.namespace(found), propagation_policy="Background"
                 )
-            except StatusError as error:
-                if error.code != 404:
-                    raise
 
     async def _write_status(self, family: Family, *, progress: bool = True) -> Result:
         now = self._environment.clock()

@@ -9,7 +9,7 @@ from kindling.controllers import service_endpoints as facts
 from kindling.controllers.endpoints import HEADLESS, selecting_services
 from kindling.controllers.environment import Environment
 from kubecore.client import Client
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.resources import ENDPOINT_SLICES, NODES, PODS, SERVICES, ResourceType
@@ -186,16 +186,13 @@ def _owner_of(found: JsonObject) -> list[Key]:
 
 async def carry_out(client: Client, wanted: Changes) -> None:
     """Create, update and delete slices. A service or namespace that is deleted meanwhile is no error."""
-    try:
+    with ignoring(403, 404):
         for found in wanted.create:
             await client.create(ENDPOINT_SLICES, found)
         for found in wanted.update:
             await client.update(ENDPOINT_SLICES, found)
         for found in wanted.delete:
             await client.delete(ENDPOINT_SLICES, meta.name(found), meta.namespace(found))
-    except StatusError as error:
-        if error.code not in (403, 404):
-            raise
 
 
 def set_up(environment: Environment) -> None:

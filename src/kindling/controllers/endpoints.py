@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindling.controllers import service_endpoints as facts
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.resources import ENDPOINTS, PODS, SERVICES
@@ -81,20 +81,14 @@ class EndpointsController:
         }
         if subsets:
             endpoints["subsets"] = subsets
-        try:
+        with ignoring(403, 404):
             await self._client.create(ENDPOINTS, endpoints)
-        except StatusError as error:
-            if error.code not in (403, 404):
-                raise
 
     async def _delete(self, key: Key, current: JsonObject | None) -> None:
         if current is None or meta.labels(current).get(MANAGED_BY) != NAME:
             return
-        try:
+        with ignoring(404):
             await self._client.delete(ENDPOINTS, key[1], key[0])
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
 
 def set_up(environment: Environment) -> None:

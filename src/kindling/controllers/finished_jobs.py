@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from kindling.controllers import job_plan
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.objects.times import parse_time
@@ -46,13 +46,10 @@ class FinishedJobs:
         remaining = (due - self._environment.clock()).total_seconds()
         if remaining > 0:
             return RequeueAfter(remaining)
-        try:
+        with ignoring(404):
             await self._client.delete(
                 JOBS, key[1], key[0], propagation_policy="Foreground", uid=meta.uid(job)
             )
-        except StatusError as error:
-            if error.code != 404:
-                raise
         return DONE
 
 

@@ -23,7 +23,7 @@ from kindling.controllers.ownership_graph import (
     references,
 )
 from kubecore.client import ConnectionFailed, discover
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS, ResourceType
@@ -198,15 +198,12 @@ class GarbageCollector:
 
     async def _patch(self, node: Node, metadata: JsonObject, resource_version: str) -> None:
         patch = {"metadata": {**metadata, "uid": node.uid, "resourceVersion": resource_version}}
-        try:
+        with ignoring(404):
             await self._client.patch(node.resource, node.name, patch, node.namespace or None, type="merge")
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     async def _delete(self, node: Node, live: JsonObject, policy: str) -> None:
         logger.info("deleting %s %s/%s: its owners are gone", node.resource.kind, node.namespace, node.name)
-        try:
+        with ignoring(404):
             await self._client.delete(
                 node.resource,
                 node.name,
@@ -215,9 +212,6 @@ class GarbageCollector:
                 uid=node.uid,
                 resource_version=meta.resource_version(live),
             )
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     async def _live(self, resource: ResourceType, namespace: str, name: str) -> JsonObject | None:
         try:

@@ -9,7 +9,7 @@ from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, owned
 from kindling.controllers.pod_writes import all_of
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
@@ -273,11 +273,8 @@ class JobController:
         new = deep_copy(pod)
         meta.remove_finalizer(new, job_plan.TRACKING_FINALIZER)
         operations = guarded_patch(pod, new, ("metadata",))
-        try:
+        with ignoring(404):
             await self._client.patch(PODS, meta.name(pod), operations, meta.namespace(pod), type="json")
-        except StatusError as error:
-            if error.code != 404:
-                raise
         self._freed.add(meta.uid(pod))
 
     async def free(self, key: Key) -> Result:

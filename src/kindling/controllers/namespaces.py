@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kindling.controllers.environment import Environment
 from kubecore.client import Client, ConnectionFailed, Discovery, ServedResource, discover
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_list
 from kubecore.objects import meta
 from kubecore.resources import NAMESPACES
@@ -169,11 +169,8 @@ class NamespaceController:
             contents.finalizers.update(meta.finalizers(obj))
 
     async def _delete_one(self, served: ServedResource, name: str, obj: JsonObject) -> None:
-        try:
+        with ignoring(404):
             await self._client.delete(served.resource, meta.name(obj), name, propagation_policy="Background")
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     async def _report(self, namespace: JsonObject, contents: Contents) -> None:
         updated = deep_copy(namespace)
@@ -183,21 +180,15 @@ class NamespaceController:
             return
         changed = [meta.set_condition(found, *condition) for condition in conditions(contents)]
         if any(changed):
-            try:
+            with ignoring(404, 409):
                 await self._client.update(NAMESPACES, updated, "status")
-            except StatusError as error:
-                if error.code not in (404, 409):
-                    raise
 
     async def _finalize(self, name: str) -> None:
-        try:
+        with ignoring(404):
             namespace = await self._client.get(NAMESPACES, name)
             kept = [entry for entry in get_list(namespace, "spec", "finalizers") if entry != FINALIZER]
             namespace["spec"] = {**(namespace.get("spec") or {}), "finalizers": kept}
             await self._client.update(NAMESPACES, namespace, "finalize")
-        except StatusError as error:
-            if error.code != 404:
-                raise
         logger.info("namespace %s is empty; its finalizer was removed", name)
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 
 from kindling.controllers.environment import Environment
 from kindling.scheduler import node_rules
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy, get_bool, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.times import format_time, parse_time
@@ -213,11 +213,8 @@ class NodeLifecycleController:
             condition = meta.find_condition(updated["status"]["conditions"], "Ready")
             if condition is not None:
                 condition.update(status="False", lastTransitionTime=format_time(self._environment.clock()))
-            try:
+            with ignoring(404, 409):
                 await self._client.update(PODS, updated, "status")
-            except StatusError as error:
-                if error.code not in (404, 409):
-                    raise
 
     async def evict(self, key: Key) -> Result:
         """Delete a pod whose toleration of a node's NoExecute taints has expired."""
@@ -233,11 +230,8 @@ class NodeLifecycleController:
         message = f"Marking for deletion Pod {key[0]}/{key[1]}"
         self._recorder.event(pod, "Normal", "TaintManagerEviction", message)
         await self._disrupt(pod)
-        try:
+        with ignoring(404):
             await self._client.delete(PODS, key[1], key[0], uid=meta.uid(pod))
-        except StatusError as error:
-            if error.code != 404:
-                raise
         return DONE
 
     async def _disrupt(self, pod: JsonObject) -> None:
@@ -245,11 +239,8 @@ class NodeLifecycleController:
         conditions = updated.setdefault("status", {}).setdefault("conditions", [])
         message = "Taint manager: deleting due to NoExecute taint"
         if meta.set_condition(conditions, "DisruptionTarget", True, "DeletionByTaintManager", message):
-            try:
+            with ignoring(404):
                 await self._client.update(PODS, updated, "status")
-            except StatusError as error:
-                if error.code != 404:
-                    raise
 
 
 def _node_of(pod: JsonObject) -> list[str]:

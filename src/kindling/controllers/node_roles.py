@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.objects import meta
 from kubecore.resources import NODES
 from kubecore.runtime import DONE, Key, Result
@@ -26,13 +26,10 @@ class NodeRoles:
         node = self._nodes.get(None, key[1])
         if node is None or key[1] not in self._control_planes or CONTROL_PLANE in meta.labels(node):
             return DONE
-        try:
+        with ignoring(404):
             await self._client.patch(
                 NODES, key[1], {"metadata": {"labels": {CONTROL_PLANE: ""}}}, type="strategic"
             )
-        except StatusError as error:
-            if error.code != 404:
-                raise
         return DONE
 
 

@@ -6,7 +6,7 @@ In larger clusters nodes cache them for longer.
 from __future__ import annotations
 
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import NODES
@@ -48,11 +48,8 @@ class NodeTtl:
         wanted = str(seconds(len(self._nodes.list())))
         if meta.annotations(node).get(ANNOTATION) != wanted:
             patch = {"metadata": {"annotations": {ANNOTATION: wanted}}}
-            try:
+            with ignoring(404):
                 await self._client.patch(NODES, key[1], patch, type="strategic")
-            except StatusError as error:
-                if error.code != 404:
-                    raise
         return DONE
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_list, get_str
 from kubecore.objects import meta
 from kubecore.resources import NODES, PODS
@@ -100,7 +100,7 @@ class PodGarbageCollector:
 
     async def _remove(self, pod: JsonObject, disruption: str = "") -> None:
         logger.info("force deleting pod %s/%s", meta.namespace(pod), meta.name(pod))
-        try:
+        with ignoring(404, 409):
             if not pod_facts.is_finished(pod):
                 updated = deep_copy(pod)
                 status = updated.setdefault("status", {})
@@ -117,9 +117,6 @@ class PodGarbageCollector:
             await self._client.delete(
                 PODS, meta.name(pod), meta.namespace(pod), grace_period_seconds=0, uid=meta.uid(pod)
             )
-        except StatusError as error:
-            if error.code not in (404, 409):
-                raise
 
 
 def set_up(environment: Environment) -> None:

@@ -12,7 +12,7 @@ from kindling.controllers import pods as pod_facts
 from kindling.controllers.adoption import Claimer
 from kindling.controllers.environment import Environment, owned
 from kindling.controllers.pod_writes import PodWrites, all_of
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
 from kubecore.objects.selectors import LabelSelector
@@ -204,11 +204,8 @@ class ReplicaController:
         current = get_object(owner, "status")
         if current == wanted:
             return
-        try:
+        with ignoring(404):
             await self._client.update(self._resource, {**owner, "status": wanted}, "status")
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     def _next_look(self, owner: JsonObject, active: list[JsonObject], now: datetime) -> Result:
         min_ready = get_int(owner, "spec", "minReadySeconds")

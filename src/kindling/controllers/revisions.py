@@ -9,7 +9,7 @@ from typing import Any
 from kindling.controllers.environment import OWNER_INDEX, controller_uid
 from kindling.controllers.pods import hash_of
 from kubecore.client import Client
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
 from kubecore.resources import CONTROLLER_REVISIONS, ResourceType
@@ -140,11 +140,8 @@ class History:
         unused = [item for item in by_number(self._of(owner)) if not is_used(item)]
         limit = get_int(owner, "spec", "revisionHistoryLimit", default=10)
         for item in unused[: max(0, len(unused) - limit)]:
-            try:
+            with ignoring(404):
                 await self.client.delete(CONTROLLER_REVISIONS, meta.name(item), meta.namespace(item))
-            except StatusError as error:
-                if error.code != 404:
-                    raise
 
     def _of(self, owner: JsonObject) -> list[JsonObject]:
         return self.known.by_index(OWNER_INDEX, meta.uid(owner))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kindling.controllers.environment import Environment
 from kindling.controllers.service_accounts import is_populated
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.resources import CONFIG_MAPS, NAMESPACES
@@ -54,7 +54,7 @@ class RootCaPublisher:
             return DONE
         found = self._config_maps.get(key[1], CONFIG_MAP)
         target = wanted(key[1], self._root_ca)
-        try:
+        with ignoring(403, 404, 409):
             if found is None:
                 await self._client.create(CONFIG_MAPS, target)
             elif found.get("data") != target["data"] or not meta.annotations(found):
@@ -65,9 +65,6 @@ class RootCaPublisher:
                     **target["metadata"]["annotations"],
                 }
                 await self._client.update(CONFIG_MAPS, updated)
-        except StatusError as error:
-            if error.code not in (403, 404, 409):
-                raise
         return DONE
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
 from kubecore.resources import NAMESPACES, SERVICE_ACCOUNTS
@@ -45,12 +45,9 @@ class ServiceAccountController:
             "kind": "ServiceAccount",
             "metadata": {"name": DEFAULT_ACCOUNT, "namespace": key[1]},
         }
-        try:
+        # The namespace may have gone, or another have been faster.
+        with ignoring(403, 404, 409):
             await self._client.create(SERVICE_ACCOUNTS, account)
-        except StatusError as error:
-            # The namespace may have gone, or another have been faster.
-            if error.code not in (403, 404, 409):
-                raise
         return DONE
 
 

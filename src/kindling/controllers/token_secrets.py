@@ -10,7 +10,7 @@ import orjson
 
 from kindling.apiserver.auth.service_accounts import SECRET_TYPE, SECRET_UID, TokenAuthority
 from kindling.controllers.environment import Environment
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import SECRETS, SERVICE_ACCOUNTS, ResourceType
@@ -110,15 +110,12 @@ class TokenSecrets:
             return DONE
         account = await self._account(key[0], get_str(meta.annotations(secret), ACCOUNT_NAME))
         uid = meta.annotations(secret).get(ACCOUNT_UID)
-        try:
+        with ignoring(404):
             if account is None or (uid and uid != meta.uid(account)):
                 await self._client.delete(SECRETS, key[1], key[0], uid=meta.uid(secret))
             elif not is_filled(secret, self._root_ca) or not uid:
                 token = self._sign(account, secret)
                 await self._client.update(SECRETS, filled(secret, account, token, self._root_ca))
-        except StatusError as error:
-            if error.code != 404:
-                raise
         return DONE
 
     async def _account(self, namespace: str, name: str) -> JsonObject | None:

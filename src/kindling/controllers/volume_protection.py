@@ -5,7 +5,7 @@ from __future__ import annotations
 from kindling.controllers import pods as pod_facts
 from kindling.controllers.environment import Environment
 from kindling.scheduler import volume_rules
-from kubecore.errors import StatusError
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS, ResourceType
@@ -98,13 +98,10 @@ class VolumeProtection:
                 "finalizers": finalizers or None,
             }
         }
-        try:
+        with ignoring(404):
             await self._client.patch(
                 resource, meta.name(obj), patch, meta.namespace(obj) or None, type="merge"
             )
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
 
 def set_up(environment: Environment) -> None:

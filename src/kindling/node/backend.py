@@ -16,7 +16,7 @@ from kindling.node.programs import run_program
 from kindling.node.volumes import mounts
 from kindling.node.volumes.content import ContentProblem, Materials, Token, references, token_requests
 from kubecore.client import Client
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import times
 from kubecore.resources import (
@@ -121,11 +121,8 @@ class ApiBackend:
     async def _fetch(self, resource: ResourceType, namespace: str, names: set[str]) -> dict[str, JsonObject]:
         found = {}
         for name in sorted(names):
-            try:
+            with ignoring(404):
                 found[name] = await self._client.get(resource, name, namespace)
-            except StatusError as error:
-                if error.code != 404:
-                    raise
         return found
 
     async def _token(self, pod: JsonObject, audience: str, seconds: int) -> Token:

@@ -4,6 +4,7 @@ The vocabulary and the algorithms are those of client-go and controller-runtime;
 asyncio, in one thread.
 """
 
+from kubecore.logs import set_up_logging
 from kubecore.runtime.component import CannotRun, Component, ComponentEnded, Context, run_components
 from kubecore.runtime.controller import (
     DONE,
@@ -19,7 +20,6 @@ from kubecore.runtime.expectations import Expectations
 from kubecore.runtime.health import Health, serve_health
 from kubecore.runtime.informer import Informer
 from kubecore.runtime.leader import LeaderElector, LeadershipLost
-from kubecore.runtime.logs import set_up_logging
 from kubecore.runtime.manager import Manager
 from kubecore.runtime.queue import QueueShutDown, WorkQueue
 from kubecore.runtime.store import Key, key_of

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectWriter
-from kubecore.errors import StatusError, is_not_found
+from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
@@ -62,11 +62,8 @@ class ResourceQuota(PluginBase):
                 used[resource] = str(Quantity.parse(str(used.get(resource, "0"))) + added[resource])
             return quota
 
-        try:
+        with ignoring(404):
             await self._objects.modify(RESOURCE_QUOTAS, attributes.ctx.namespace, name, change)
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
 
 
 def _is_counted(attributes: AdmissionAttributes) -> bool:

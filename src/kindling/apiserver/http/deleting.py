@@ -53,11 +53,8 @@ class Deleting:
         for item in listing.items:
             ctx = self._context(call, definition, dict(options))
             ctx.name = item.path.rpartition("/")[2]
-            try:
+            with errors.ignoring(404):
                 await deletes.delete(self._registry, ctx, definition)
-            except errors.StatusError as error:
-                if not errors.is_not_found(error):
-                    raise
         return await self._reading.list_response(call, definition, listing)
 
     @staticmethod

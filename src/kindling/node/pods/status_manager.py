@@ -6,7 +6,7 @@ import logging
 
 from kindling.node.pods.status import OWNED_CONDITIONS
 from kubecore.client import Client
-from kubecore.errors import StatusError
+from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.resources import PODS
 
@@ -47,7 +47,7 @@ class StatusManager:
     async def confirm_deletion(self, pod: JsonObject) -> None:
         """Delete the API object of a pod that is being deleted and no longer runs."""
         metadata = get_object(pod, "metadata")
-        try:
+        with ignoring(404, 409):
             await self._client.delete(
                 PODS,
                 get_str(metadata, "name"),
@@ -55,9 +55,6 @@ class StatusManager:
                 grace_period_seconds=0,
                 uid=get_str(metadata, "uid"),
             )
-        except StatusError as error:
-            if error.code not in (404, 409):
-                raise
 
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""

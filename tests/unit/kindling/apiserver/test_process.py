@@ -49,5 +49,5 @@ def test_a_refusal_of_storage_is_the_last_word_in_the_log(
     (tmp_path / "db").write_bytes(b"")
     assert main.main([f"--storage={tmp_path / 'db'}", "--port=0"]) == 1
     last = capsys.readouterr().err.splitlines()[-1]
-    assert '"msg": "Storage cannot be used"' in last
+    assert '"msg":"Storage cannot be used"' in last
     assert "is corrupt (it is empty)" in last

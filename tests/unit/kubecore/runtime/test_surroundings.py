@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from kubecore.client import Client, ClientConfig
+from kubecore.logs import JsonFormatter, TextFormatter, set_up_logging
 from kubecore.runtime import (
     Component,
     ComponentEnded,
@@ -20,7 +21,6 @@ from kubecore.runtime import (
     run_components,
     serve_health,
 )
-from kubecore.runtime.logs import JsonFormatter, TextFormatter, set_up_logging
 
 
 @dataclass

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from kubecore.runtime.logs import JsonFormatter
+from kubecore.logs import JsonFormatter
 
 
 def _record(level: int = logging.INFO, **extra: object) -> logging.LogRecord:
