@@ -1,1 +1,1 @@
-"""The cluster as all controllers see it: caches, settings, and how conditions are written."""
+"""The cluster as all controllers see it: caches, settings, and how objects and conditions are written."""

@@ -16,9 +16,9 @@ from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import described
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.frequencies import frequencies_of_guests, label_changes
-from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.phases import is_final
 
 HEARTBEAT = labels.HEARTBEAT

@@ -7,7 +7,7 @@ from kubecore.objects.structs import encode
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSetStatus
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePoolStatus
 from virtplane.cluster import conditions
-from virtplane.compute.controller.objects import condition_documents
+from virtplane.cluster.objects import condition_documents
 
 
 def next_status(

@@ -16,8 +16,9 @@ from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.cluster.objects import INVALID
 from virtplane.storage.clone import decisions
-from virtplane.storage.snapshot.documents import INVALID, status_patch
+from virtplane.storage.snapshot.documents import status_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS

@@ -19,17 +19,10 @@ from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, Virt
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import INVALID, AnyObject, finalizer_patch
 from virtplane.storage.restore import decisions
 from virtplane.storage.snapshot.decisions import set_progress
-from virtplane.storage.snapshot.documents import (
-    INVALID,
-    AnyObject,
-    HeldMachine,
-    finalizer_patch,
-    hold_patch,
-    release_patch,
-    status_patch,
-)
+from virtplane.storage.snapshot.documents import HeldMachine, hold_patch, release_patch, status_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0

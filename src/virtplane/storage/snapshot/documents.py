@@ -10,15 +10,6 @@ from kubecore.patch.guarded import guarded_patch, same_object, same_version
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 
-INVALID = "InvalidObject"
-"""The event on an object that waits because a document, its own or another's, does not fit its type."""
-
-
-class AnyObject(ApiStruct, kw_only=True):
-    """What deleting needs of an object: one whose spec cannot be read can still be deleted."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
 
 class Holders(ApiStruct, kw_only=True):
     """Names of the snapshot and the restore that hold a machine."""
@@ -37,15 +28,6 @@ class HeldMachine(ApiStruct, kw_only=True):
     def holders(self) -> Holders:
         """Who holds the machine; the status may still be absent."""
         return self.status or Holders()
-
-
-def finalizer_patch(metadata: ObjectMeta, finalizer: str, *, present: bool) -> list[JsonObject]:
-    """Operations that add or remove `finalizer`; none where that is done."""
-    if (finalizer in metadata.finalizers) == present:
-        return []
-    others = tuple(other for other in metadata.finalizers if other != finalizer)
-    changed = replace(metadata, finalizers=(*others, finalizer) if present else others)
-    return guarded_patch({"metadata": encode(metadata)}, {"metadata": encode(changed)}, ("metadata",))
 
 
 def hold_patch(machine: HeldMachine, holders: Holders) -> list[JsonObject]:

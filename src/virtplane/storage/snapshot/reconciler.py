@@ -21,17 +21,10 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.api.storage_kinds import StorageClass, VolumeSnapshot, VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.cluster.objects import INVALID, AnyObject, finalizer_patch
 from virtplane.storage.snapshot import decisions
 from virtplane.storage.snapshot.decisions import Observed
-from virtplane.storage.snapshot.documents import (
-    INVALID,
-    AnyObject,
-    HeldMachine,
-    finalizer_patch,
-    hold_patch,
-    release_patch,
-    status_patch,
-)
+from virtplane.storage.snapshot.documents import HeldMachine, hold_patch, release_patch, status_patch
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS

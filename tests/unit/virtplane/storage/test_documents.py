@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from kubecore.json import JsonObject, deep_copy
-from kubecore.objects import meta
 from kubecore.objects.structs import decode
 from kubecore.patch.guarded import guarded_patch, same_version
-from virtplane.storage.snapshot.documents import (
-    AnyObject,
-    HeldMachine,
-    Holders,
-    finalizer_patch,
-    hold_patch,
-)
+from virtplane.storage.snapshot.documents import HeldMachine, Holders, hold_patch
 
 
 def _machine(**more: object) -> JsonObject:
     metadata = {"name": "vm", "namespace": "ns", "uid": "u", "resourceVersion": "7", "managedFields": [{}]}
     return {"metadata": {**metadata, "finalizers": ["other"]}, "spec": {}, **more}
-
-
-def test_a_finalizer_is_added_and_removed_beside_others_and_no_member_is_lost() -> None:
-    document = _machine()
-    held = deep_copy(document)
-    meta.add_finalizer(held, "f")
-    before, after = decode(AnyObject, document).metadata, decode(AnyObject, held).metadata
-    assert finalizer_patch(before, "f", present=True) == guarded_patch(document, held, ("metadata",))
-    assert finalizer_patch(after, "f", present=False) == guarded_patch(held, document, ("metadata",))
-    assert finalizer_patch(before, "f", present=False) == finalizer_patch(after, "f", present=True) == []
 
 
 def test_a_machine_is_held_at_the_version_that_was_read_whether_it_has_a_status_or_not() -> None:

@@ -12,7 +12,7 @@ from kubecore.patch.guarded import guarded_patch
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import as_written
+from virtplane.cluster.objects import as_written
 from virtplane.compute.controller.vmi.phases import TARGET_NODE_LABEL
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCES

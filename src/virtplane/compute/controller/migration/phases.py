@@ -17,8 +17,8 @@ from virtplane.api.kubevirt_v1.migration import (
 )
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
+from virtplane.cluster.objects import condition_documents
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.objects import condition_documents
 from virtplane.compute.controller.vmi.phases import is_final
 
 FINALIZER = labels.FINALIZER_MIGRATION

@@ -20,14 +20,13 @@ from virtplane.api.kubevirt_v1.migration import (
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import described, finalizer_patch, leave_unfit, patch, status_patch
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.migration import instances, phases, policies, target
 from virtplane.compute.controller.migration.phases import Around
-from virtplane.compute.controller.objects import described, leave_unfit, patch, status_patch
 from virtplane.compute.controller.vmi import backend
 from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.launcherpod.inputs import RenderInputs
-from virtplane.storage.snapshot.documents import finalizer_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _NO_STATUS = VirtualMachineInstanceMigrationStatus()

@@ -13,8 +13,8 @@ from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import described
 from virtplane.compute.controller.migration import backoff, phases
-from virtplane.compute.controller.objects import described
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
 _VETO = "kubevirt.io/testWorkloadUpdateMigrationAbortion"

@@ -20,8 +20,8 @@ from virtplane.api.pool_v1beta1.pool import (
     VirtualMachinePoolNameGeneration,
     VirtualMachineTemplateSpec,
 )
+from virtplane.cluster.objects import described
 from virtplane.compute.controller import replicas
-from virtplane.compute.controller.objects import described
 
 FINALIZER = labels.FINALIZER_POOL
 REVISION_LABEL = labels.POOL_REVISION

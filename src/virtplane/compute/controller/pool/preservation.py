@@ -8,8 +8,7 @@ from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import owners_patch, patch
-from virtplane.storage.snapshot.documents import AnyObject
+from virtplane.cluster.objects import AnyObject, owners_patch, patch
 
 _KEPT = ("Offline", "Online")
 

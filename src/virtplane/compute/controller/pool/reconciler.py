@@ -19,16 +19,18 @@ from virtplane.api.pool_v1beta1.pool import (
     VirtualMachineTemplateSpec,
 )
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
-from virtplane.compute.controller.objects import (
+from virtplane.cluster.objects import (
+    INVALID,
+    AnyObject,
     as_written,
     described,
+    finalizer_patch,
     leave_unfit,
     patch,
     status_patch,
 )
 from virtplane.compute.controller.pool import decisions, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
-from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_POOLS
 _RETRY_SECONDS = 5.0

@@ -13,8 +13,8 @@ from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
+from virtplane.cluster.objects import described
 from virtplane.compute.controller import replicas
-from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.phases import FINAL_PHASES
 
 BURST = 250

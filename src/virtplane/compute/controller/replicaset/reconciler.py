@@ -19,7 +19,9 @@ from virtplane.api.kubevirt_v1.replicaset import (
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.compute.controller.objects import (
+from virtplane.cluster.objects import (
+    INVALID,
+    AnyObject,
     as_written,
     controller_reference,
     described,
@@ -29,7 +31,6 @@ from virtplane.compute.controller.objects import (
     status_patch,
 )
 from virtplane.compute.controller.replicaset import decisions
-from virtplane.storage.snapshot.documents import INVALID, AnyObject
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS
 _RETRY_SECONDS = 5.0

@@ -14,7 +14,7 @@ from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume, DataVo
 from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.storage_kinds import PersistentVolumeClaim
-from virtplane.compute.controller.objects import described
+from virtplane.cluster.objects import described
 from virtplane.compute.controller.vmi.storage import READY_PHASES
 
 IMMEDIATE_ANNOTATION = wellknown.IMMEDIATE_DATA_VOLUMES

@@ -10,7 +10,7 @@ from kubecore.json import JsonObject
 from kubecore.objects.structs import decode, encode
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
-from virtplane.compute.controller.objects import condition_documents, status_patch
+from virtplane.cluster.objects import condition_documents, status_patch
 
 
 @dataclass(slots=True)

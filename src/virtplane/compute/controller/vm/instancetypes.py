@@ -24,7 +24,7 @@ from virtplane.api.instancetype_v1beta1.preference import (
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstanceSpec
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import as_written, described
+from virtplane.cluster.objects import as_written, described
 from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.starting import set_default_input
 from virtplane.compute.controller.vm.status import SyncError

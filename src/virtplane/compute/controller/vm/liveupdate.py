@@ -16,9 +16,9 @@ from virtplane.api.kubevirt_v1.launch_security import LaunchSecurity
 from virtplane.api.kubevirt_v1.memory import MemoryStatus
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virtplane.cluster.objects import described
 from virtplane.compute import amounts
 from virtplane.compute.amounts import GI, MI
-from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vm.status import SyncError, is_migrating
 from virtplane.compute.hotplug import is_hotpluggable
 

@@ -8,7 +8,7 @@ from kubecore.resources import ResourceType
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import DataVolumeTemplateSpec, VirtualMachine
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import described
+from virtplane.cluster.objects import described
 from virtplane.compute.controller.vm import datavolumes, reading
 from virtplane.compute.controller.vm.datavolumes import CloneSource
 from virtplane.compute.controller.vm.status import SyncError

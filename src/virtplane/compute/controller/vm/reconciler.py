@@ -17,10 +17,13 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
-from virtplane.compute.controller.objects import (
+from virtplane.cluster.objects import (
+    INVALID,
+    AnyObject,
     as_written,
     controller_reference,
     described,
+    finalizer_patch,
     leave_unfit,
     owners_patch,
     patch,
@@ -43,7 +46,6 @@ from virtplane.compute.controller.vm.running import RunningInstances
 from virtplane.compute.controller.vm.starting import VM_FINALIZER
 from virtplane.compute.controller.vm.status import SyncError, View
 from virtplane.compute.controller.vm.strategy import Decision, is_final
-from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 logger = logging.getLogger(__name__)
 

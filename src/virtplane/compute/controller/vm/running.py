@@ -9,7 +9,7 @@ from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import patch
+from virtplane.cluster.objects import patch
 from virtplane.compute.controller.vm import liveupdate, reading, restart, starting, volumemigration
 from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.instancetypes import InstancetypeSync

@@ -11,7 +11,7 @@ from virtplane.api import labels as wellknown
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.compute.controller.objects import described
+from virtplane.cluster.objects import described
 from virtplane.compute.controller.vm.strategy import RECEIVER_ANNOTATION, first_request
 from virtplane.instancetypes.defaults import default_disks
 

@@ -14,7 +14,7 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster import conditions
-from virtplane.compute.controller.objects import condition_documents
+from virtplane.cluster.objects import condition_documents
 from virtplane.compute.controller.vm import strategy
 from virtplane.compute.controller.vm.starting import GENERATION_ANNOTATION, generation_of_revision
 from virtplane.compute.controller.vm.strategy import is_final

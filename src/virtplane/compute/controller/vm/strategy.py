@@ -11,7 +11,7 @@ from virtplane.api import labels
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStateChangeRequest
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.compute.controller.objects import described
+from virtplane.cluster.objects import described
 from virtplane.compute.controller.vmi.phases import FINAL_PHASES
 
 RESTORE_ANNOTATION = labels.RESTORE_RUN_STRATEGY

@@ -15,7 +15,7 @@ from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.compute.controller.objects import condition_documents, described, patch
+from virtplane.cluster.objects import condition_documents, described, patch
 from virtplane.compute.controller.vm import reading
 from virtplane.compute.controller.vm.draft import Draft
 from virtplane.compute.controller.vm.status import SyncError

@@ -14,8 +14,8 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import HotplugVolumeStatus, VolumeStatus
 from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
 from virtplane.cluster.caches import Cluster
+from virtplane.cluster.objects import described
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.objects import described
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.hotplug import hotplugged_volumes
 from virtplane.compute.launcherpod.attachment import render_attachment_pod

@@ -18,15 +18,14 @@ from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import TopologyHints
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
+from virtplane.cluster.objects import AnyObject, as_written, described, leave_unfit
 from virtplane.compute.controller import pods
-from virtplane.compute.controller.objects import as_written, described, leave_unfit
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
 from virtplane.compute.controller.vmi.phases import Surroundings
 from virtplane.compute.controller.vmi.storage import StorageState, needs_state_claim, storage_state
 from virtplane.compute.launcherpod.metadata import APP_LABEL
 from virtplane.compute.launcherpod.render import render_launcher_pod
-from virtplane.storage.snapshot.documents import AnyObject
 
 logger = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from kubecore.errors import StatusError, conflict, is_not_found
 from kubecore.json import JsonObject
@@ -16,11 +17,20 @@ from kubecore.patch.guarded import guarded_patch, replacing, same_version
 from kubecore.resources import ResourceType
 from kubecore.runtime import Key
 from virtplane.api.conditions import Condition
-from virtplane.api.meta_v1 import OwnerReference
+from virtplane.api.markers import ApiStruct
+from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
 from virtplane.cluster.caches import DECODED, Cluster, HasMetadata
-from virtplane.storage.snapshot.documents import INVALID, AnyObject, finalizer_patch
 
 logger = logging.getLogger(__name__)
+
+INVALID = "InvalidObject"
+"""The event on an object that waits because a document, its own or another's, does not fit its type."""
+
+
+class AnyObject(ApiStruct, kw_only=True):
+    """What deleting needs of an object: one whose spec cannot be read can still be deleted."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 class Object(HasMetadata, Protocol):
@@ -44,6 +54,15 @@ def owners_patch(obj: HasMetadata, owners: Iterable[OwnerReference]) -> list[Jso
     if not after["ownerReferences"]:
         del after["ownerReferences"]
     return guarded_patch(before, {"metadata": after}, ("metadata",))
+
+
+def finalizer_patch(metadata: ObjectMeta, finalizer: str, *, present: bool) -> list[JsonObject]:
+    """Operations that add or remove `finalizer`; none where that is done."""
+    if (finalizer in metadata.finalizers) == present:
+        return []
+    others = tuple(other for other in metadata.finalizers if other != finalizer)
+    changed = replace(metadata, finalizers=(*others, finalizer) if present else others)
+    return guarded_patch({"metadata": encode(metadata)}, {"metadata": encode(changed)}, ("metadata",))
 
 
 def controller_reference(owner: Object, kind: ResourceType) -> OwnerReference:

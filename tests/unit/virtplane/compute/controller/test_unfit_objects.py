@@ -1,4 +1,4 @@
-"""Objects read as structs: what is written of them, and what becomes of those that do not fit."""
+"""What becomes of objects that do not fit their structs, and of those that wait for them."""
 
 from __future__ import annotations
 
@@ -9,58 +9,15 @@ from tests.support.controllers import running_controllers, until
 
 from kubecore.json import JsonObject
 from kubecore.objects import meta
-from kubecore.objects.structs import decode
 from kubecore.resources import EVENTS, ResourceType
 from kubecore.testing import MemoryApi
 from virtplane.api import resources as kinds
-from virtplane.api.kubevirt_v1.vm import VirtualMachine
-from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
-from virtplane.compute.controller import objects
 from virtplane.compute.controller.pool.decisions import FINALIZER
 from virtplane.compute.controller.vm.starting import VM_FINALIZER
 from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
 _POOLS = kinds.VIRTUAL_MACHINE_POOLS
-
-
-def _vm(**more: Any) -> VirtualMachine:
-    metadata = {"name": "vm", "namespace": "ns", "uid": "u", "resourceVersion": "7"}
-    return decode(VirtualMachine, {"metadata": metadata, "spec": {"template": {}}, **more})
-
-
-def _operations(vm: VirtualMachine, after: JsonObject) -> list[JsonObject]:
-    found = objects.status_patch(vm, VirtualMachineStatus, vm.status, after)
-    assert [item["path"] for item in found[:2]] in ([], ["/metadata/uid", "/metadata/resourceVersion"])
-    return found[2:]
-
-
-def test_a_status_is_patched_field_by_field_where_it_says_something_else() -> None:
-    condition = {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
-    vm = _vm(status={"ready": True, "created": True, "conditions": [condition]})
-    same = {"ready": True, "created": True, "conditions": [{"type": "Ready", "status": "True"}]}
-    assert _operations(vm, same) == []
-    changed = {"ready": False, "printableStatus": "Stopped", "conditions": [condition]}
-    assert _operations(vm, changed) == [
-        {"op": "remove", "path": "/status/created"},
-        {"op": "add", "path": "/status/printableStatus", "value": "Stopped"},
-        {"op": "replace", "path": "/status/ready", "value": False},
-    ]
-
-
-def test_a_first_status_is_added_as_a_whole() -> None:
-    assert _operations(_vm(), {}) == []
-    assert _operations(_vm(status=None), {"ready": True}) == [
-        {"op": "add", "path": "/status", "value": {"ready": True}}
-    ]
-
-
-def test_conditions_always_carry_both_times() -> None:
-    vm = _vm(status={"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "x"}]})
-    assert vm.status is not None
-    assert objects.condition_documents(vm.status.conditions) == [
-        {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": "x"}
-    ]
 
 
 def _unreadable_pool(**metadata: Any) -> JsonObject:
