@@ -398,6 +398,48 @@ def test_pods_without_a_budget_are_evicted(kinds: Kinds) -> None:
     assert kinds.memory.deleted == [("p", {"gracePeriodSeconds": 3}, False)]
 
 
+def conditions_of_pod(kinds: Kinds) -> list[JsonObject]:
+    status = kinds.memory.stored["pods", "ns", "p"]["status"]
+    return [{**item, "lastTransitionTime": None} for item in status.get("conditions", [])]
+
+
+def test_an_evicted_pod_says_that_it_was_disrupted(kinds: Kinds) -> None:
+    stored_pod(kinds)
+    evict(kinds)
+    assert conditions_of_pod(kinds) == [
+        {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "observedGeneration": 1,
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastTransitionTime": None,
+        }
+    ]
+
+
+def test_an_eviction_on_trial_marks_no_pod(kinds: Kinds) -> None:
+    stored_pod(kinds)
+    evict(kinds, {"deleteOptions": {"dryRun": ["All"]}})
+    assert conditions_of_pod(kinds) == []
+    assert kinds.memory.deleted == [("p", None, True)]
+
+
+def test_an_eviction_of_another_version_of_the_pod_leaves_it_alone(kinds: Kinds) -> None:
+    stored_pod(kinds)
+    with pytest.raises(errors.StatusError, match=r"ResourceVersion in the precondition \(3\)") as caught:
+        evict(kinds, {"deleteOptions": {"preconditions": {"resourceVersion": "3"}}})
+    assert caught.value.code == 409
+    assert conditions_of_pod(kinds) == []
+    assert kinds.memory.deleted == []
+
+
+def test_an_eviction_of_a_pod_with_another_uid_marks_nothing(kinds: Kinds) -> None:
+    stored_pod(kinds)
+    evict(kinds, {"deleteOptions": {"preconditions": {"uid": "other"}}})
+    assert conditions_of_pod(kinds) == []
+
+
 def test_an_eviction_takes_one_disruption_off_the_budget(kinds: Kinds) -> None:
     stored_pod(kinds, status=READY)
     budget(kinds, "b", disruptionsAllowed=1, currentHealthy=2, desiredHealthy=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kindling.apiserver.registry.context import RequestContext
 from kubecore import errors
 from kubecore.json import JsonObject, get_int, get_object, get_str
-from kubecore.objects.meta import is_condition_true
+from kubecore.objects.meta import is_condition_true, set_condition
 from kubecore.objects.selectors import from_label_selector_object
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import POD_DISRUPTION_BUDGETS, PODS
@@ -40,8 +40,45 @@ async def evict(ctx: RequestContext, eviction: JsonObject) -> JsonObject:
             raise errors.plain_internal(SEVERAL)
         if budgets and not _unhealthy_is_free(budgets[0], pod):
             await _spend(ctx, budgets[0], dry_run)
+    if not dry_run:
+        options = await _mark(ctx, options)
     await ctx.objects.delete(PODS, ctx.namespace, ctx.name, options=options or None, dry_run=dry_run)
     return dict(SUCCESS)
+
+
+async def _mark(ctx: RequestContext, options: JsonObject) -> JsonObject:
+    """Tell by a condition that the pod is disrupted, not broken; returns the options to delete it with.
+
+    Failure policies of jobs go by this condition. A resourceVersion that the client asks for is that of
+    the pod before it; the pod that carries it is the one to delete then.
+    """
+    preconditions = get_object(options, "preconditions")
+    wanted = preconditions.get("resourceVersion")
+
+    def mark(pod: JsonObject) -> JsonObject | None:
+        metadata = get_object(pod, "metadata")
+        if preconditions.get("uid") not in (None, metadata.get("uid")):
+            return None  # another pod of this name: the deletion refuses it
+        found = metadata.get("resourceVersion")
+        if wanted is not None and wanted != found:
+            problem = f"the ResourceVersion in the precondition ({wanted}) does not match the "
+            problem += f"ResourceVersion in record ({found}). The object might have been modified"
+            raise errors.conflict(PODS.kind, ctx.name, problem)
+        changed = set_condition(
+            pod.setdefault("status", {}).setdefault("conditions", []),
+            "DisruptionTarget",
+            True,
+            "EvictionByEvictionAPI",
+            "Eviction API: evicting",
+            observed_generation=get_int(metadata, "generation", default=1),
+        )
+        return pod if changed else None
+
+    marked = await ctx.objects.modify(PODS, ctx.namespace, ctx.name, mark)
+    if wanted is None:
+        return options
+    version = get_str(marked, "metadata", "resourceVersion")
+    return {**options, "preconditions": {**preconditions, "resourceVersion": version}}
 
 
 def _exempt(pod: JsonObject) -> bool:
