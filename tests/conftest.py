@@ -6,9 +6,14 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 pytest_plugins = ["tests.support.clusters"]
+
+# Hypothesis fails examples that take longer than 200 ms: on a busy machine that says nothing about the code.
+hypothesis.settings.register_profile("without-deadline", deadline=None)
+hypothesis.settings.load_profile("without-deadline")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -369,7 +369,7 @@ EVENTS = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=st.lists(EVENTS, max_size=12))
 def test_any_course_of_events_ends_with_exactly_what_pods_use(
     tmp_path_factory: pytest.TempPathFactory, events: list[tuple[str, str, int]]

@@ -103,7 +103,7 @@ def test_version_one_says_cpu_in_a_field_and_the_rest_in_annotations() -> None:
     assert list(old["metadata"]["annotations"]) == ["autoscaling.alpha.kubernetes.io/metrics"]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     metrics=st.lists(st.sampled_from([PODS]), max_size=2),
     cpu=st.booleans(),

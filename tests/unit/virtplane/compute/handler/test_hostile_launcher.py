@@ -320,7 +320,7 @@ async def test_pod_that_has_gone_takes_its_launcher_with_it(tmp_path: Path) -> N
 ANSWERS = [b'{"id":1}', b'{"id":1,"error":[]}', b'{"id":true}', b'{"event":{}}', b"null"]
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(st.binary(max_size=200) | st.sampled_from(ANSWERS), max_size=8))
 def test_nothing_that_a_launcher_says_gets_past_the_line(tmp_path: Path, said: list[bytes]) -> None:
     async def attempt() -> None:

@@ -140,7 +140,7 @@ def test_newcomer_gets_through_when_all_places_are_taken(served: Served) -> None
     assert served.disconnects == 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(texts=st.lists(st.binary(max_size=100).filter(lambda text: b"\n" not in text), max_size=5))
 def test_nothing_that_is_said_ends_the_launcher(
     tmp_path_factory: pytest.TempPathFactory, texts: list[bytes]

@@ -142,7 +142,7 @@ _VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(spec=_VALUES)
 def test_normalizing_twice_is_normalizing_once_whatever_the_document(spec: Any) -> None:
     once = normal("apps", "v1", "Deployment", {"metadata": {}, "spec": spec})
