@@ -10,19 +10,21 @@ from typing import Protocol
 from kubecore import resources
 from kubecore.client import Client
 from kubecore.errors import is_not_found
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta
-from kubecore.objects.structs import UnfitDocument, decode
 from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.config import ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
+from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
-from virtplane.api.kubevirt_v1.volumes import Volume, claim_name
+from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
+from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
@@ -41,12 +43,15 @@ OPTIONAL_KINDS: tuple[ResourceType, ...] = (
 """Kinds of other products: used when the cluster serves them."""
 
 
-DECODED = frozenset({kinds.VIRTUAL_MACHINE_INSTANCES, kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS})
-"""Kinds whose caches hold structs: whoever makes a write of the document asks the server for it."""
+class HasMetadata(Protocol):
+    """An object of any kind, read as a struct."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
 
 def by_controller(obj: JsonObject) -> Iterable[str]:
-    """Index function: the uid of the controlling owner."""
+    """Index function of documents: the uid of the controlling owner."""
     owner = meta.controller_of(obj)
     return (get_str(owner, "uid"),) if owner else ()
 
@@ -63,9 +68,9 @@ def by_vmi_name(migration: VirtualMachineInstanceMigration) -> Iterable[str]:
     return (f"{migration.metadata.namespace}/{migration.spec.vmi_name or ''}",)
 
 
-def by_manager(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """Index function of instances: the uid of the controlling owner."""
-    owner = vmi.metadata.controller
+def by_manager(obj: HasMetadata) -> Iterable[str]:
+    """Index function of structs: the uid of the controlling owner."""
+    owner = obj.metadata.controller
     return (owner.uid,) if owner is not None else ()
 
 
@@ -80,15 +85,10 @@ def by_used_claim(vmi: VirtualMachineInstance) -> Iterable[str]:
     return [f"{vmi.metadata.namespace}/{name}" for name in names if name]
 
 
-def by_claim(vm: JsonObject) -> Iterable[str]:
+def by_claim(vm: VirtualMachine) -> Iterable[str]:
     """Index function of VMs: namespaced names of the claims that their volumes use."""
-    for volume in get_list(vm, "spec", "template", "spec", "volumes"):
-        try:
-            name = claim_name(decode(Volume, volume))
-        except UnfitDocument:
-            continue  # The controller of the object reports it; the cache must not stop.
-        if name:
-            yield f"{meta.namespace(vm)}/{name}"
+    names = (claim_name(volume) for volume in vm.spec.instance.volumes)
+    return [f"{vm.metadata.namespace}/{name}" for name in names if name]
 
 
 async def served_optional_kinds(client: Client) -> frozenset[ResourceType]:
@@ -149,9 +149,25 @@ class Cluster:
         )
 
     @property
-    def vms(self) -> Informer:
-        """Virtual machines by claim."""
-        return self.informer(kinds.VIRTUAL_MACHINES, {"claim": by_claim, "controller": by_controller})
+    def vms(self) -> Informer[VirtualMachine]:
+        """Virtual machines by claim and controller."""
+        return self.manager.informer(
+            kinds.VIRTUAL_MACHINES,
+            indexers={"claim": by_claim, "controller": by_manager},
+            struct=VirtualMachine,
+        )
+
+    @property
+    def pools(self) -> Informer[VirtualMachinePool]:
+        """All pools of virtual machines."""
+        return self.manager.informer(kinds.VIRTUAL_MACHINE_POOLS, struct=VirtualMachinePool)
+
+    @property
+    def replica_sets(self) -> Informer[VirtualMachineInstanceReplicaSet]:
+        """All replica sets of instances."""
+        return self.manager.informer(
+            kinds.VIRTUAL_MACHINE_INSTANCE_REPLICA_SETS, struct=VirtualMachineInstanceReplicaSet
+        )
 
     @property
     def migrations(self) -> Informer[VirtualMachineInstanceMigration]:
@@ -272,26 +288,19 @@ class Cluster:
         )
 
     async def mark_observed(
-        self, resource: ResourceType, obj: JsonObject, extra: JsonObject | None = None
+        self, resource: ResourceType, obj: HasMetadata, extra: JsonObject | None = None
     ) -> bool:
         """Writes the API version that the controllers use, and `extra`, unless the object has it already.
 
         Returns whether it wrote.
         """
-        present = meta.annotations(obj)
-        if all(present.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):
+        of = obj.metadata
+        if all(of.annotations.get(key) == OBSERVED_VERSION for key in OBSERVED_ANNOTATIONS):
             return False
         patch = {"metadata": {"annotations": dict.fromkeys(OBSERVED_ANNOTATIONS, OBSERVED_VERSION)}}
         patch.update(extra or {})
-        await self.client.patch(resource, meta.name(obj), patch, meta.namespace(obj), type="merge")
+        await self.client.patch(resource, of.name, patch, of.namespace, type="merge")
         return True
-
-
-class HasMetadata(Protocol):
-    """An object of any kind, read as a struct."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
 
 
 def owner_key(kind: str) -> Callable[[JsonObject | HasMetadata], Iterable[Key]]:

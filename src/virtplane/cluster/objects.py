@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -15,13 +15,15 @@ from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.patch.guarded import guarded_patch, replacing, same_version
 from kubecore.resources import ResourceType
-from kubecore.runtime import Key
+from kubecore.runtime import Informer, Key
 from virtplane.api.conditions import Condition
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
-from virtplane.cluster.caches import DECODED, Cluster, HasMetadata
+from virtplane.cluster.caches import Cluster, HasMetadata
 
 logger = logging.getLogger(__name__)
+
+Typed = TypeVar("Typed", bound=HasMetadata)
 
 INVALID = "InvalidObject"
 """The event on an object that waits because a document, its own or another's, does not fit its type."""
@@ -31,6 +33,26 @@ class AnyObject(ApiStruct, kw_only=True):
     """What deleting needs of an object: one whose spec cannot be read can still be deleted."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+def any_object(informer: Informer[Typed], namespace: str, name: str) -> Typed | AnyObject | None:
+    """The cached object; one that cannot be read as far as deleting needs it. Raises UnfitDocument."""
+    try:
+        return informer.get(namespace, name)
+    except UnfitDocument as error:
+        return decode(AnyObject, error.document)
+
+
+def unfit_of(informer: Informer[Typed], owner: ObjectMeta) -> Iterator[tuple[UnfitDocument, AnyObject]]:
+    """The objects managed by `owner` that are there but cannot be read: why, and what deleting needs of them.
+
+    Raises UnfitDocument.
+    """
+    for error in informer.unfit.values():
+        if error.namespace == owner.namespace:
+            obj = decode(AnyObject, error.document)
+            if obj.metadata.is_controlled_by(owner):
+                yield error, obj
 
 
 class Object(HasMetadata, Protocol):
@@ -101,13 +123,9 @@ async def as_written(cluster: Cluster, kind: ResourceType, obj: HasMetadata) -> 
 
     Raises StatusError; a conflict where the object was written since.
     """
-    name, namespace = obj.metadata.name, obj.metadata.namespace
-    version = obj.metadata.resource_version
-    found = cluster.informer(kind).get(namespace, name) if kind not in DECODED else None
-    if found is None or meta.resource_version(found) != version:
-        found = await cluster.client.get(kind, name, namespace)
-    if meta.resource_version(found) != version:
-        raise conflict(kind, name)
+    found = await cluster.client.get(kind, obj.metadata.name, obj.metadata.namespace)
+    if meta.resource_version(found) != obj.metadata.resource_version:
+        raise conflict(kind, obj.metadata.name)
     return found
 
 

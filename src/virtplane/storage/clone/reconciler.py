@@ -43,11 +43,11 @@ class CloneController:
         self.controller.depend(self._contents)
         self.controller.depend(cluster.claims)
 
-    def _machine_keys(self, vm: JsonObject) -> list[Key]:
-        name = meta.name(vm)
+    def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
+        name = vm.metadata.name
         return [
             (clone.metadata.namespace, clone.metadata.name)
-            for clone in readable(VirtualMachineClone, self._clones.list(meta.namespace(vm)))
+            for clone in readable(VirtualMachineClone, self._clones.list(vm.metadata.namespace))
             if name in (clone.spec.source.name, decisions.target_name(clone))
         ]
 
@@ -109,7 +109,7 @@ class CloneController:
             text = f"VirtualMachine {namespace}/{name} does not exist"
             self._event(document, "Warning", "SourceDoesNotExist", text)
             return
-        if decisions.has_persistent_state(decode(VirtualMachine, vm)):
+        if decisions.has_persistent_state(vm):
             text = "Source VM has persistent TPM or EFI state, which cannot be cloned"
             self._event(document, "Warning", "SourceVMWithBackendStorageInvalid", text)
             return
@@ -169,6 +169,8 @@ class CloneController:
     async def _watch_target(self, clone: VirtualMachineClone) -> Result:
         """A clone goes with its copy."""
         namespace, name = clone.metadata.namespace, clone.status.target_name or ""
+        if (namespace, name) in self._cluster.vms.unfit:
+            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such a VM is deleted
         if self._cluster.vms.get(namespace, name) is None:
             try:
                 await self._cluster.client.get(kinds.VIRTUAL_MACHINES, name, namespace)

@@ -8,21 +8,29 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, readable
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.patch.guarded import guarded_patch, same_version
 from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.cluster.objects import INVALID, AnyObject, finalizer_patch
+from virtplane.cluster.objects import INVALID, AnyObject, as_written, finalizer_patch
 from virtplane.storage.restore import decisions
 from virtplane.storage.snapshot.decisions import set_progress
-from virtplane.storage.snapshot.documents import HeldMachine, hold_patch, release_patch, status_patch
+from virtplane.storage.snapshot.documents import (
+    HeldMachine,
+    held_machine,
+    held_machines,
+    hold_patch,
+    release_patch,
+    status_patch,
+)
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
 _RETRY_SECONDS = 5.0
@@ -58,11 +66,11 @@ class RestoreController:
             self.controller.depend(self._volumes)
         self.controller.depend(cluster.informer(resources.STORAGE_CLASSES))
 
-    def _machine_keys(self, vm: JsonObject) -> list[Key]:
+    def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
         return [
             (restore.metadata.namespace, restore.metadata.name)
-            for restore in readable(VirtualMachineRestore, self._restores.list(meta.namespace(vm)))
-            if restore.spec.target.name == meta.name(vm)
+            for restore in readable(VirtualMachineRestore, self._restores.list(vm.metadata.namespace))
+            if restore.spec.target.name == vm.metadata.name
         ]
 
     async def _reconcile(self, key: Key) -> Result:
@@ -73,11 +81,11 @@ class RestoreController:
             restore = decode(VirtualMachineRestore, document)
         except UnfitDocument as error:
             return await self._leave_unfit(document, error)
-        vm = self._cluster.vms.get(key[0], restore.spec.target.name)
+        machine = held_machine(self._cluster.vms, key[0], restore.spec.target.name)
         metadata = restore.metadata
         is_over = restore.status.complete or is_true(restore.status.conditions, "Failure")
         if metadata.is_being_deleted or is_over:
-            await self._unlock(metadata.name, decode(HeldMachine, vm) if vm else None)
+            await self._unlock(metadata.name, machine)
             if metadata.is_being_deleted:
                 await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
             return DONE
@@ -91,8 +99,8 @@ class RestoreController:
         status.setdefault("complete", False)
         owners = meta.owner_references(document)
         try:
-            await self._advance(restore, document, status, vm)
-            owners = _owners(document, vm)
+            await self._advance(restore, document, status, machine)
+            owners = _owners(document, machine)
         except (_Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
         except _Fails as failed:
@@ -109,13 +117,17 @@ class RestoreController:
         if not metadata.is_being_deleted:
             self._cluster.recorder.event(document, "Warning", INVALID, str(error))
             return DONE
-        for machine in readable(HeldMachine, self._cluster.vms.list(metadata.namespace)):
+        for machine in held_machines(self._cluster.vms, metadata.namespace):
             await self._unlock(metadata.name, machine)
         await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
         return DONE
 
     async def _advance(
-        self, restore: VirtualMachineRestore, document: JsonObject, status: JsonObject, vm: JsonObject | None
+        self,
+        restore: VirtualMachineRestore,
+        document: JsonObject,
+        status: JsonObject,
+        machine: HeldMachine | None,
     ) -> None:
         """One step: lock, claims, target, done. Raises _Waits, _Fails or UnfitDocument."""
         kept = self._content(restore)
@@ -126,7 +138,6 @@ class RestoreController:
         except decisions.UnsupportedPolicy as error:
             raise _Fails(str(error)) from error
         mark = decisions.restore_uid(restore)
-        machine = decode(HeldMachine, vm) if vm is not None else None
         is_marked = machine is not None and machine.metadata.annotations.get(decisions.LAST_RESTORE) == mark
         if machine is not None and not is_marked:
             if machine.metadata.uid != source.uid and not restore.status.restore_time:
@@ -137,13 +148,14 @@ class RestoreController:
             status["restores"] = decisions.restores_of(items)
         await self._create_claims(restore, items)
         spec = decisions.restored_spec(get_object(kept, "spec", "source", "virtualMachine", "spec"), items)
-        if vm is None:
+        if machine is None:
             await self._create_target(restore, source, spec)
             raise _Waits("Updating target spec")
         if not is_marked:
-            target = decisions.updated_target(restore, vm, spec)
-            changes = guarded_patch(vm, target, ("metadata",), ("spec",))
-            await self._patch_vm(meta.name(vm), meta.namespace(vm), [*same_version(vm), *changes])
+            written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
+            target = decisions.updated_target(restore, written, spec)
+            changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
+            await self._patch_vm(machine.metadata.name, machine.metadata.namespace, changes)
             raise _Waits("Updating target spec")
         status["complete"] = True
         status["restoreTime"] = times.now_rfc3339()
@@ -280,9 +292,10 @@ class RestoreController:
                 raise
 
 
-def _owners(document: JsonObject, vm: JsonObject | None) -> list[JsonObject]:
+def _owners(document: JsonObject, machine: HeldMachine | None) -> list[JsonObject]:
     """The owners of a restore whose machine is there: that is one of them."""
     owners = meta.owner_references(document)
+    vm = {"metadata": encode(machine.metadata)} if machine is not None else None
     if vm is None or meta.is_owned_by(document, vm):
         return owners
     # A restore that a clone made is controlled by the clone already.

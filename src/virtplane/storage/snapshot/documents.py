@@ -5,8 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kubecore.json import JsonObject
-from kubecore.objects.structs import encode
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.patch.guarded import guarded_patch, same_object, same_version
+from kubecore.runtime import Informer
+from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.markers import ApiStruct
 from virtplane.api.meta_v1 import ObjectMeta
 
@@ -28,6 +30,31 @@ class HeldMachine(ApiStruct, kw_only=True):
     def holders(self) -> Holders:
         """Who holds the machine; the status may still be absent."""
         return self.status or Holders()
+
+
+def held_machine(vms: Informer[VirtualMachine], namespace: str, name: str) -> HeldMachine | None:
+    """The machine, readable or not. Raises UnfitDocument where not even its metadata can be read."""
+    try:
+        vm = vms.get(namespace, name)
+    except UnfitDocument as error:
+        return decode(HeldMachine, error.document)
+    return _held(vm) if vm is not None else None
+
+
+def held_machines(vms: Informer[VirtualMachine], namespace: str) -> list[HeldMachine]:
+    """The machines of a namespace, readable or not."""
+    unread = (error.document for error in vms.unfit.values() if error.namespace == namespace)
+    return [*map(_held, vms.list(namespace)), *readable(HeldMachine, unread)]
+
+
+def _held(vm: VirtualMachine) -> HeldMachine:
+    if vm.status is None:
+        return HeldMachine(metadata=vm.metadata)
+    holders = Holders(
+        restore_in_progress=vm.status.restore_in_progress,
+        snapshot_in_progress=vm.status.snapshot_in_progress,
+    )
+    return HeldMachine(metadata=vm.metadata, status=holders)
 
 
 def hold_patch(machine: HeldMachine, holders: Holders) -> list[JsonObject]:

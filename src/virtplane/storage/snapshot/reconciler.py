@@ -12,7 +12,7 @@ from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
 from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
 from kubecore.resources import ResourceType
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, Informer, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
@@ -21,10 +21,17 @@ from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.api.storage_kinds import StorageClass, VolumeSnapshot, VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.cluster.objects import INVALID, AnyObject, finalizer_patch
+from virtplane.cluster.objects import INVALID, AnyObject, Typed, as_written, finalizer_patch
 from virtplane.storage.snapshot import decisions
 from virtplane.storage.snapshot.decisions import Observed
-from virtplane.storage.snapshot.documents import HeldMachine, hold_patch, release_patch, status_patch
+from virtplane.storage.snapshot.documents import (
+    HeldMachine,
+    held_machine,
+    held_machines,
+    hold_patch,
+    release_patch,
+    status_patch,
+)
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
 _CONTENTS = kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS
@@ -60,11 +67,11 @@ class SnapshotController:
         self.controller.depend(cluster.revisions)
         self.controller.depend(cluster.vmis)
 
-    def _machine_keys(self, vm: JsonObject) -> list[Key]:
+    def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
         return [
             (snapshot.metadata.namespace, snapshot.metadata.name)
-            for snapshot in readable(VirtualMachineSnapshot, self._snapshots.list(meta.namespace(vm)))
-            if snapshot.spec.source.name == meta.name(vm)
+            for snapshot in readable(VirtualMachineSnapshot, self._snapshots.list(vm.metadata.namespace))
+            if snapshot.spec.source.name == vm.metadata.name
         ]
 
     async def _reconcile(self, key: Key) -> Result:
@@ -75,8 +82,7 @@ class SnapshotController:
             snapshot = decode(VirtualMachineSnapshot, document)
         except UnfitDocument as error:
             return await self._leave_unfit(document, error)
-        vm = self._cluster.vms.get(key[0], snapshot.spec.source.name)
-        machine = decode(HeldMachine, vm) if vm else None
+        machine = held_machine(self._cluster.vms, key[0], snapshot.spec.source.name)
         if snapshot.metadata.is_being_deleted:
             return await self._finish(snapshot, machine)
         if self._volumes is None or self._classes is None:
@@ -93,8 +99,8 @@ class SnapshotController:
             return DONE
         is_locked = machine is not None and await self._lock(snapshot, machine)
         observed = self._observe(snapshot)
-        if vm is not None and is_locked and observed.content is None and not observed.problem:
-            content = await self._create_content(snapshot, document, vm, observed)
+        if is_locked and observed.vm and observed.content is None and not observed.problem:
+            content = await self._create_content(snapshot, document, observed.vm, observed.vmi)
             observed = replace(observed, content=content)
         await self._update(snapshot, document, observed)
         return RequeueAfter(_RETRY_SECONDS)
@@ -105,7 +111,7 @@ class SnapshotController:
         if not snapshot.is_being_deleted:
             self._cluster.recorder.event(document, "Warning", INVALID, str(error))
             return DONE
-        for machine in readable(HeldMachine, self._cluster.vms.list(snapshot.namespace)):
+        for machine in held_machines(self._cluster.vms, snapshot.namespace):
             await self._unlock(snapshot.name, machine)
         removing = finalizer_patch(snapshot, decisions.SNAPSHOT_FINALIZER, present=False)
         await self._patch(_SNAPSHOTS, snapshot, removing)
@@ -114,16 +120,13 @@ class SnapshotController:
     def _observe(self, snapshot: VirtualMachineSnapshot) -> Observed:
         """What there is of the snapshot's objects; what cannot be read is a problem."""
         namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
-        vm = self._cluster.vms.get(namespace, name)
         content = self._contents.get(namespace, decisions.content_name(snapshot.metadata.uid))
         problems: list[str] = []
-        vmi: VirtualMachineInstance | None = None
-        try:
-            vmi = self._cluster.vmis.get(namespace, name) if vm else None
-        except UnfitDocument as error:
-            problems.append(str(error))
+        vm = _get(self._cluster.vms, namespace, name, problems)
+        is_there = self._cluster.vms.contains(namespace, name)
+        vmi = _get(self._cluster.vmis, namespace, name, problems) if is_there else None
         return Observed(
-            _read(VirtualMachine, vm, problems),
+            vm,
             vmi,
             _read(VirtualMachineSnapshotContent, content, problems),
             self._cluster.claims_of(namespace).keys(),
@@ -172,23 +175,27 @@ class SnapshotController:
         await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, operations, "status")
 
     async def _create_content(
-        self, snapshot: VirtualMachineSnapshot, document: JsonObject, vm: JsonObject, observed: Observed
+        self,
+        snapshot: VirtualMachineSnapshot,
+        document: JsonObject,
+        vm: VirtualMachine,
+        vmi: VirtualMachineInstance | None,
     ) -> VirtualMachineSnapshotContent:
+        """Makes the content of the machine as it was written. Raises StatusError, UnfitDocument."""
         claims = self._cluster.claims_of(snapshot.metadata.namespace)
-        volumes = decisions.choose_volumes(decode(VirtualMachine, vm), claims)
-        revision = None
-        if observed.vmi is not None and observed.vmi.status.virtual_machine_revision_name:
-            name = observed.vmi.status.virtual_machine_revision_name
-            revision = self._cluster.revisions.get(snapshot.metadata.namespace, name)
+        volumes = decisions.choose_volumes(vm, claims)
+        name = vmi.status.virtual_machine_revision_name if vmi is not None else None
+        revision = self._cluster.revisions.get(snapshot.metadata.namespace, name) if name else None
         started = get_object(revision, "data", "spec") if revision else None
-        spec = decisions.running_spec(get_object(vm, "spec"), started)
-        content = decisions.new_content(snapshot, vm, spec, volumes, claims)
+        written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
+        spec = decisions.running_spec(get_object(written, "spec"), started)
+        content = decisions.new_content(snapshot, written, spec, volumes, claims)
         try:
             created = await self._cluster.client.create(_CONTENTS, content)
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-            created = await self._cluster.client.get(_CONTENTS, meta.name(content), meta.namespace(vm))
+            created = await self._cluster.client.get(_CONTENTS, meta.name(content), vm.metadata.namespace)
             return decode(VirtualMachineSnapshotContent, created)
         text = f"Successfully created VirtualMachineSnapshotContent {meta.name(created)}"
         reason = "SuccessfulVirtualMachineSnapshotContentCreate"
@@ -342,6 +349,14 @@ def _snapshots_of(
 ) -> dict[str, VolumeSnapshot]:
     names = {backup.volume_snapshot_name for backup in content.spec.volume_backups}
     return {meta.name(item): decode(VolumeSnapshot, item) for item in volumes if meta.name(item) in names}
+
+
+def _get(informer: Informer[Typed], namespace: str, name: str, problems: list[str]) -> Typed | None:
+    try:
+        return informer.get(namespace, name)
+    except UnfitDocument as error:
+        problems.append(str(error))
+        return None
 
 
 def _read(struct: type[Struct], document: JsonObject | None, problems: list[str]) -> Struct | None:

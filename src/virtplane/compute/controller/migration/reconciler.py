@@ -101,7 +101,7 @@ class MigrationController:
             await self._cluster.client.patch(
                 _KIND, migration.metadata.name, changes, migration.metadata.namespace, type="merge"
             )
-        return await self._cluster.mark_observed(_KIND, described(migration))
+        return await self._cluster.mark_observed(_KIND, migration)
 
     def _around(
         self, migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance | None, rejected: str

@@ -8,7 +8,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.objects import meta
 from kubecore.objects.selectors import from_label_selector_object
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
+from kubecore.objects.structs import UnfitDocument, encode, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
 from virtplane.api import resources as kinds
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
@@ -21,13 +21,14 @@ from virtplane.api.pool_v1beta1.pool import (
 from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
 from virtplane.cluster.objects import (
     INVALID,
-    AnyObject,
+    any_object,
     as_written,
     described,
     finalizer_patch,
     leave_unfit,
     patch,
     status_patch,
+    unfit_of,
 )
 from virtplane.compute.controller.pool import decisions, preservation
 from virtplane.compute.controller.pool.decisions import FINALIZER, Step
@@ -41,26 +42,21 @@ class PoolController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._pools = cluster.informer(_KIND)
         self.controller = Controller("virt-controller-pool", self._reconcile, workers=2)
-        self.controller.watch(self._pools)
+        self.controller.watch(cluster.pools)
         self.controller.watch(cluster.vms, owner_key(_KIND.kind))
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vms, owner_key(_KIND.kind))
 
     def _instance_keys(self, vmi: VirtualMachineInstance) -> list[Key]:
-        vm = self._cluster.vms.get(*key_of(vmi))
+        vm = any_object(self._cluster.vms, *key_of(vmi))
         return list(owner_key(_KIND.kind)(vm)) if vm else []
-
-    def _read_pool(self, key: Key) -> VirtualMachinePool | None:
-        """The pool. Raises UnfitDocument."""
-        found = self._pools.get(*key)
-        return decode(VirtualMachinePool, found) if found is not None else None
 
     def _read_machines(self, pool: VirtualMachinePool) -> list[VirtualMachine]:
         """The pool's VMs. Raises UnfitDocument for one that is there but cannot be read: it is not absent."""
-        found = self._cluster.vms.by_index("controller", pool.metadata.uid)
-        return [decode(VirtualMachine, vm) for vm in found]
+        for error, _ in unfit_of(self._cluster.vms, pool.metadata):
+            raise error
+        return self._cluster.vms.by_index("controller", pool.metadata.uid)
 
     def _templates(self, pool: VirtualMachinePool) -> dict[str, VirtualMachineTemplateSpec]:
         """The templates that the pool had, by their revisions; one that cannot be read is outdated anyway."""
@@ -70,7 +66,7 @@ class PoolController:
 
     async def _reconcile(self, key: Key) -> Result:
         try:
-            pool = self._read_pool(key)
+            pool = self._cluster.pools.get(*key)
         except UnfitDocument as error:
             await leave_unfit(self._cluster, _KIND, key, error, FINALIZER)
             return DONE
@@ -85,7 +81,7 @@ class PoolController:
             own = self._read_machines(pool)
         except UnfitDocument as error:
             self._cluster.recorder.event(described(pool), "Warning", INVALID, str(error))
-            return DONE
+            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such a VM is deleted
         adding = finalizer_patch(pool.metadata, FINALIZER, present=True)
         if adding:
             await patch(self._cluster, _KIND, pool, adding)
@@ -104,8 +100,10 @@ class PoolController:
 
     async def _finish(self, pool: VirtualMachinePool) -> None:
         """The pool goes at once; its VMs, readable or not, are collected, and let go as they are deleted."""
-        for found in self._cluster.vms.by_index("controller", pool.metadata.uid):
-            await self._release(decode(AnyObject, found))
+        for vm in self._cluster.vms.by_index("controller", pool.metadata.uid):
+            await self._release(vm)
+        for _, unread in unfit_of(self._cluster.vms, pool.metadata):
+            await self._release(unread)
         await patch(self._cluster, _KIND, pool, finalizer_patch(pool.metadata, FINALIZER, present=False))
 
     async def _release(self, vm: HasMetadata) -> None:
@@ -185,7 +183,7 @@ class PoolController:
 
     async def _restart(self, vm: VirtualMachine) -> None:
         """Deletes the instance of an updated VM, so that it starts anew."""
-        vmi = self._cluster.vmis.get(vm.metadata.namespace, vm.metadata.name)
+        vmi = any_object(self._cluster.vmis, vm.metadata.namespace, vm.metadata.name)
         if vmi is None or vmi.metadata.is_being_deleted:
             return
         of = vmi.metadata

@@ -8,7 +8,7 @@ from kubecore.errors import StatusError, is_not_found
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.objects.selectors import LabelSelector, from_label_selector_object
-from kubecore.objects.structs import UnfitDocument, decode, encode, readable
+from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
@@ -21,7 +21,6 @@ from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster.caches import Cluster, owner_key
 from virtplane.cluster.objects import (
     INVALID,
-    AnyObject,
     as_written,
     controller_reference,
     described,
@@ -29,6 +28,7 @@ from virtplane.cluster.objects import (
     owners_patch,
     patch,
     status_patch,
+    unfit_of,
 )
 from virtplane.compute.controller.replicaset import decisions
 
@@ -43,54 +43,43 @@ class ReplicaSetController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._sets = cluster.informer(_KIND)
         self.controller = Controller("virt-controller-vmirs", self._reconcile, workers=2)
-        self.controller.watch(self._sets)
+        self.controller.watch(cluster.replica_sets)
         self.controller.watch(cluster.vmis, self._instance_keys)
         self._expected = Expectations(self.controller, cluster.vmis, owner_key(_KIND.kind))
 
     def _instance_keys(self, vmi: VirtualMachineInstance) -> list[Key]:
         if vmi.metadata.controller is not None:
             return list(owner_key(_KIND.kind)(vmi))
-        sets = readable(VirtualMachineInstanceReplicaSet, self._sets.list(vmi.metadata.namespace))
         return [
             (item.metadata.namespace, item.metadata.name)
-            for item in sets
+            for item in self._cluster.replica_sets.list(vmi.metadata.namespace)
             if _selector(item).matches(vmi.metadata.labels)
         ]
 
-    def _read_set(self, key: Key) -> VirtualMachineInstanceReplicaSet | None:
-        """The replica set. Raises UnfitDocument."""
-        found = self._sets.get(*key)
-        return decode(VirtualMachineInstanceReplicaSet, found) if found is not None else None
-
     def _read_instances(self, replica_set: VirtualMachineInstanceReplicaSet) -> list[VirtualMachineInstance]:
         """The instances of the namespace. Raises UnfitDocument for one of the set's own: it is not absent."""
-        of = replica_set.metadata
-        for error in self._cluster.vmis.unfit.values():
-            if error.namespace == of.namespace and decode(
-                AnyObject, error.document
-            ).metadata.is_controlled_by(of):
-                raise error
-        return self._cluster.vmis.list(of.namespace)
+        for error, _ in unfit_of(self._cluster.vmis, replica_set.metadata):
+            raise error
+        return self._cluster.vmis.list(replica_set.metadata.namespace)
 
     async def _reconcile(self, key: Key) -> Result:
         try:
-            replica_set = self._read_set(key)
+            replica_set = self._cluster.replica_sets.get(*key)
         except UnfitDocument as error:
             await leave_unfit(self._cluster, _KIND, key, error)
             return DONE
         if replica_set is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_KIND, described(replica_set), {"spec": _WRITTEN_SPEC}):
+        if await self._cluster.mark_observed(_KIND, replica_set, {"spec": _WRITTEN_SPEC}):
             return DONE
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         try:
             present = self._read_instances(replica_set)
         except UnfitDocument as error:
             self._cluster.recorder.event(described(replica_set), "Warning", INVALID, str(error))
-            return DONE
+            return RequeueAfter(_RETRY_SECONDS)  # nobody tells when such an instance is deleted
         instances = await self._claim(replica_set, present)
         failure: tuple[str, str] | None = None
         if may_act:

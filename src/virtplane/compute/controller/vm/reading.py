@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from kubecore import resources
-from kubecore.json import JsonObject, get_object
+from kubecore.json import JsonObject
 from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
 from kubecore.runtime import Informer, Key
 from virtplane.api import resources as kinds
@@ -14,6 +14,7 @@ from virtplane.api.cdi_v1beta1.data_volume import DataSource, DataVolume
 from virtplane.api.kubevirt_v1.vm import VirtualMachine, VirtualMachineSpec
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
+from virtplane.api.markers import ApiStruct
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshotClass
 from virtplane.cluster.caches import Cluster
 from virtplane.compute.controller.vm import datavolumes
@@ -21,10 +22,16 @@ from virtplane.compute.controller.vm import datavolumes
 logger = logging.getLogger(__name__)
 
 
-def machine(cluster: Cluster, key: Key) -> VirtualMachine | None:
-    """The VM. Raises UnfitDocument."""
-    found = cluster.vms.get(*key)
-    return decode(VirtualMachine, found) if found is not None else None
+class _Started(ApiStruct, kw_only=True):
+    """What a revision keeps of a VM."""
+
+    spec: VirtualMachineSpec
+
+
+class _StartRevision(ApiStruct, kw_only=True):
+    """The ControllerRevision of a VM's start."""
+
+    data: _Started
 
 
 def instance(cluster: Cluster, key: Key) -> VirtualMachineInstance | None:
@@ -39,7 +46,7 @@ def started_spec(cluster: Cluster, vmi: VirtualMachineInstance) -> VirtualMachin
     if revision is None:
         return None
     try:
-        return decode(VirtualMachineSpec, get_object(revision, "data", "spec"))
+        return decode(_StartRevision, revision).data.spec
     except UnfitDocument as error:
         logger.warning("revision %s cannot be compared with its VM: %s", name, error)
         return None

@@ -87,14 +87,14 @@ class VmController:
     async def _reconcile(self, key: Key) -> Result:
         may_act = await self._expected.settled(key)  # first: what is read then is what it is about
         try:
-            vm = reading.machine(self._cluster, key)
+            vm = self._cluster.vms.get(*key)
         except UnfitDocument as unfit:
             await leave_unfit(self._cluster, _VMS, key, unfit, VM_FINALIZER)
             return DONE
         if vm is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_VMS, described(vm)):
+        if await self._cluster.mark_observed(_VMS, vm):
             return DONE
         work = draft.begin(vm)
         try:

@@ -16,9 +16,10 @@ from virtplane.api import resources as kinds
 from virtplane.api.conditions import has_status, is_true
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.vmi_status import TopologyHints
+from virtplane.api.meta_v1 import OwnerReference
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.cluster.objects import AnyObject, as_written, described, leave_unfit
+from virtplane.cluster.objects import AnyObject, any_object, as_written, described, leave_unfit
 from virtplane.compute.controller import pods
 from virtplane.compute.controller.vmi import backend, hotplug, phases, provisioning, topology
 from virtplane.compute.controller.vmi.errors import SyncError
@@ -76,7 +77,7 @@ class VmiController:
         if vmi is None:
             self._expected.forget(key)
             return DONE
-        if await self._cluster.mark_observed(_KIND, described(vmi)):
+        if await self._cluster.mark_observed(_KIND, vmi):
             return DONE
         claims = self._cluster.claims_of(key[0])
         storage = storage_state(vmi, claims, self._cluster.data_volumes_of(key[0]))
@@ -134,7 +135,6 @@ class VmiController:
         error: SyncError | None,
     ) -> Surroundings:
         owner = vmi.metadata.controller
-        vm = self._cluster.vms.get(vmi.metadata.namespace, owner.name) if owner is not None else None
         return Surroundings(
             pod=pods.current_pod(vmi, own),
             pods=tuple(own),
@@ -143,8 +143,13 @@ class VmiController:
             cdi_config=self._cluster.cdi_config,
             launcher_image=self._cluster.images.launcher,
             error=error,
-            has_owner_vm=vm is not None and owner is not None and owner.uid == meta.uid(vm),
+            has_owner_vm=owner is not None and self._owns(vmi, owner),
         )
+
+    def _owns(self, vmi: VirtualMachineInstance, owner: OwnerReference) -> bool:
+        """Whether the owner is a VM that is there, readable or not."""
+        vm = any_object(self._cluster.vms, vmi.metadata.namespace, owner.name)
+        return vm is not None and owner.uid == vm.metadata.uid
 
     async def _sync(
         self, key: Key, vmi: VirtualMachineInstance, own: list[JsonObject], storage: StorageState

@@ -59,3 +59,42 @@ async def test_a_vm_whose_instance_does_not_fit_says_so_and_leaves_it_alone_unti
         await server.client().delete(vms, "vm", "ns")
         await until(lambda: server.get(vms, "vm", "ns") is None)
         assert server.get(vmis, "vm", "ns") is None
+
+
+@pytest.mark.looptime
+async def test_a_pool_waits_for_its_vm_that_does_not_fit_and_replaces_it_once_it_is_deleted() -> None:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    vms = kinds.VIRTUAL_MACHINES
+    spec = {"selector": {}, "replicas": 1, "virtualMachineTemplate": {"spec": {"template": {}}}}
+    pool = server.put(_POOLS, {"metadata": {"name": "pool", "namespace": "ns"}, "spec": spec})
+    owner = meta.new_controller_ref(pool, _POOLS)
+    metadata = {"name": "pool-0", "namespace": "ns", "finalizers": [FINALIZER, VM_FINALIZER]}
+    unfit: JsonObject = {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": {"template": "none"}}
+    uid = meta.uid(server.put(vms, unfit))
+
+    def told() -> list[str]:
+        events = [event for event in server.list(EVENTS, "ns") if event["reason"] == "InvalidObject"]
+        return [event["message"] for event in events if event["involvedObject"]["kind"] == _POOLS.kind]
+
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
+        (message, *_) = await until(told)
+        assert message.startswith("VirtualMachine ns/pool-0: spec.template")
+        assert [meta.uid(vm) for vm in server.list(vms, "ns")] == [uid]
+        server.remove(vms, "pool-0", "ns")
+        await until(lambda: [meta.name(vm) for vm in server.list(vms, "ns")] == ["pool-0"])
+        assert meta.uid(server.get(vms, "pool-0", "ns") or {}) != uid
+
+
+@pytest.mark.looptime
+async def test_a_pool_that_is_deleted_lets_a_vm_go_that_does_not_fit() -> None:
+    server = MemoryApi(_KINDS, whole=[kinds.VIRTUAL_MACHINE_INSTANCES])
+    spec = {"selector": {}, "replicas": 1, "virtualMachineTemplate": {"spec": {"template": {}}}}
+    held = {"name": "pool", "namespace": "ns", "finalizers": [FINALIZER]}
+    owner = meta.new_controller_ref(server.put(_POOLS, {"metadata": held, "spec": spec}), _POOLS)
+    metadata = {"name": "pool-0", "namespace": "ns", "finalizers": [FINALIZER], "ownerReferences": [owner]}
+    server.put(kinds.VIRTUAL_MACHINES, {"metadata": metadata, "spec": {"template": "none"}})
+    async with running_controllers(server, Images("launcher:1", "sidecar:1")):
+        await server.client().delete(_POOLS, "pool", "ns")
+        await until(lambda: server.get(_POOLS, "pool", "ns") is None)
+        vm = server.get(kinds.VIRTUAL_MACHINES, "pool-0", "ns")
+        assert vm is not None and not meta.finalizers(vm)
