@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects.structs import UnfitDocument, decode, encode
+from kubecore.json import JsonObject, get_list, get_object, get_str
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from virtplane.api import feature_gates, labels
 from virtplane.api.kubevirt_v1.configuration import (
     ArchSpecificConfiguration,
     InterfaceBindingPlugin,
     KubeVirtConfiguration,
 )
+from virtplane.api.kubevirt_v1.kubevirt import KubeVirtWorkloadUpdateStrategy
 
 logger = logging.getLogger(__name__)
 
@@ -128,7 +129,7 @@ class LastGood:
 class ClusterConfig:
     """One immutable view of the effective configuration.
 
-    `configuration` is ``spec.configuration`` with defaults; `raw` is the document that it is decoded from.
+    `configuration` is ``spec.configuration`` with defaults.
     """
 
     def __init__(self, kubevirt: JsonObject | None = None) -> None:
@@ -137,21 +138,19 @@ class ClusterConfig:
             document, "metadata", "deletionTimestamp"
         )
         spec = get_object(document, "spec") if in_use else {}
-        self.configured: JsonObject = deep_copy(get_object(spec, "configuration"))
-        """What the user set, without defaults."""
         self._unfit = ""
-        self.raw: JsonObject = deep_copy(_merged(_DEFAULTS, self.configured))
+        configured = get_object(spec, "configuration")
         try:
-            self.configuration = decode(KubeVirtConfiguration, self.raw)
+            self.configuration = decode(KubeVirtConfiguration, _merged(_DEFAULTS, configured))
         except UnfitDocument as error:
             self._unfit = f"{error.path}: {error.problem}"
-            self.raw = deep_copy(dict(_DEFAULTS))
-            self.configuration = decode(KubeVirtConfiguration, self.raw)
+            self.configuration = decode(KubeVirtConfiguration, _DEFAULTS)
         self.annotations: Mapping[str, str] = dict(get_object(document, "metadata", "annotations"))
         self.image_pull_secrets: list[JsonObject] = [
             dict(item) for item in get_list(spec, "imagePullSecrets")
         ]
-        self.workload_update_strategy: JsonObject = deep_copy(get_object(spec, "workloadUpdateStrategy"))
+        updates = readable(KubeVirtWorkloadUpdateStrategy, [get_object(spec, "workloadUpdateStrategy")])
+        self.workload_update_strategy = next(updates, KubeVirtWorkloadUpdateStrategy())
         self.default_architecture = get_str(
             document, "status", "defaultArchitecture", default=DEFAULT_ARCHITECTURE
         )
@@ -174,11 +173,6 @@ class ClusterConfig:
         return feature_gates.is_enabled(name, self.enabled_gates, self.disabled_gates)
 
     # Settings, each with its default.
-
-    @property
-    def developer(self) -> JsonObject:
-        """``developerConfiguration`` as a document."""
-        return get_object(self.raw, "developerConfiguration")
 
     @property
     def use_emulation(self) -> bool:
@@ -236,9 +230,14 @@ class ClusterConfig:
         return self.configuration.live_update_configuration.max_guest
 
     @property
-    def migrations(self) -> JsonObject:
-        """The install-wide migration settings as a document."""
-        return get_object(self.raw, "migrations")
+    def parallel_migrations(self) -> int:
+        """Most migrations at the same time."""
+        return _or(self.configuration.migrations.parallel_migrations_per_cluster, 5)
+
+    @property
+    def parallel_outbound_migrations(self) -> int:
+        """Most migrations at the same time that leave one node."""
+        return _or(self.configuration.migrations.parallel_outbound_migrations_per_node, 2)
 
     @property
     def default_network_interface(self) -> str:

@@ -27,7 +27,7 @@ def frequencies_of_guests(
 ) -> set[int]:
     """Those that guests have, and the one that the next guest would get."""
     in_use = {tsc_frequency(vmi) for vmi in vmis if not is_final(vmi)} - {0}
-    configured = settings.developer.get("minimumClusterTSCFrequency")
+    configured = settings.configuration.developer_configuration.minimum_cluster_tsc_frequency
     if configured is not None:
         return in_use | {configured}
     labels = (meta.labels(node) for node in nodes)

@@ -32,8 +32,8 @@ def test_objects_merge_and_lists_replace() -> None:
             architectureConfiguration={"amd64": {"emulatedMachines": ["pc*"]}},
         )
     )
-    assert config.migrations["parallelMigrationsPerCluster"] == 9
-    assert config.migrations["progressTimeout"] == 150
+    assert config.parallel_migrations == 9
+    assert config.configuration.migrations.progress_timeout == 150
     assert config.emulated_machines("amd64") == ["pc*"]
     assert config.machine_type("amd64") == "q35"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject, get_list
 from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result, key_of
@@ -82,7 +82,7 @@ class EvacuationController:
             return DONE
         node_name = key[1]
         settings = self._cluster.settings()
-        taint = get_str(settings.migrations, "nodeDrainTaintKey")
+        taint = settings.configuration.migrations.node_drain_taint_key or ""
         drained = is_drained(self._cluster.nodes.get(None, node_name), taint)
         wait = 0.0
         failure: StatusError | None = None

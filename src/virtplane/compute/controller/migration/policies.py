@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kubecore.json import JsonObject, deep_copy
+from kubecore.json import JsonObject
 from kubecore.objects.quantity import Quantity
+from kubecore.objects.structs import encode
 from virtplane.api.config import ClusterConfig
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
 
@@ -37,7 +38,7 @@ def _fits(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
 
 def configuration(config: ClusterConfig, policy: MigrationPolicy | None) -> JsonObject:
     """The settings that the node agents go by."""
-    result = deep_copy(config.migrations)
+    result = encode(config.configuration.migrations)
     if policy is not None:
         result |= _overrides(policy)
     result.setdefault("allowWorkloadDisruption", result.get("allowPostCopy", False))

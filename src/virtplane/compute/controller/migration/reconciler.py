@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, get_int, get_str
+from kubecore.json import JsonObject, get_str
 from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, encode
 from kubecore.resources import ResourceType
@@ -202,7 +202,7 @@ class MigrationController:
 
     def _has_room(self, vmi: VirtualMachineInstance) -> bool:
         """Whether the limits of the cluster and of the source node allow one more."""
-        settings = self._cluster.settings().migrations
+        settings = self._cluster.settings()
         total = outgoing = 0
         for item in self._cluster.migrations.list():
             name = item.spec.vmi_name or ""
@@ -213,9 +213,7 @@ class MigrationController:
                 continue
             total += 1
             outgoing += running.status.node_name == vmi.status.node_name
-        return total < get_int(settings, "parallelMigrationsPerCluster", default=5) and outgoing < get_int(
-            settings, "parallelOutboundMigrationsPerNode", default=2
-        )
+        return total < settings.parallel_migrations and outgoing < settings.parallel_outbound_migrations
 
     def _instance(self, namespace: str, name: str) -> VirtualMachineInstance | None:
         """An instance, where it is there and can be read."""

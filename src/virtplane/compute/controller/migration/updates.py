@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError
-from kubecore.json import JsonObject, get_list, get_str
+from kubecore.json import JsonObject
 from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument
+from kubecore.objects.structs import UnfitDocument, readable
 from kubecore.runtime import DONE, Controller, Expectations, Key, RequeueAfter, Result
 from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
+from virtplane.api.kubevirt_v1.kubevirt import KubeVirtStatus
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
+from virtplane.api.markers import ApiStruct
 from virtplane.cluster.caches import Cluster
 from virtplane.cluster.objects import described
 from virtplane.compute.controller.migration import backoff, phases
@@ -91,14 +93,14 @@ class UpdateController:
         if vmi is None or not is_candidate(vmi, self._cluster.images.launcher):
             return DONE
         strategy = self._cluster.settings().workload_update_strategy
-        if "LiveMigrate" not in get_list(strategy, "workloadUpdateMethods"):
+        if "LiveMigrate" not in strategy.workload_update_methods:
             return DONE
         if any(not phases.is_finished(item) for item in found):
             return DONE
         wait = backoff.remaining_seconds(found, times.now())
         if wait > 0:
             return RequeueAfter(wait)
-        if get_str(self._cluster.kubevirt(), "status", "phase") != "Deployed":
+        if not _is_deployed(self._cluster.kubevirt()):
             return RequeueAfter(_RETRY_SECONDS)
         try:
             with self._expected.creating(key):
@@ -110,6 +112,17 @@ class UpdateController:
         text = f"Created Migration {meta.name(created)} for automated workload update"
         self._cluster.recorder.event(described(vmi), "Normal", "SuccessfulCreate", text)
         return RequeueAfter(_RETRY_SECONDS)
+
+
+class _Installation(ApiStruct, kw_only=True):
+    """What is read of the KubeVirt object here."""
+
+    status: KubeVirtStatus = KubeVirtStatus()
+
+
+def _is_deployed(kubevirt: JsonObject | None) -> bool:
+    found = readable(_Installation, [kubevirt] if kubevirt else [])
+    return any(item.status.phase == "Deployed" for item in found)
 
 
 def _updated_instance(migration: VirtualMachineInstanceMigration) -> list[Key]:

@@ -69,7 +69,7 @@ async def ensure_state_claim(cluster: Cluster, vmi: VirtualMachineInstance) -> s
     claim = state_claim_of(cluster.claims.list(vmi.metadata.namespace), vmi)
     classes = cluster.informer(resources.STORAGE_CLASSES)
     if claim is None:
-        configured = get_str(cluster.settings().raw, "vmStateStorageClass")
+        configured = cluster.settings().configuration.vm_state_storage_class or ""
         storage_class = choose_storage_class(configured, classes.list())
         if not storage_class:
             text = "no default storage class found and no storage class is set for backend storage"

@@ -36,7 +36,7 @@ def missing_hints(
     needed = requirement(vmi)
     if not needed or vmi.status.topology_hints not in (None, TopologyHints()):
         return None
-    configured = settings.developer.get("minimumClusterTSCFrequency")
+    configured = settings.configuration.developer_configuration.minimum_cluster_tsc_frequency
     if configured is not None:
         if configured > 0:
             return TopologyHints(tsc_frequency=configured)

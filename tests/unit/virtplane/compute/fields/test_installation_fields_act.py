@@ -95,7 +95,7 @@ _ALTERNATIVES: list[list[every_field.Change]] = [
 READ_BY = {
     "configuration.developerConfiguration.minimumClusterTSCFrequency": (
         "compute/controller/frequencies.py",
-        '"minimumClusterTSCFrequency"',
+        ".minimum_cluster_tsc_frequency",
     ),
     "configuration.instancetype.referencePolicy": (
         "compute/controller/vm/instancetypes.py",
@@ -111,7 +111,7 @@ READ_BY = {
     "configuration.smbios.product": ("compute/handler/controller.py", ".smbios"),
     "configuration.smbios.sku": ("compute/handler/controller.py", ".smbios"),
     "configuration.smbios.version": ("compute/handler/controller.py", ".smbios"),
-    "configuration.vmStateStorageClass": ("compute/controller/vmi/backend.py", '"vmStateStorageClass"'),
+    "configuration.vmStateStorageClass": ("compute/controller/vmi/backend.py", ".vm_state_storage_class"),
 }
 """Settings whose effect no pure function shows, and the code that reads them."""
 

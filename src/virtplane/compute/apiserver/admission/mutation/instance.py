@@ -203,7 +203,9 @@ def _default_metadata(instance: JsonObject, config: ClusterConfig) -> None:
     isolates = get_bool(instance["spec"], "domain", "cpu", "isolateEmulatorThread")
     if isolates and config.gate("AlignCPUs") and labels.EVEN_PARITY in config.annotations:
         annotations[labels.EVEN_PARITY] = config.annotations[labels.EVEN_PARITY]
-    socket_path = get_str(config.raw, "confidentialCompute", "tdx", "attestation", "qgsSocketPath")
+    confidential = config.configuration.confidential_compute
+    attestation = confidential.tdx.attestation if confidential and confidential.tdx else None
+    socket_path = attestation.qgs_socket_path if attestation else None
     if socket_path and get_object(instance["spec"], "domain", "launchSecurity").get("tdx") is not None:
         annotations[labels.QGS_SOCKET_PATH] = socket_path
     if not annotations:
