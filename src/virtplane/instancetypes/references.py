@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
 
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
+from kubecore.objects.structs import encode
 from kubecore.resources import ResourceType
 from virtplane.api import resources
+from virtplane.api.kubevirt_v1.vm import InstancetypeMatcher, PreferenceMatcher, VirtualMachine
+from virtplane.api.kubevirt_v1.vm_status import ControllerRevisionRef, InstancetypeStatusRef
+from virtplane.api.markers import ApiStruct
+from virtplane.api.meta_v1 import ObjectMeta
+
+Matcher: TypeAlias = InstancetypeMatcher | PreferenceMatcher
 
 FIELDS: Mapping[str, str] = {"instancetype": "InstancetypeMatcher", "preference": "PreferenceMatcher"}
 """Fields of a VM's spec with the names that messages use."""
@@ -27,21 +36,95 @@ class UnexpectedKind(ValueError):
     """A matcher names a kind that is none of instance types or preferences."""
 
 
-def matcher(vm: JsonObject, field: str) -> JsonObject:
-    """The reference in `field`, empty without one."""
-    found = get_object(vm, "spec", field)
-    return found if get_str(found, "name") else {}
+class Matchers(ApiStruct, kw_only=True):
+    """The references of a VM's spec."""
+
+    instancetype: InstancetypeMatcher | None = None
+    preference: PreferenceMatcher | None = None
 
 
-def kind_of(reference: JsonObject, field: str) -> ResourceType:
-    """The kind that a reference means; the cluster-wide one when it names none. Raises UnexpectedKind."""
-    namespaced, clustered = _KINDS[field]
-    named = get_str(reference, "kind").lower()
-    if named in ("", clustered.kind.lower(), clustered.plural):
-        return clustered
-    if named in (namespaced.kind.lower(), namespaced.plural):
-        return namespaced
-    raise UnexpectedKind(f"got unexpected kind in {FIELDS[field]}: {get_str(reference, 'kind')}")
+class Pinned(ApiStruct, kw_only=True):
+    """What a VM's status records of its references."""
+
+    instancetype_ref: InstancetypeStatusRef | None = None
+    preference_ref: InstancetypeStatusRef | None = None
+
+
+class Referring(ApiStruct, kw_only=True):
+    """What is read of a VM here, for whoever has not read all of it."""
+
+    spec: Matchers = Matchers()
+    status: Pinned | None = None
+
+    @property
+    def observed(self) -> Pinned:
+        """The status; an empty one before the first."""
+        return self.status or Pinned()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A VM's reference to an instance type or a preference, by name."""
+
+    field: str
+    matcher: Matcher
+    known: InstancetypeStatusRef
+    """What the VM's status records of such a reference, this one or another."""
+
+    @property
+    def name(self) -> str:
+        """The name of the instance type or preference."""
+        return self.matcher.name or ""
+
+    @property
+    def kind(self) -> ResourceType:
+        """The kind that is meant; the cluster-wide one when none is named. Raises UnexpectedKind."""
+        namespaced, clustered = _KINDS[self.field]
+        named = (self.matcher.kind or "").lower()
+        if named in ("", clustered.kind.lower(), clustered.plural):
+            return clustered
+        if named in (namespaced.kind.lower(), namespaced.plural):
+            return namespaced
+        raise UnexpectedKind(f"got unexpected kind in {FIELDS[self.field]}: {self.matcher.kind}")
+
+    @property
+    def pinned_revision(self) -> str:
+        """The revision in use: named in the spec, or recorded in the status for this very reference."""
+        if self.matcher.revision_name:
+            return self.matcher.revision_name
+        known = self.known
+        is_same = ((known.name or ""), (known.kind or "")) == (self.name, (self.matcher.kind or ""))
+        revision = known.controller_revision_ref
+        return (revision.name or "") if is_same and revision is not None else ""
+
+    def recorded(self, revision: str) -> JsonObject:
+        """What the VM's status tells about the reference, `revision` being the one that is used."""
+        matcher = self.matcher
+        status = InstancetypeStatusRef(
+            controller_revision_ref=ControllerRevisionRef(name=revision),
+            infer_from_volume=matcher.infer_from_volume or None,
+            infer_from_volume_failure_policy=matcher.infer_from_volume_failure_policy or None,
+            kind=matcher.kind or None,
+            name=matcher.name,
+        )
+        return encode(status)
+
+
+def reference(vm: VirtualMachine | Referring, field: str) -> Reference | None:
+    """The reference in `field`, None without one."""
+    matcher: Matcher | None = vm.spec.preference
+    known = vm.observed.preference_ref
+    if field == "instancetype":
+        matcher, known = vm.spec.instancetype, vm.observed.instancetype_ref
+    if matcher is None or not matcher.name:
+        return None
+    return Reference(field, matcher, known or InstancetypeStatusRef())
+
+
+def references(vm: VirtualMachine | Referring) -> Iterator[Reference]:
+    """The references that the VM has."""
+    found = (reference(vm, field) for field in FIELDS)
+    return (item for item in found if item is not None)
 
 
 def status_field(field: str) -> str:
@@ -49,38 +132,20 @@ def status_field(field: str) -> str:
     return f"{field}Ref"
 
 
-def pinned_revision(vm: JsonObject, field: str) -> str:
-    """The revision that the VM uses: recorded in its status for this very reference, or named in its spec."""
-    reference = matcher(vm, field)
-    recorded = get_object(vm, "status", status_field(field))
-    is_same = all(get_str(recorded, key) == get_str(reference, key) for key in ("name", "kind"))
-    named = get_str(reference, "revisionName")
-    if named:
-        return named
-    return get_str(recorded, "controllerRevisionRef", "name") if is_same else ""
-
-
-def recorded(reference: JsonObject, revision: str) -> JsonObject:
-    """What the VM's status tells about a reference."""
-    kept = ("name", "kind", "inferFromVolume", "inferFromVolumeFailurePolicy")
-    status = {key: reference[key] for key in kept if reference.get(key)}
-    return {**status, "controllerRevisionRef": {"name": revision}}
-
-
-def revision_of(vm: JsonObject, found: JsonObject, kind: ResourceType) -> JsonObject:
-    """The ControllerRevision that keeps `found` as the VM uses it."""
+def revision_of(vm: ObjectMeta, found: JsonObject, kind: ResourceType) -> JsonObject:
+    """The ControllerRevision that keeps `found` as the VM with the metadata `vm` uses it."""
     data = deep_copy(found)
     data["apiVersion"], data["kind"] = kind.api_version, kind.kind
     data["metadata"] = {
         key: value for key, value in meta.metadata(data).items() if key not in _DROPPED_METADATA
     }
-    parts = (meta.name(vm), meta.name(found), kind.version, meta.uid(found), str(meta.generation(found)))
+    parts = (vm.name, meta.name(found), kind.version, meta.uid(found), str(meta.generation(found)))
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {
             "name": "-".join(parts),
-            "namespace": meta.namespace(vm),
+            "namespace": vm.namespace,
             "labels": {
                 f"{_LABELS}generation": str(meta.generation(found)),
                 f"{_LABELS}kind": kind.kind,
@@ -88,19 +153,19 @@ def revision_of(vm: JsonObject, found: JsonObject, kind: ResourceType) -> JsonOb
                 f"{_LABELS}uid": meta.uid(found),
                 f"{_LABELS}version": kind.version,
             },
-            "ownerReferences": [meta.new_controller_ref(vm, resources.VIRTUAL_MACHINES)],
+            "ownerReferences": [
+                meta.new_controller_ref({"metadata": encode(vm)}, resources.VIRTUAL_MACHINES)
+            ],
         },
         "data": data,
         "revision": 0,
     }
 
 
-def instance_annotations(vm: JsonObject) -> dict[str, str]:
+def instance_annotations(vm: VirtualMachine) -> dict[str, str]:
     """Annotations by which an instance tells where its values come from. Raises UnexpectedKind."""
     result: dict[str, str] = {}
-    for field in FIELDS:
-        reference = matcher(vm, field)
-        if reference:
-            prefix = "" if kind_of(reference, field).namespaced else "cluster-"
-            result[f"kubevirt.io/{prefix}{field}-name"] = get_str(reference, "name")
+    for item in references(vm):
+        prefix = "" if item.kind.namespaced else "cluster-"
+        result[f"kubevirt.io/{prefix}{item.field}-name"] = item.name
     return result

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kubecore import errors, resources
 from kubecore.client import Client
-from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta
 from kubecore.objects.structs import UnfitDocument, decode
 from virtplane.api.config import ClusterConfig
@@ -51,20 +51,20 @@ class Expander:
         return _written(result)
 
     async def _find(self, vm: JsonObject, name: str) -> JsonObject | None:
-        reference = references.matcher(vm, name)
-        if not reference:
-            return None
         namespace = meta.namespace(vm)
         try:
-            kind = references.kind_of(reference, name)
-        except references.UnexpectedKind as error:
+            reference = references.reference(decode(references.Referring, vm), name)
+            if reference is None:
+                return None
+            kind = reference.kind
+        except (references.UnexpectedKind, UnfitDocument) as error:
             raise errors.bad_request(str(error)) from error
-        pinned = references.pinned_revision(vm, name)
+        pinned = reference.pinned_revision
         if pinned:
             revision = await self._client.get(resources.CONTROLLER_REVISIONS, pinned, namespace)
             return get_object(revision, "data")
         scope = namespace if kind.namespaced else None
-        return await self._client.get(kind, get_str(reference, "name"), scope)
+        return await self._client.get(kind, reference.name, scope)
 
     def problems(self, document: JsonObject) -> list[str]:
         """Why a document is no VM at all; empty when it is one."""

@@ -83,29 +83,28 @@ class InstancetypeSync:
         return None
 
     async def _resolve(self, draft: Draft, name: str, found: _Found) -> SyncError | None:
-        vm, namespace = _referring(draft), draft.vm.metadata.namespace
-        reference = references.matcher(vm, name)
-        if not reference:
+        namespace = draft.vm.metadata.namespace
+        reference = references.reference(draft.read(), name)
+        if reference is None:
             draft.status.pop(references.status_field(name), None)
             return None
         try:
-            kind = references.kind_of(reference, name)
-            pinned = references.pinned_revision(vm, name)
+            kind, pinned = reference.kind, reference.pinned_revision
             if pinned:
                 revision = await self._revision(pinned, namespace)
-                source = get_object(revision, "data")
+                source = revision.get("data") or {}
             else:
                 source = await self._cluster.client.get(
-                    kind, reference["name"], namespace if kind.namespaced else None
+                    kind, reference.name, namespace if kind.namespaced else None
                 )
-                found.to_pin[name] = references.revision_of(vm, source, kind)
+                found.to_pin[name] = references.revision_of(draft.vm.metadata, source, kind)
             found.keep(name, source)
         except (references.UnexpectedKind, UnfitDocument) as error:
             return SyncError(_REASONS[name], str(error))
         except StatusError as error:
             return SyncError(_REASONS[name], error.message)
         if pinned:
-            draft.status[references.status_field(name)] = references.recorded(reference, pinned)
+            draft.status[references.status_field(name)] = reference.recorded(pinned)
         return None
 
     async def _revision(self, name: str, namespace: str) -> JsonObject:
@@ -121,15 +120,16 @@ class InstancetypeSync:
         except StatusError as error:
             if not is_already_exists(error):
                 raise
-        reference = references.matcher(_referring(draft), name)
-        draft.status[references.status_field(name)] = references.recorded(reference, meta.name(revision))
+        reference = references.reference(draft.vm, name)
+        if reference is not None:
+            draft.status[references.status_field(name)] = reference.recorded(meta.name(revision))
 
     async def _expand(self, draft: Draft, found: _Found) -> SyncError | None:
         """Writes the values into the VM itself and takes the references away."""
-        vm, referring = draft.vm, _referring(draft)
+        vm = draft.vm
         policy = self._cluster.settings().instancetype_reference_policy
-        pinned = [name for name in references.FIELDS if references.pinned_revision(referring, name)]
-        if pinned and policy != "expandAll":
+        is_pinned = any(item.pinned_revision for item in references.references(draft.read()))
+        if is_pinned and policy != "expandAll":
             return None
         # The values are put into the template as its user wrote it, which is written back.
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
@@ -144,8 +144,8 @@ class InstancetypeSync:
             *same_version(described(vm)),  # the answer's version is what the status is written with
             {"op": "replace", "path": "/spec/template", "value": template},
         ]
-        for name in references.FIELDS:
-            if name in referring["spec"]:
+        for name, matcher in (("instancetype", vm.spec.instancetype), ("preference", vm.spec.preference)):
+            if matcher is not None:
                 operations.append({"op": "remove", "path": f"/spec/{name}"})
             draft.status.pop(references.status_field(name), None)
         answer = await self._cluster.client.patch(
@@ -168,7 +168,7 @@ class InstancetypeSync:
         try:
             default_network(spec, self._cluster.settings())
             if not found.is_empty:
-                metadata["annotations"].update(references.instance_annotations(_referring(draft)))
+                metadata["annotations"].update(references.instance_annotations(draft.vm))
                 application.apply(spec, metadata, found.instancetype, found.preference)
         except (application.Conflicts, DefaultingError) as error:
             return _failed_creation(error)
@@ -187,14 +187,6 @@ class InstancetypeSync:
             return spec
         instance = decode(VirtualMachineInstanceSpec, document)
         return replace(spec, template=replace(spec.template, metadata=metadata, spec=instance))
-
-
-def _referring(draft: Draft) -> JsonObject:
-    """What `references` reads of a VM, as a document; its status is the one that will be written."""
-    vm = draft.vm
-    matchers = {"instancetype": vm.spec.instancetype, "preference": vm.spec.preference}
-    spec = {name: encode(matcher) for name, matcher in matchers.items() if matcher is not None}
-    return {**described(vm), "spec": spec, "status": draft.status}
 
 
 def _failed_creation(error: application.Conflicts | DefaultingError) -> SyncError:

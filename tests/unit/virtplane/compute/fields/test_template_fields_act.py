@@ -132,9 +132,9 @@ READ_BY: dict[str, dict[str, tuple[str, str]]] = {
                     "compute/apiserver/admission/kinds/inference.py",
                     '"inferFromVolumeFailurePolicy"',
                 ),
-                "kind": ("instancetypes/references.py", '"kind"'),
-                "name": ("instancetypes/references.py", '"name"'),
-                "revisionName": ("instancetypes/references.py", '"revisionName"'),
+                "kind": ("instancetypes/references.py", ".kind"),
+                "name": ("instancetypes/references.py", ".name"),
+                "revisionName": ("instancetypes/references.py", ".revision_name"),
             }.items()
         },
     },

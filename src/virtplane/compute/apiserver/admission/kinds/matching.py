@@ -120,7 +120,8 @@ async def _find(
     lookups: Lookups,
 ) -> JsonObject | None:
     matcher = get_object(machine, "spec", field)
-    revision = references.pinned_revision(machine, field)
+    reference = references.reference(_decoded(references.Referring, machine), field)
+    revision = reference.pinned_revision if reference is not None else ""
     if revision:
         kept = await lookups.get(CONTROLLER_REVISIONS, revision, namespace)
         return get_object(kept, "data") if kept is not None else None
