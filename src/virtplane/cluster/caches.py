@@ -16,6 +16,7 @@ from kubecore.resources import ResourceType
 from kubecore.runtime import EventRecorder, Informer, Key, Manager
 from virtplane.api import labels
 from virtplane.api import resources as kinds
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
 from virtplane.api.config import ClusterConfig, LastGood
 from virtplane.api.kubevirt_v1.migration import VirtualMachineInstanceMigration
 from virtplane.api.kubevirt_v1.replicaset import VirtualMachineInstanceReplicaSet
@@ -25,6 +26,8 @@ from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.meta_v1 import ObjectMeta
 from virtplane.api.migrations_v1alpha1.policy import MigrationPolicy
 from virtplane.api.pool_v1beta1.pool import VirtualMachinePool
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virtplane.cluster.imagevolumes import ImageVolumeSupport
 from virtplane.compute.launcherpod.inputs import Images, RenderInputs
 
@@ -182,6 +185,28 @@ class Cluster:
     def migration_policies(self) -> Informer[MigrationPolicy]:
         """All migration policies."""
         return self.manager.informer(kinds.MIGRATION_POLICIES, struct=MigrationPolicy)
+
+    @property
+    def snapshots(self) -> Informer[VirtualMachineSnapshot]:
+        """All snapshots of virtual machines."""
+        return self.manager.informer(kinds.VIRTUAL_MACHINE_SNAPSHOTS, struct=VirtualMachineSnapshot)
+
+    @property
+    def snapshot_contents(self) -> Informer[VirtualMachineSnapshotContent]:
+        """What the snapshots hold."""
+        return self.manager.informer(
+            kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, struct=VirtualMachineSnapshotContent
+        )
+
+    @property
+    def restores(self) -> Informer[VirtualMachineRestore]:
+        """All restores."""
+        return self.manager.informer(kinds.VIRTUAL_MACHINE_RESTORES, struct=VirtualMachineRestore)
+
+    @property
+    def clones(self) -> Informer[VirtualMachineClone]:
+        """All clones."""
+        return self.manager.informer(kinds.VIRTUAL_MACHINE_CLONES, struct=VirtualMachineClone)
 
     @property
     def pods(self) -> Informer:

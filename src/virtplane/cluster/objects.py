@@ -109,7 +109,7 @@ def status_patch(
     new = encode(decode(struct, after))
     if old == new:
         return []
-    if before is None:
+    if not old:
         return [*same_version(described(obj)), {"op": "add", "path": "/status", "value": after}]
     operations: list[JsonObject] = []
     for key in sorted({*old, *new}):

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object
-from kubecore.objects import meta, times
-from kubecore.objects.structs import UnfitDocument, decode, readable
+from kubecore.json import JsonObject
+from kubecore.objects import times
+from kubecore.objects.structs import UnfitDocument, decode, encode
 from kubecore.resources import ResourceType
-from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
+from kubecore.runtime import DONE, Controller, EventKind, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
-from virtplane.api.clone_v1beta1.clone import VirtualMachineClone
+from virtplane.api.clone_v1beta1.clone import VirtualMachineClone, VirtualMachineCloneStatus
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
-from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot
 from virtplane.api.storage_kinds import PersistentVolumeClaim
 from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.cluster.objects import INVALID
+from virtplane.cluster.objects import (
+    INVALID,
+    condition_documents,
+    described,
+    leave_unfit,
+    patch,
+    status_patch,
+)
 from virtplane.storage.clone import decisions
-from virtplane.storage.snapshot.documents import status_patch
 
 _KIND = kinds.VIRTUAL_MACHINE_CLONES
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
@@ -31,10 +37,10 @@ class CloneController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._clones = cluster.informer(_KIND)
-        self._snapshots = cluster.informer(_SNAPSHOTS)
-        self._contents = cluster.informer(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS)
-        self._restores = cluster.informer(_RESTORES)
+        self._clones = cluster.clones
+        self._snapshots = cluster.snapshots
+        self._contents = cluster.snapshot_contents
+        self._restores = cluster.restores
         self.controller = Controller("virt-controller-vmclone", self._reconcile, workers=2)
         self.controller.watch(self._clones)
         self.controller.watch(self._snapshots, owner_key(_KIND.kind))
@@ -47,102 +53,98 @@ class CloneController:
         name = vm.metadata.name
         return [
             (clone.metadata.namespace, clone.metadata.name)
-            for clone in readable(VirtualMachineClone, self._clones.list(vm.metadata.namespace))
+            for clone in self._clones.list(vm.metadata.namespace)
             if name in (clone.spec.source.name, decisions.target_name(clone))
         ]
 
     async def _reconcile(self, key: Key) -> Result:
-        document = self._clones.get(*key)
-        if document is None or meta.is_being_deleted(document):
-            return DONE
         try:
-            clone = decode(VirtualMachineClone, document)
+            clone = self._clones.get(*key)
         except UnfitDocument as error:
-            self._event(document, "Warning", INVALID, str(error))
+            await leave_unfit(self._cluster, _KIND, key, error)
+            return DONE
+        if clone is None or clone.metadata.is_being_deleted:
             return DONE
         if clone.status.phase == "Failed":
             return DONE
         if clone.status.phase == "Succeeded":
             return await self._watch_target(clone)
-        status = deep_copy(get_object(document, "status"))
+        status = encode(clone.status)
+        status["conditions"] = condition_documents(clone.status.conditions)
         try:
-            await self._advance(clone, document, status)
+            await self._advance(clone, status)
         except UnfitDocument as error:
-            self._event(document, "Warning", INVALID, str(error))
-        await self._write_status(document, status)
+            self._event(clone, "Warning", INVALID, str(error))
+        if not status["conditions"]:
+            del status["conditions"]
+        operations = status_patch(clone, VirtualMachineCloneStatus, clone.status, status)
+        await patch(self._cluster, _KIND, clone, operations, "status", must_exist=True)
         return RequeueAfter(_RETRY_SECONDS) if status.get("phase") != "Succeeded" else DONE
 
-    async def _advance(self, clone: VirtualMachineClone, document: JsonObject, status: JsonObject) -> None:
+    async def _advance(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """One step towards the copy. Raises UnfitDocument where an object on the way cannot be read."""
         namespace = clone.metadata.namespace
-        found = self._snapshots.get(namespace, decisions.snapshot_name(clone))
-        if found is None:
-            await self._begin(clone, document, status)
+        snapshot = self._snapshots.get(namespace, decisions.snapshot_name(clone))
+        if snapshot is None:
+            await self._begin(clone, status)
             return
-        snapshot = decode(VirtualMachineSnapshot, found)
         if snapshot.status.phase == "Failed":
             decisions.set_phase(status, "Failed")
             return
         if not snapshot.status.ready_to_use:
             decisions.set_phase(status, "SnapshotInProgress")
             return
-        made = self._restores.get(namespace, decisions.restore_name(clone))
-        if made is None:
-            await self._restore(clone, document, status, snapshot)
+        restore = self._restores.get(namespace, decisions.restore_name(clone))
+        if restore is None:
+            await self._restore(clone, status, snapshot)
             return
-        restore = decode(VirtualMachineRestore, made)
         if is_true(restore.status.conditions, "Failure"):
             decisions.set_phase(status, "Failed")
         elif not restore.status.complete:
             decisions.set_phase(status, "RestoreInProgress")
         else:
-            await self._complete(clone, document, status, restore)
+            await self._complete(clone, status, restore)
 
-    async def _begin(self, clone: VirtualMachineClone, document: JsonObject, status: JsonObject) -> None:
+    async def _begin(self, clone: VirtualMachineClone, status: JsonObject) -> None:
         """Makes the snapshot of a VM that can be copied."""
         name, namespace = clone.spec.source.name, clone.metadata.namespace
         if clone.spec.source.kind != "VirtualMachine":
-            self._event(document, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
+            self._event(clone, "Warning", "SourceDoesNotExist", f"Snapshot {name} does not exist")
             return
         vm = self._cluster.vms.get(namespace, name)
         if vm is None:
             text = f"VirtualMachine {namespace}/{name} does not exist"
-            self._event(document, "Warning", "SourceDoesNotExist", text)
+            self._event(clone, "Warning", "SourceDoesNotExist", text)
             return
         if decisions.has_persistent_state(vm):
             text = "Source VM has persistent TPM or EFI state, which cannot be cloned"
-            self._event(document, "Warning", "SourceVMWithBackendStorageInvalid", text)
+            self._event(clone, "Warning", "SourceVMWithBackendStorageInvalid", text)
             return
         created = await self._create(_SNAPSHOTS, decisions.new_snapshot(clone))
         status["snapshotName"] = decisions.snapshot_name(clone)
         decisions.set_phase(status, "SnapshotInProgress")
         if created:
-            self._event(document, "Normal", "SnapshotCreated", f"created snapshot {status['snapshotName']}")
+            self._event(clone, "Normal", "SnapshotCreated", f"created snapshot {status['snapshotName']}")
 
     async def _restore(
-        self,
-        clone: VirtualMachineClone,
-        document: JsonObject,
-        status: JsonObject,
-        snapshot: VirtualMachineSnapshot,
+        self, clone: VirtualMachineClone, status: JsonObject, snapshot: VirtualMachineSnapshot
     ) -> None:
         name = snapshot.status.virtual_machine_snapshot_content_name or ""
-        found = self._contents.get(clone.metadata.namespace, name)
-        if found is None:
+        content = self._contents.get(clone.metadata.namespace, name)
+        if content is None:
             return
-        source = decode(VirtualMachineSnapshotContent, found).spec.source.virtual_machine
+        source = content.spec.source.virtual_machine
         created = await self._create(_RESTORES, decisions.new_restore(clone, source))
         status["restoreName"] = decisions.restore_name(clone)
         decisions.set_phase(status, "RestoreInProgress")
         if created:
             text = f"snapshot {snapshot.metadata.name} is ready"
-            self._event(document, "Normal", "SnapshotReady", text)
-            self._event(document, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
+            self._event(clone, "Normal", "SnapshotReady", text)
+            self._event(clone, "Normal", "RestoreCreated", f"created restore {status['restoreName']}")
 
     async def _complete(
         self,
         clone: VirtualMachineClone,
-        document: JsonObject,
         status: JsonObject,
         restore: VirtualMachineRestore,
     ) -> None:
@@ -162,9 +164,9 @@ class CloneController:
             status.pop(key, None)
         if restored:
             status["creationTime"] = times.now_rfc3339()
-            self._event(document, "Normal", "PVCBound", "all PVCs are bound")
+            self._event(clone, "Normal", "PVCBound", "all PVCs are bound")
         decisions.set_phase(status, "Succeeded")
-        self._event(document, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
+        self._event(clone, "Normal", "TargetVMCreated", f"created target VM {status['targetName']}")
 
     async def _watch_target(self, clone: VirtualMachineClone) -> Result:
         """A clone goes with its copy."""
@@ -180,16 +182,8 @@ class CloneController:
                 await self._delete(_KIND, namespace, clone.metadata.name)
         return DONE
 
-    async def _write_status(self, document: JsonObject, status: JsonObject) -> None:
-        operations = status_patch(document, status)
-        if operations:
-            name, namespace = meta.name(document), meta.namespace(document)
-            await self._cluster.client.patch(
-                _KIND, name, operations, namespace, type="json", subresource="status"
-            )
-
-    def _event(self, document: JsonObject, kind: str, reason: str, text: str) -> None:
-        self._cluster.recorder.event(document, "Warning" if kind == "Warning" else "Normal", reason, text)
+    def _event(self, clone: VirtualMachineClone, kind: EventKind, reason: str, text: str) -> None:
+        self._cluster.recorder.event(described(clone), kind, reason, text)
 
     async def _create(self, kind: ResourceType, obj: JsonObject) -> bool:
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
-from kubecore.json import JsonObject, deep_copy, get_object
+from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta, times
 from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.patch.guarded import guarded_patch, same_version
@@ -14,13 +16,23 @@ from kubecore.runtime import DONE, Controller, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
-from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore
-from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.meta_v1 import ObjectMeta, OwnerReference
+from virtplane.api.snapshot_v1beta1.restore import VirtualMachineRestore, VirtualMachineRestoreStatus
+from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshotContent
 from virtplane.api.storage_kinds import PersistentVolumeClaim, StorageClass, VolumeSnapshot
 from virtplane.cluster import conditions
 from virtplane.cluster.caches import Cluster
-from virtplane.cluster.objects import INVALID, AnyObject, as_written, finalizer_patch
+from virtplane.cluster.objects import (
+    INVALID,
+    AnyObject,
+    as_written,
+    condition_documents,
+    described,
+    finalizer_patch,
+    owners_patch,
+    patch,
+    status_patch,
+)
 from virtplane.storage.restore import decisions
 from virtplane.storage.snapshot.decisions import set_progress
 from virtplane.storage.snapshot.documents import (
@@ -29,7 +41,6 @@ from virtplane.storage.snapshot.documents import (
     held_machines,
     hold_patch,
     release_patch,
-    status_patch,
 )
 
 _KIND = kinds.VIRTUAL_MACHINE_RESTORES
@@ -52,9 +63,9 @@ class RestoreController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._restores = cluster.informer(_KIND)
-        self._snapshots = cluster.informer(kinds.VIRTUAL_MACHINE_SNAPSHOTS)
-        self._contents = cluster.informer(kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS)
+        self._restores = cluster.restores
+        self._snapshots = cluster.snapshots
+        self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
         self.controller = Controller("virt-controller-vmrestore", self._reconcile, workers=2)
         self.controller.watch(self._restores)
@@ -69,69 +80,69 @@ class RestoreController:
     def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
         return [
             (restore.metadata.namespace, restore.metadata.name)
-            for restore in readable(VirtualMachineRestore, self._restores.list(vm.metadata.namespace))
+            for restore in self._restores.list(vm.metadata.namespace)
             if restore.spec.target.name == vm.metadata.name
         ]
 
     async def _reconcile(self, key: Key) -> Result:
-        document = self._restores.get(*key)
-        if document is None:
-            return DONE
         try:
-            restore = decode(VirtualMachineRestore, document)
+            restore = self._restores.get(*key)
         except UnfitDocument as error:
-            return await self._leave_unfit(document, error)
+            return await self._leave_unfit(error)
+        if restore is None:
+            return DONE
         machine = held_machine(self._cluster.vms, key[0], restore.spec.target.name)
         metadata = restore.metadata
         is_over = restore.status.complete or is_true(restore.status.conditions, "Failure")
         if metadata.is_being_deleted or is_over:
             await self._unlock(metadata.name, machine)
             if metadata.is_being_deleted:
-                await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
+                removing = finalizer_patch(metadata, decisions.FINALIZER, present=False)
+                await patch(self._cluster, _KIND, restore, removing, must_exist=True)
             return DONE
         if self._volumes is None:
             return DONE
         adding = finalizer_patch(metadata, decisions.FINALIZER, present=True)
         if adding:
-            await self._patch(metadata, adding)
+            await patch(self._cluster, _KIND, restore, adding, must_exist=True)
             return DONE
-        status = deep_copy(get_object(document, "status"))
-        status.setdefault("complete", False)
-        owners = meta.owner_references(document)
+        status: JsonObject = {"complete": False, **encode(restore.status)}
+        status["conditions"] = condition_documents(restore.status.conditions)
+        owners = restore.metadata.owner_references
         try:
-            await self._advance(restore, document, status, machine)
-            owners = _owners(document, machine)
+            await self._advance(restore, status, machine)
+            owners = _owners(restore.metadata, machine)
         except (_Waits, UnfitDocument) as waiting:
             set_progress(status, ("True", str(waiting)), ("False", str(waiting)))
         except _Fails as failed:
             text = str(failed)
             set_progress(status, ("False", text), ("False", text))
             conditions.put(status["conditions"], conditions.new_condition("Failure", "True", text))
-            self._cluster.recorder.event(document, "Warning", "VirtualMachineRestoreError", text)
-        await self._store(document, owners, status)
+            self._cluster.recorder.event(described(restore), "Warning", "VirtualMachineRestoreError", text)
+        await self._store(restore, owners, status)
         return RequeueAfter(_RETRY_SECONDS)
 
-    async def _leave_unfit(self, document: JsonObject, error: UnfitDocument) -> Result:
+    async def _leave_unfit(self, error: UnfitDocument) -> Result:
         """A restore that cannot be read is let go when it is deleted; else an event says why it waits."""
-        metadata = decode(AnyObject, document).metadata
+        restore = decode(AnyObject, error.document)
+        metadata = restore.metadata
         if not metadata.is_being_deleted:
-            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
+            self._cluster.recorder.event(dict(error.document), "Warning", INVALID, str(error))
             return DONE
         for machine in held_machines(self._cluster.vms, metadata.namespace):
             await self._unlock(metadata.name, machine)
-        await self._patch(metadata, finalizer_patch(metadata, decisions.FINALIZER, present=False))
+        removing = finalizer_patch(metadata, decisions.FINALIZER, present=False)
+        await patch(self._cluster, _KIND, restore, removing, must_exist=True)
         return DONE
 
     async def _advance(
         self,
         restore: VirtualMachineRestore,
-        document: JsonObject,
         status: JsonObject,
         machine: HeldMachine | None,
     ) -> None:
         """One step: lock, claims, target, done. Raises _Waits, _Fails or UnfitDocument."""
-        kept = self._content(restore)
-        content = decode(VirtualMachineSnapshotContent, kept)
+        content = self._content(restore)
         source = content.spec.source.virtual_machine.metadata
         try:
             items = decisions.volumes(restore, content)
@@ -143,15 +154,15 @@ class RestoreController:
             if machine.metadata.uid != source.uid and not restore.status.restore_time:
                 text = "restore source and restore target are different but restore target already exists"
                 raise _Fails(text)
-            await self._hold(restore, document, machine)
+            await self._hold(restore, machine)
         if items:
             status["restores"] = decisions.restores_of(items)
         await self._create_claims(restore, items)
-        spec = decisions.restored_spec(get_object(kept, "spec", "source", "virtualMachine", "spec"), items)
         if machine is None:
-            await self._create_target(restore, source, spec)
+            await self._create_target(restore, source, await self._restored_spec(content, items))
             raise _Waits("Updating target spec")
         if not is_marked:
+            spec = await self._restored_spec(content, items)
             written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, machine)
             target = decisions.updated_target(restore, written, spec)
             changes = [*same_version(written), *guarded_patch(written, target, ("metadata",), ("spec",))]
@@ -162,15 +173,22 @@ class RestoreController:
         text = "Operation complete"
         set_progress(status, ("False", text), ("True", text))
         event = f"Successfully completed VirtualMachineRestore {restore.metadata.name}"
-        self._cluster.recorder.event(document, "Normal", "VirtualMachineRestoreComplete", event)
+        self._cluster.recorder.event(described(restore), "Normal", "VirtualMachineRestoreComplete", event)
 
-    def _content(self, restore: VirtualMachineRestore) -> JsonObject:
-        """The document of the content: the machine is made of it, not of what its struct knows."""
+    async def _restored_spec(
+        self, content: VirtualMachineSnapshotContent, items: list[decisions.RestoredVolume]
+    ) -> JsonObject:
+        """The machine's spec, made of the content as it was written, not of what its struct knows."""
+        written = await as_written(self._cluster, kinds.VIRTUAL_MACHINE_SNAPSHOT_CONTENTS, content)
+        kept = get_object(written, "spec", "source", "virtualMachine", "spec")
+        return decisions.restored_spec(kept, items)
+
+    def _content(self, restore: VirtualMachineRestore) -> VirtualMachineSnapshotContent:
+        """The content to restore from. Raises _Waits, _Fails or UnfitDocument."""
         name, namespace = restore.spec.virtual_machine_snapshot_name, restore.metadata.namespace
-        found = self._snapshots.get(namespace, name)
-        if found is None:
+        snapshot = self._snapshots.get(namespace, name)
+        if snapshot is None:
             raise _Waits(f"VMSnapshot {namespace}/{name} does not exist")
-        snapshot = decode(VirtualMachineSnapshot, found)
         if snapshot.status.phase == "Failed":
             raise _Fails(f"VirtualMachineSnapshot {name} is failed and cannot be used")
         if not snapshot.status.ready_to_use:
@@ -180,11 +198,11 @@ class RestoreController:
             raise _Waits(f"VirtualMachineSnapshotContent of {name} does not exist")
         return content
 
-    async def _hold(self, restore: VirtualMachineRestore, document: JsonObject, machine: HeldMachine) -> None:
+    async def _hold(self, restore: VirtualMachineRestore, machine: HeldMachine) -> None:
         """Waits until the target is off, as the restore's policy says, and marks it as being restored."""
         name, namespace = machine.metadata.name, machine.metadata.namespace
         if self._cluster.vmis.contains(namespace, name):
-            await self._wait_for_stop(restore, document)
+            await self._wait_for_stop(restore)
         holders = machine.holders
         if holders.restore_in_progress == restore.metadata.name:
             return
@@ -194,7 +212,7 @@ class RestoreController:
         await self._patch_vm(name, namespace, operations, "status")
         raise _Waits("Initializing VirtualMachineRestore")
 
-    async def _wait_for_stop(self, restore: VirtualMachineRestore, document: JsonObject) -> None:
+    async def _wait_for_stop(self, restore: VirtualMachineRestore) -> None:
         policy = restore.spec.target_readiness_policy or "WaitGracePeriod"
         created = times.parse_time(restore.metadata.creation_timestamp or "")
         age = (times.now() - created).total_seconds()
@@ -210,7 +228,7 @@ class RestoreController:
             except StatusError as error:
                 if error.code != 409:
                     raise
-        self._cluster.recorder.event(document, "Normal", "RestoreTargetNotReady", text)
+        self._cluster.recorder.event(described(restore), "Normal", "RestoreTargetNotReady", text)
         raise _Waits(text)
 
     async def _create_claims(
@@ -272,35 +290,33 @@ class RestoreController:
             kinds.VIRTUAL_MACHINES, name, operations, namespace, type="json", subresource=subresource
         )
 
-    async def _patch(
-        self, metadata: ObjectMeta, operations: list[JsonObject], subresource: str | None = None
+    async def _store(
+        self, restore: VirtualMachineRestore, owners: Sequence[OwnerReference], status: JsonObject
     ) -> None:
-        if operations:
-            await self._cluster.client.patch(
-                _KIND, metadata.name, operations, metadata.namespace, type="json", subresource=subresource
-            )
-
-    async def _store(self, document: JsonObject, owners: list[JsonObject], status: JsonObject) -> None:
-        metadata = decode(AnyObject, document).metadata
-        owned = {"metadata": {**meta.metadata(document), "ownerReferences": owners}}
+        """Write owners and status, which holds at the version that the owners made. Raises StatusError."""
+        of, client = restore.metadata, self._cluster.client
         try:
-            if owners != meta.owner_references(document):
-                await self._patch(metadata, guarded_patch(document, owned, ("metadata",)))
-            await self._patch(metadata, status_patch(document, status), "status")
+            owning = owners_patch(restore, owners)
+            if owning:
+                answer = await client.patch(_KIND, of.name, owning, of.namespace, type="json")
+                restore = decode(VirtualMachineRestore, answer)
         except StatusError as error:
             if not is_not_found(error):
                 raise
+            return
+        operations = status_patch(restore, VirtualMachineRestoreStatus, restore.status, status)
+        await patch(self._cluster, _KIND, restore, operations, "status")
 
 
-def _owners(document: JsonObject, machine: HeldMachine | None) -> list[JsonObject]:
+def _owners(restore: ObjectMeta, machine: HeldMachine | None) -> tuple[OwnerReference, ...]:
     """The owners of a restore whose machine is there: that is one of them."""
-    owners = meta.owner_references(document)
-    vm = {"metadata": encode(machine.metadata)} if machine is not None else None
-    if vm is None or meta.is_owned_by(document, vm):
+    owners = restore.owner_references
+    if machine is None or any(owner.uid == machine.metadata.uid for owner in owners):
         return owners
     # A restore that a clone made is controlled by the clone already.
-    refer = meta.new_owner_ref if meta.controller_of(document) else meta.new_controller_ref
-    return [*owners, refer(vm, kinds.VIRTUAL_MACHINES)]
+    refer = meta.new_owner_ref if restore.controller is not None else meta.new_controller_ref
+    vm = {"metadata": encode(machine.metadata)}
+    return (*owners, decode(OwnerReference, refer(vm, kinds.VIRTUAL_MACHINES)))
 
 
 def _claim_keys(claim: JsonObject) -> list[Key]:

@@ -14,6 +14,7 @@ from virtplane.api import labels
 from virtplane.api import resources as kinds
 from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
+from virtplane.api.kubevirt_v1.vm_status import VirtualMachineStatus
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.kubevirt_v1.volumes import claim_name
 from virtplane.api.snapshot_v1beta1.snapshot import (
@@ -23,6 +24,7 @@ from virtplane.api.snapshot_v1beta1.snapshot import (
 )
 from virtplane.api.storage_kinds import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotStatus
 from virtplane.cluster import conditions
+from virtplane.cluster.objects import condition_documents
 
 SNAPSHOT_FINALIZER = labels.FINALIZER_SNAPSHOT
 CONTENT_FINALIZER = labels.FINALIZER_SNAPSHOT_CONTENT
@@ -92,11 +94,10 @@ def is_expired(snapshot: VirtualMachineSnapshot, now: datetime) -> bool:
 
 def choose_volumes(vm: VirtualMachine, claims: Container[str]) -> Volumes:
     """By the VM's own account of what can be snapshotted; volumes without claims never can."""
-    statuses = vm.status.volume_snapshot_statuses if vm.status else ()
-    enabled = {status.name for status in statuses if status.enabled}
+    enabled = {status.name for status in vm.observed.volume_snapshot_statuses if status.enabled}
     included: list[tuple[str, str]] = []
     excluded: list[str] = []
-    for volume in vm.spec.template.spec.volumes if vm.spec.template.spec else ():
+    for volume in vm.spec.instance.volumes:
         claim = claim_name(volume)
         if volume.name in enabled and claim in claims:
             included.append((volume.name, claim))
@@ -130,15 +131,20 @@ def _kept_metadata(document: JsonObject) -> JsonObject:
 
 def new_content(
     snapshot: VirtualMachineSnapshot,
-    vm: JsonObject,
+    vm: VirtualMachine,
+    written: JsonObject,
     spec: JsonObject,
     volumes: Volumes,
     claims: Mapping[str, JsonObject],
 ) -> JsonObject:
-    """The content: the VM as it is (`spec` as its guest runs it) and those of `claims` that are taken."""
-    known = get_object(vm, "status")
-    status = {key: deep_copy(known[key]) for key in ("instancetypeRef", "preferenceRef") if key in known}
-    source = {"metadata": _kept_metadata(vm), "spec": spec, "status": status}
+    """The content: the VM as it is (`spec` as its guest runs it) and those of `claims` that are taken.
+
+    `written` is the document of the VM.
+    """
+    kept = VirtualMachineStatus(
+        instancetype_ref=vm.observed.instancetype_ref, preference_ref=vm.observed.preference_ref
+    )
+    source = {"metadata": _kept_metadata(written), "spec": spec, "status": encode(kept)}
     content: JsonObject = {
         "virtualMachineSnapshotName": snapshot.metadata.name,
         "source": {"virtualMachine": source},
@@ -202,11 +208,9 @@ def snapshot_class(driver: str, classes: Iterable[VolumeSnapshotClass]) -> str:
     return next((item.name for item in found if item.annotations.get(key) == "true"), "")
 
 
-def content_status(
-    content: VirtualMachineSnapshotContent, known: JsonObject, found: Mapping[str, VolumeSnapshot]
-) -> JsonObject:
-    """The content's status, which was `known`, from its VolumeSnapshots by name."""
-    status = deep_copy(known)
+def content_status(content: VirtualMachineSnapshotContent, found: Mapping[str, VolumeSnapshot]) -> JsonObject:
+    """The content's status from its VolumeSnapshots by name."""
+    status = encode(content.status)
     entries: list[JsonObject] = []
     for backup in content.spec.volume_backups:
         name = backup.volume_snapshot_name or ""
@@ -227,11 +231,10 @@ def content_status(
     return status
 
 
-def snapshot_status(
-    snapshot: VirtualMachineSnapshot, known: JsonObject, observed: Observed, now: datetime
-) -> JsonObject:
-    """The snapshot's status, which was `known`."""
-    status = deep_copy(known)
+def snapshot_status(snapshot: VirtualMachineSnapshot, observed: Observed, now: datetime) -> JsonObject:
+    """The snapshot's next status."""
+    status = encode(snapshot.status)
+    status["conditions"] = condition_documents(snapshot.status.conditions)
     if observed.vm is not None and observed.content is not None and snapshot.status.source_uid is None:
         status.update(_description(observed.vm, observed.vmi, observed.content, observed.claims))
     content = observed.content or VirtualMachineSnapshotContent()
@@ -245,7 +248,7 @@ def snapshot_status(
     if snapshot.status.phase == "Failed" or (not taken and is_expired(snapshot, now)):
         status["phase"] = "Failed"
         failed = conditions.new_condition("Failure", "True", DEADLINE_REASON)
-        conditions.put(status.setdefault("conditions", []), failed)
+        conditions.put(status["conditions"], failed)
         set_progress(status, ("False", "Operation failed"), ("False", "Operation failed"))
     elif taken:
         status["phase"] = "Succeeded"

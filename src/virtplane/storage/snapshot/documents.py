@@ -71,8 +71,3 @@ def release_patch(machine: HeldMachine, field: str, holder: str) -> list[JsonObj
         {"op": "test", "path": path, "value": holder},
         {"op": "remove", "path": path},
     ]
-
-
-def status_patch(document: JsonObject, status: JsonObject) -> list[JsonObject]:
-    """Operations that change the status of `document` into `status`; none where they are equal."""
-    return guarded_patch(document, {"status": status}, ("status",))

@@ -10,7 +10,7 @@ from kubecore import resources
 from kubecore.errors import StatusError, is_already_exists, is_not_found
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects import meta, times
-from kubecore.objects.structs import Struct, UnfitDocument, decode, readable
+from kubecore.objects.structs import UnfitDocument, decode, encode, readable
 from kubecore.resources import ResourceType
 from kubecore.runtime import DONE, Controller, Informer, Key, RequeueAfter, Result
 from virtplane.api import resources as kinds
@@ -18,10 +18,25 @@ from virtplane.api.conditions import is_true
 from virtplane.api.kubevirt_v1.vm import VirtualMachine
 from virtplane.api.kubevirt_v1.vmi import VirtualMachineInstance
 from virtplane.api.meta_v1 import ObjectMeta
-from virtplane.api.snapshot_v1beta1.snapshot import VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virtplane.api.snapshot_v1beta1.snapshot import (
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+    VirtualMachineSnapshotContentStatus,
+    VirtualMachineSnapshotStatus,
+)
 from virtplane.api.storage_kinds import StorageClass, VolumeSnapshot, VolumeSnapshotClass
-from virtplane.cluster.caches import Cluster, owner_key
-from virtplane.cluster.objects import INVALID, AnyObject, Typed, as_written, finalizer_patch
+from virtplane.cluster.caches import Cluster, HasMetadata, owner_key
+from virtplane.cluster.objects import (
+    INVALID,
+    AnyObject,
+    Typed,
+    any_object,
+    as_written,
+    described,
+    finalizer_patch,
+    patch,
+    status_patch,
+)
 from virtplane.storage.snapshot import decisions
 from virtplane.storage.snapshot.decisions import Observed
 from virtplane.storage.snapshot.documents import (
@@ -30,7 +45,6 @@ from virtplane.storage.snapshot.documents import (
     held_machines,
     hold_patch,
     release_patch,
-    status_patch,
 )
 
 _SNAPSHOTS = kinds.VIRTUAL_MACHINE_SNAPSHOTS
@@ -46,8 +60,8 @@ class SnapshotController:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._snapshots = cluster.informer(_SNAPSHOTS)
-        self._contents = cluster.informer(_CONTENTS)
+        self._snapshots = cluster.snapshots
+        self._contents = cluster.snapshot_contents
         self._volumes = cluster.optional(kinds.VOLUME_SNAPSHOTS)
         self._classes = cluster.optional(kinds.VOLUME_SNAPSHOT_CLASSES)
         self.controller = Controller("virt-controller-vmsnapshot", self._reconcile, workers=2)
@@ -70,18 +84,17 @@ class SnapshotController:
     def _machine_keys(self, vm: VirtualMachine) -> list[Key]:
         return [
             (snapshot.metadata.namespace, snapshot.metadata.name)
-            for snapshot in readable(VirtualMachineSnapshot, self._snapshots.list(vm.metadata.namespace))
+            for snapshot in self._snapshots.list(vm.metadata.namespace)
             if snapshot.spec.source.name == vm.metadata.name
         ]
 
     async def _reconcile(self, key: Key) -> Result:
-        document = self._snapshots.get(*key)
-        if document is None:
-            return DONE
         try:
-            snapshot = decode(VirtualMachineSnapshot, document)
+            snapshot = self._snapshots.get(*key)
         except UnfitDocument as error:
-            return await self._leave_unfit(document, error)
+            return await self._leave_unfit(error)
+        if snapshot is None:
+            return DONE
         machine = held_machine(self._cluster.vms, key[0], snapshot.spec.source.name)
         if snapshot.metadata.is_being_deleted:
             return await self._finish(snapshot, machine)
@@ -89,38 +102,38 @@ class SnapshotController:
             return DONE
         adding = finalizer_patch(snapshot.metadata, decisions.SNAPSHOT_FINALIZER, present=True)
         if adding:
-            await self._patch(_SNAPSHOTS, snapshot.metadata, adding)
+            await patch(self._cluster, _SNAPSHOTS, snapshot, adding)
             return DONE
         if snapshot.status.phase in ("Succeeded", "Failed"):
             observed = self._observe(snapshot)
             if not observed.problem:  # What cannot be read now does not undo what was taken.
-                await self._update(snapshot, document, observed)
+                await self._update(snapshot, observed)
             await self._unlock(snapshot.metadata.name, machine)
             return DONE
         is_locked = machine is not None and await self._lock(snapshot, machine)
         observed = self._observe(snapshot)
         if is_locked and observed.vm and observed.content is None and not observed.problem:
-            content = await self._create_content(snapshot, document, observed.vm, observed.vmi)
+            content = await self._create_content(snapshot, observed.vm, observed.vmi)
             observed = replace(observed, content=content)
-        await self._update(snapshot, document, observed)
+        await self._update(snapshot, observed)
         return RequeueAfter(_RETRY_SECONDS)
 
-    async def _leave_unfit(self, document: JsonObject, error: UnfitDocument) -> Result:
+    async def _leave_unfit(self, error: UnfitDocument) -> Result:
         """A snapshot that cannot be read is let go when it is deleted; else an event says why it waits."""
-        snapshot = decode(AnyObject, document).metadata
-        if not snapshot.is_being_deleted:
-            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
+        snapshot = decode(AnyObject, error.document)
+        of = snapshot.metadata
+        if not of.is_being_deleted:
+            self._cluster.recorder.event(dict(error.document), "Warning", INVALID, str(error))
             return DONE
-        for machine in held_machines(self._cluster.vms, snapshot.namespace):
-            await self._unlock(snapshot.name, machine)
-        removing = finalizer_patch(snapshot, decisions.SNAPSHOT_FINALIZER, present=False)
-        await self._patch(_SNAPSHOTS, snapshot, removing)
+        for machine in held_machines(self._cluster.vms, of.namespace):
+            await self._unlock(of.name, machine)
+        removing = finalizer_patch(of, decisions.SNAPSHOT_FINALIZER, present=False)
+        await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
         return DONE
 
     def _observe(self, snapshot: VirtualMachineSnapshot) -> Observed:
         """What there is of the snapshot's objects; what cannot be read is a problem."""
         namespace, name = snapshot.metadata.namespace, snapshot.spec.source.name
-        content = self._contents.get(namespace, decisions.content_name(snapshot.metadata.uid))
         problems: list[str] = []
         vm = _get(self._cluster.vms, namespace, name, problems)
         is_there = self._cluster.vms.contains(namespace, name)
@@ -128,7 +141,7 @@ class SnapshotController:
         return Observed(
             vm,
             vmi,
-            _read(VirtualMachineSnapshotContent, content, problems),
+            _get(self._contents, namespace, decisions.content_name(snapshot.metadata.uid), problems),
             self._cluster.claims_of(namespace).keys(),
             "; ".join(problems),
         )
@@ -136,19 +149,18 @@ class SnapshotController:
     async def _finish(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine | None) -> Result:
         metadata = snapshot.metadata
         await self._unlock(metadata.name, machine)
-        content = self._contents.get(metadata.namespace, decisions.content_name(metadata.uid))
+        content = any_object(self._contents, metadata.namespace, decisions.content_name(metadata.uid))
         if content is not None and snapshot.spec.deletion_policy != "Retain":
-            kept = decode(AnyObject, content).metadata
-            if not kept.is_being_deleted:
-                await self._delete(_CONTENTS, kept)
-            await self._release_content(kept)
+            if not content.metadata.is_being_deleted:
+                await self._delete(_CONTENTS, content.metadata)
+            await self._release_content(content)
         removing = finalizer_patch(metadata, decisions.SNAPSHOT_FINALIZER, present=False)
-        await self._patch(_SNAPSHOTS, metadata, removing)
+        await patch(self._cluster, _SNAPSHOTS, snapshot, removing)
         return DONE
 
-    async def _release_content(self, content: ObjectMeta) -> None:
-        removing = finalizer_patch(content, decisions.CONTENT_FINALIZER, present=False)
-        await self._patch(_CONTENTS, content, removing)
+    async def _release_content(self, content: HasMetadata) -> None:
+        removing = finalizer_patch(content.metadata, decisions.CONTENT_FINALIZER, present=False)
+        await patch(self._cluster, _CONTENTS, content, removing)
 
     async def _lock(self, snapshot: VirtualMachineSnapshot, machine: HeldMachine) -> bool:
         """Holds the VM still; False while somebody else does, or it is on its way."""
@@ -161,23 +173,22 @@ class SnapshotController:
             return False
         if not holders:
             operations = hold_patch(machine, changed(held, snapshot_in_progress=name))
-            await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, operations, "status")
+            await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, operations, "status")
         else:
-            await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, adding)
+            await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, adding)
         return False
 
     async def _unlock(self, name: str, machine: HeldMachine | None) -> None:
         if machine is None or machine.holders.snapshot_in_progress != name:
             return
         removing = finalizer_patch(machine.metadata, decisions.SOURCE_FINALIZER, present=False)
-        await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, removing)
+        await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, removing)
         operations = release_patch(machine, "snapshotInProgress", name)
-        await self._patch(kinds.VIRTUAL_MACHINES, machine.metadata, operations, "status")
+        await patch(self._cluster, kinds.VIRTUAL_MACHINES, machine, operations, "status")
 
     async def _create_content(
         self,
         snapshot: VirtualMachineSnapshot,
-        document: JsonObject,
         vm: VirtualMachine,
         vmi: VirtualMachineInstance | None,
     ) -> VirtualMachineSnapshotContent:
@@ -189,7 +200,7 @@ class SnapshotController:
         started = get_object(revision, "data", "spec") if revision else None
         written = await as_written(self._cluster, kinds.VIRTUAL_MACHINES, vm)
         spec = decisions.running_spec(get_object(written, "spec"), started)
-        content = decisions.new_content(snapshot, written, spec, volumes, claims)
+        content = decisions.new_content(snapshot, vm, written, spec, volumes, claims)
         try:
             created = await self._cluster.client.create(_CONTENTS, content)
         except StatusError as error:
@@ -199,28 +210,25 @@ class SnapshotController:
             return decode(VirtualMachineSnapshotContent, created)
         text = f"Successfully created VirtualMachineSnapshotContent {meta.name(created)}"
         reason = "SuccessfulVirtualMachineSnapshotContentCreate"
-        self._cluster.recorder.event(document, "Normal", reason, text)
+        self._cluster.recorder.event(described(snapshot), "Normal", reason, text)
         return decode(VirtualMachineSnapshotContent, created)
 
-    async def _update(
-        self, snapshot: VirtualMachineSnapshot, document: JsonObject, observed: Observed
-    ) -> None:
-        known = get_object(document, "status")
-        status = decisions.snapshot_status(snapshot, known, observed, times.now())
-        await self._patch(_SNAPSHOTS, snapshot.metadata, status_patch(document, status), "status")
+    async def _update(self, snapshot: VirtualMachineSnapshot, observed: Observed) -> None:
+        status = decisions.snapshot_status(snapshot, observed, times.now())
+        operations = status_patch(snapshot, VirtualMachineSnapshotStatus, snapshot.status, status)
+        await patch(self._cluster, _SNAPSHOTS, snapshot, operations, "status")
 
     async def _reconcile_content(self, key: Key) -> Result:
-        document = self._contents.get(*key)
-        if document is None:
-            return DONE
         try:
-            content = decode(VirtualMachineSnapshotContent, document)
+            content = self._contents.get(*key)
         except UnfitDocument as error:
-            self._cluster.recorder.event(document, "Warning", INVALID, str(error))
-            return await self._release_unneeded(decode(AnyObject, document).metadata, "")
+            self._cluster.recorder.event(dict(error.document), "Warning", INVALID, str(error))
+            return await self._release_unneeded(decode(AnyObject, error.document), "")
+        if content is None:
+            return DONE
         if content.metadata.is_being_deleted:
             name = content.spec.virtual_machine_snapshot_name or ""
-            return await self._release_unneeded(content.metadata, name)
+            return await self._release_unneeded(content, name)
         if self._volumes is None or self._classes is None:
             return DONE
         found: dict[str, VolumeSnapshot] = {}
@@ -229,33 +237,33 @@ class SnapshotController:
             found = _snapshots_of(content, self._volumes.list(key[0]))
             if not content.status.creation_time:
                 classes = self._classes.list()
-                problem = await self._create_volume_snapshots(content, document, found, classes)
+                problem = await self._create_volume_snapshots(content, found, classes)
         except UnfitDocument as error:
             problem = str(error)
-            self._cluster.recorder.event(document, "Warning", INVALID, problem)
+            self._cluster.recorder.event(described(content), "Warning", INVALID, problem)
             if content.status.creation_time:  # What cannot be read now does not undo what was taken.
                 return DONE
-        known = get_object(document, "status")
-        status = decisions.content_status(content, known, found)
+        status = decisions.content_status(content, found)
         if problem:
             status["error"] = {"time": times.now_rfc3339(), "message": problem}
             status.pop("creationTime", None)
             status["readyToUse"] = False
-        if _without_time(status) != _without_time(known):
-            await self._patch(_CONTENTS, content.metadata, status_patch(document, status), "status")
+        if _without_time(status) != _without_time(encode(content.status)):
+            operations = status_patch(content, VirtualMachineSnapshotContentStatus, content.status, status)
+            await patch(self._cluster, _CONTENTS, content, operations, "status")
         return RequeueAfter(_RETRY_SECONDS) if problem else DONE
 
-    async def _release_unneeded(self, content: ObjectMeta, name: str) -> Result:
+    async def _release_unneeded(self, content: HasMetadata, name: str) -> Result:
         """Lets a deleted content go once its snapshot (`name`; empty where unknown) is gone too."""
-        snapshot = self._snapshots.get(content.namespace, name) if name else None
-        if content.is_being_deleted and (snapshot is None or meta.is_being_deleted(snapshot)):
+        snapshot = any_object(self._snapshots, content.metadata.namespace, name)
+        is_going = snapshot is None or snapshot.metadata.is_being_deleted
+        if content.metadata.is_being_deleted and is_going:
             await self._release_content(content)
         return DONE
 
     async def _create_volume_snapshots(
         self,
         content: VirtualMachineSnapshotContent,
-        document: JsonObject,
         found: dict[str, VolumeSnapshot],
         classes: list[JsonObject],
     ) -> str:
@@ -283,7 +291,8 @@ class SnapshotController:
                 continue
             found[meta.name(created)] = decode(VolumeSnapshot, created)
             text = f"Successfully created VolumeSnapshot {meta.name(created)}"
-            self._cluster.recorder.event(document, "Normal", "SuccessfulVolumeSnapshotCreate", text)
+            reason = "SuccessfulVolumeSnapshotCreate"
+            self._cluster.recorder.event(described(content), "Normal", reason, text)
         return ""
 
     def _driver(self, storage_class: str) -> str:
@@ -308,23 +317,6 @@ class SnapshotController:
         body = {"unfreezeTimeout": "5m0s"} if action == "freeze" else {}
         await self._cluster.client.request("PUT", f"{base}/{name}/{action}", body=body)
 
-    async def _patch(
-        self,
-        kind: ResourceType,
-        obj: ObjectMeta,
-        operations: list[JsonObject],
-        subresource: str | None = None,
-    ) -> None:
-        if not operations:
-            return
-        try:
-            await self._cluster.client.patch(
-                kind, obj.name, operations, obj.namespace, type="json", subresource=subresource
-            )
-        except StatusError as error:
-            if not is_not_found(error):
-                raise
-
     async def _delete(self, kind: ResourceType, obj: ObjectMeta) -> None:
         try:
             await self._cluster.client.delete(kind, obj.name, obj.namespace)
@@ -333,15 +325,12 @@ class SnapshotController:
                 raise
 
 
-def _snapshot_keys(document: JsonObject) -> list[Key]:
-    return [
-        (content.metadata.namespace, content.spec.virtual_machine_snapshot_name or "")
-        for content in readable(VirtualMachineSnapshotContent, [document])
-    ]
+def _snapshot_keys(content: VirtualMachineSnapshotContent) -> list[Key]:
+    return [(content.metadata.namespace, content.spec.virtual_machine_snapshot_name or "")]
 
 
-def _content_keys(snapshot: JsonObject) -> list[Key]:
-    return [(meta.namespace(snapshot), decisions.content_name(meta.uid(snapshot)))]
+def _content_keys(snapshot: VirtualMachineSnapshot) -> list[Key]:
+    return [(snapshot.metadata.namespace, decisions.content_name(snapshot.metadata.uid))]
 
 
 def _snapshots_of(
@@ -354,14 +343,6 @@ def _snapshots_of(
 def _get(informer: Informer[Typed], namespace: str, name: str, problems: list[str]) -> Typed | None:
     try:
         return informer.get(namespace, name)
-    except UnfitDocument as error:
-        problems.append(str(error))
-        return None
-
-
-def _read(struct: type[Struct], document: JsonObject | None, problems: list[str]) -> Struct | None:
-    try:
-        return decode(struct, document) if document is not None else None
     except UnfitDocument as error:
         problems.append(str(error))
         return None

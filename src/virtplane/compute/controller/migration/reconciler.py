@@ -29,7 +29,6 @@ from virtplane.compute.controller.vmi.storage import needs_state_claim
 from virtplane.compute.launcherpod.inputs import RenderInputs
 
 _KIND = kinds.VIRTUAL_MACHINE_INSTANCE_MIGRATIONS
-_NO_STATUS = VirtualMachineInstanceMigrationStatus()
 _KEPT_FINISHED = 5
 _UNSCHEDULABLE_SECONDS = 300
 _PENDING_SECONDS = 900
@@ -323,8 +322,9 @@ class MigrationController:
         result = phases.next_state(migration, around)
         if result.event is not None:
             self._cluster.recorder.event(described(migration), *result.event)
-        before = migration.status if migration.status != _NO_STATUS else None
-        operations = status_patch(migration, VirtualMachineInstanceMigrationStatus, before, result.status)
+        operations = status_patch(
+            migration, VirtualMachineInstanceMigrationStatus, migration.status, result.status
+        )
         await patch(self._cluster, _KIND, migration, operations, "status")
         if result.is_released:
             removing = finalizer_patch(migration.metadata, phases.FINALIZER, present=False)
