@@ -1,4 +1,4 @@
-"""What virt-controller spends on an instance: memory of its cache, time to look at one that needs nothing.
+"""What virt-controller spends on an instance: memory of its caches, time to look at one that needs nothing.
 
 ``python -m bench.instances [--instances N]``. The API server is in memory; every instance runs, with five
 volumes, a launcher, claims and managed fields. Needs no root.
@@ -29,10 +29,21 @@ from virtplane.compute.controller.vmi.reconciler import VmiController
 from virtplane.compute.launcherpod.inputs import Images
 
 _KINDS = [value for value in vars(kinds).values() if isinstance(value, ResourceType)]
-_VMIS = kinds.VIRTUAL_MACHINE_INSTANCES
+_VMIS, _VMS = kinds.VIRTUAL_MACHINE_INSTANCES, kinds.VIRTUAL_MACHINES
 _NOW = "2026-11-22T12:00:00Z"
 _VOLUMES = ("root", "data", "logs", "cloud", "scratch")
 _ROUNDS = 5
+
+
+def managed_fields(*managers: str) -> list[JsonObject]:
+    """Managed fields, as many as a virtual machine has."""
+    fields: JsonObject = {
+        f"f:{key}": {".": {}, "f:name": {}, "f:value": {}} for key in "abcdefghijklmnopqrst"
+    }
+    return [
+        {"manager": by, "operation": "Update", "apiVersion": "kubevirt.io/v1", "fieldsV1": fields}
+        for by in managers
+    ]
 
 
 def instance(number: int) -> JsonObject:
@@ -43,13 +54,6 @@ def instance(number: int) -> JsonObject:
     ]
     volumes = [*claims, {"name": "cloud", "cloudInitNoCloud": {"userData": "#cloud-config\npassword: x\n"}}]
     disks = [{"name": item, "disk": {"bus": "virtio"}} for item in _VOLUMES]
-    fields: JsonObject = {
-        f"f:{key}": {".": {}, "f:name": {}, "f:value": {}} for key in "abcdefghijklmnopqrst"
-    }
-    managed = [
-        {"manager": by, "operation": "Update", "apiVersion": "kubevirt.io/v1", "fieldsV1": fields}
-        for by in ("virt-api", "virt-controller", "virt-handler")
-    ]
     return {
         "metadata": {
             "name": name,
@@ -58,7 +62,7 @@ def instance(number: int) -> JsonObject:
             "creationTimestamp": _NOW,
             "labels": {"app": "guest", "kubevirt.io/nodeName": f"node-{number % 50}"},
             "finalizers": ["kubevirt.io/foregroundDeleteVirtualMachine"],
-            "managedFields": managed,
+            "managedFields": managed_fields("virt-api", "virt-controller", "virt-handler"),
         },
         "spec": {
             "architecture": "amd64",
@@ -86,6 +90,25 @@ def instance(number: int) -> JsonObject:
             "memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestRequested": "1Gi"},
             "guestOSInfo": {"id": "fedora", "name": "Fedora Linux", "version": "43", "machine": "x86_64"},
             "volumeStatus": [{"name": item, "target": f"vd{item[0]}"} for item in _VOLUMES],
+        },
+    }
+
+
+def virtual_machine(number: int) -> JsonObject:
+    """A virtual machine with the template and the status of such an instance."""
+    vmi = instance(number)
+    labels = vmi["metadata"]["labels"]
+    statuses = [{"name": item, "enabled": item in _VOLUMES[:3]} for item in _VOLUMES]
+    return {
+        "metadata": {**vmi["metadata"], "managedFields": managed_fields("kubectl", "virt-controller")},
+        "spec": {"runStrategy": "Always", "template": {"metadata": {"labels": labels}, "spec": vmi["spec"]}},
+        "status": {
+            "conditions": vmi["status"]["conditions"],
+            "created": True,
+            "printableStatus": "Running",
+            "ready": True,
+            "runStrategy": "Always",
+            "volumeSnapshotStatuses": statuses,
         },
     }
 
@@ -140,6 +163,7 @@ async def _measure(instances: int) -> None:
     server = MemoryApi(_KINDS, whole=[_VMIS])
     for number in range(instances):
         vmi = server.put(_VMIS, instance(number))
+        server.put(_VMS, virtual_machine(number))
         for kind, obj in surroundings(vmi):
             server.put(kind, obj)
     client = server.client()
@@ -161,6 +185,7 @@ async def _measure(instances: int) -> None:
     say(machine())
     say(f"{instances} instances")
     say(f"cached: {size(cluster.vmis.list()) / instances / 1000:.1f} kB for each")
+    say(f"a cached virtual machine: {size(cluster.vms.list()) / instances / 1000:.1f} kB")
     started = time.process_time()
     for _ in range(_ROUNDS):
         for key in keys:
