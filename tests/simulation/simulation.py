@@ -259,8 +259,8 @@ async def run_kindling_controllers(client: Client) -> None:
     """The program of kindling's controllers: all of them."""
     manager = Manager(client)
     environment = Environment(manager, "CA", clock=wall_time)
-    for set_up in CONTROLLERS:
-        set_up(environment)
+    for controller in CONTROLLERS:
+        controller(environment)
     await manager.run()
 
 

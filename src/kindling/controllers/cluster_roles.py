@@ -62,8 +62,3 @@ class ClusterRoleAggregation:
                 CLUSTER_ROLES, key[1], patch, type="apply", field_manager=NAME, force=True
             )
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    ClusterRoleAggregation(environment)

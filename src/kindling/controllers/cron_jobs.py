@@ -270,8 +270,3 @@ class CronJobController:
 def _owner(job: JsonObject) -> list[Key]:
     found = meta.controller_of(job)
     return [(meta.namespace(job), found["name"])] if found and found["kind"] == CRON_JOBS.kind else []
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    CronJobController(environment)

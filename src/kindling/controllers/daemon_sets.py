@@ -144,8 +144,3 @@ def _node_view(node: JsonObject) -> tuple[object, ...]:
 def _selects(found: JsonObject, pod: JsonObject) -> bool:
     selector = from_label_selector_object(get_object(found, "spec", "selector"))
     return selector.matches(meta.labels(pod))
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    DaemonSetController(environment)

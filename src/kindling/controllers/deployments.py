@@ -322,8 +322,3 @@ def _new_set(deployment: JsonObject, sets: Sequence[JsonObject], newest: int) ->
     if spec.get("minReadySeconds"):
         replica_set["spec"]["minReadySeconds"] = spec["minReadySeconds"]
     return replica_set
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    DeploymentController(environment)

@@ -216,8 +216,3 @@ class DisruptionController:
 def _selects(budget: JsonObject, pod: JsonObject) -> bool:
     selector = get_object(budget, "spec").get("selector")
     return from_label_selector_object(selector).matches(meta.labels(pod))
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    DisruptionController(environment)

@@ -102,8 +102,3 @@ def _owner(found: JsonObject) -> list[Key]:
     if meta.labels(found).get(MANAGED_BY) != MANAGER:
         return []
     return [(meta.namespace(found), get_str(meta.labels(found), SERVICE_LABEL))]
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    EndpointMirroring(environment)

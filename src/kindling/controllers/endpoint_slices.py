@@ -193,8 +193,3 @@ async def carry_out(client: Client, wanted: Changes) -> None:
             await client.update(ENDPOINT_SLICES, found)
         for found in wanted.delete:
             await client.delete(ENDPOINT_SLICES, meta.name(found), meta.namespace(found))
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    EndpointSliceController(environment)

@@ -89,8 +89,3 @@ class EndpointsController:
             return
         with ignoring(404):
             await self._client.delete(ENDPOINTS, key[1], key[0])
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    EndpointsController(environment)

@@ -68,8 +68,3 @@ class EphemeralVolumes:
 
     def _tell(self, pod: JsonObject, message: str) -> None:
         self._recorder.event(pod, "Warning", "EphemeralVolumeFailed", message)
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    EphemeralVolumes(environment)

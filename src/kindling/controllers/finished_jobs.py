@@ -51,8 +51,3 @@ class FinishedJobs:
                 JOBS, key[1], key[0], propagation_policy="Foreground", uid=meta.uid(job)
             )
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    FinishedJobs(environment)

@@ -302,8 +302,3 @@ class GarbageCollector:
 def _metadata_only(obj: JsonObject) -> JsonObject:
     metadata = obj["metadata"]
     return {"metadata": {key: metadata[key] for key in _KEPT_METADATA if key in metadata}}
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    GarbageCollector(environment)

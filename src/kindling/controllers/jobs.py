@@ -298,8 +298,3 @@ def _is_tracked(pod: JsonObject) -> bool:
 def _selects(job: JsonObject, pod: JsonObject) -> bool:
     selector = from_label_selector_object(get_object(job, "spec", "selector"))
     return selector.matches(meta.labels(pod))
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controllers."""
-    JobController(environment)

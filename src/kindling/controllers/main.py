@@ -14,35 +14,32 @@ from typing import Any
 
 import uvloop
 
-from kindling.controllers import (
-    cluster_roles,
-    cron_jobs,
-    daemon_sets,
-    deployments,
-    disruption,
-    endpoint_mirroring,
-    endpoint_slices,
-    endpoints,
-    ephemeral_volumes,
-    finished_jobs,
-    garbage_collector,
-    jobs,
-    namespaces,
-    node_lifecycle,
-    node_roles,
-    node_ttl,
-    pod_gc,
-    replica_sets,
-    replication_controllers,
-    resource_quotas,
-    root_ca,
-    service_accounts,
-    stateful_sets,
-    token_secrets,
-    volume_protection,
-    volumes,
-)
+from kindling.controllers.cluster_roles import ClusterRoleAggregation
+from kindling.controllers.cron_jobs import CronJobController
+from kindling.controllers.daemon_sets import DaemonSetController
+from kindling.controllers.deployments import DeploymentController
+from kindling.controllers.disruption import DisruptionController
+from kindling.controllers.endpoint_mirroring import EndpointMirroring
+from kindling.controllers.endpoint_slices import EndpointSliceController
+from kindling.controllers.endpoints import EndpointsController
 from kindling.controllers.environment import Environment
+from kindling.controllers.ephemeral_volumes import EphemeralVolumes
+from kindling.controllers.finished_jobs import FinishedJobs
+from kindling.controllers.garbage_collector import GarbageCollector
+from kindling.controllers.jobs import JobController
+from kindling.controllers.namespaces import NamespaceController
+from kindling.controllers.node_lifecycle import NodeLifecycleController
+from kindling.controllers.node_roles import NodeRoles
+from kindling.controllers.node_ttl import NodeTtl
+from kindling.controllers.pod_gc import PodGarbageCollector
+from kindling.controllers.replicas import replica_sets, replication_controllers
+from kindling.controllers.resource_quotas import ResourceQuotaController
+from kindling.controllers.root_ca import RootCaPublisher
+from kindling.controllers.service_accounts import ServiceAccountController
+from kindling.controllers.stateful_sets import StatefulSetController
+from kindling.controllers.token_secrets import TokenSecrets, signer
+from kindling.controllers.volume_protection import VolumeProtection
+from kindling.controllers.volumes import VolumeController
 from kindling.scheduler.loop import Scheduler
 from kubecore.client import Client, ClientConfig, load_kubeconfig
 from kubecore.json import JsonObject
@@ -50,33 +47,33 @@ from kubecore.runtime import ControllerMetrics, Health, Manager, serve_health, s
 
 logger = logging.getLogger(__name__)
 
-CONTROLLERS: tuple[Callable[[Environment], None], ...] = (
-    cluster_roles.set_up,
-    cron_jobs.set_up,
-    daemon_sets.set_up,
-    deployments.set_up,
-    disruption.set_up,
-    endpoint_mirroring.set_up,
-    endpoint_slices.set_up,
-    endpoints.set_up,
-    ephemeral_volumes.set_up,
-    finished_jobs.set_up,
-    garbage_collector.set_up,
-    jobs.set_up,
-    namespaces.set_up,
-    node_lifecycle.set_up,
-    node_roles.set_up,
-    node_ttl.set_up,
-    pod_gc.set_up,
-    replica_sets.set_up,
-    replication_controllers.set_up,
-    resource_quotas.set_up,
-    root_ca.set_up,
-    service_accounts.set_up,
-    stateful_sets.set_up,
-    token_secrets.set_up,
-    volume_protection.set_up,
-    volumes.set_up,
+CONTROLLERS: tuple[Callable[[Environment], object], ...] = (
+    ClusterRoleAggregation,
+    CronJobController,
+    DaemonSetController,
+    DeploymentController,
+    DisruptionController,
+    EndpointMirroring,
+    EndpointSliceController,
+    EndpointsController,
+    EphemeralVolumes,
+    FinishedJobs,
+    GarbageCollector,
+    JobController,
+    NamespaceController,
+    NodeLifecycleController,
+    NodeRoles,
+    NodeTtl,
+    PodGarbageCollector,
+    replica_sets,
+    replication_controllers,
+    ResourceQuotaController,
+    RootCaPublisher,
+    ServiceAccountController,
+    StatefulSetController,
+    TokenSecrets,
+    VolumeProtection,
+    VolumeController,
 )
 """All controllers, in the order of their modules' names."""
 
@@ -115,8 +112,8 @@ async def run(
             metrics=ControllerMetrics(),
             control_planes=frozenset(control_planes),
         )
-        for set_up in CONTROLLERS:
-            set_up(environment)
+        for controller in CONTROLLERS:
+            controller(environment)
         scheduling = Manager(scheduler_client)
         Scheduler(scheduling)
         health = Health()
@@ -146,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_up_logging("kindling-controllers", form=options.log_format)
     config = load_kubeconfig(options.kubeconfig)
     authority = options.root_ca.read_text() if options.root_ca else None
-    sign = token_secrets.signer(options.sa_key.read_bytes()) if options.sa_key else None
+    sign = signer(options.sa_key.read_bytes()) if options.sa_key else None
     with contextlib.suppress(asyncio.CancelledError):
         work = run(config, root_ca=authority, sign_token=sign, health_port=options.health_port)
         uvloop.run(_until_signal(work))

@@ -190,8 +190,3 @@ class NamespaceController:
             namespace["spec"] = {**(namespace.get("spec") or {}), "finalizers": kept}
             await self._client.update(NAMESPACES, namespace, "finalize")
         logger.info("namespace %s is empty; its finalizer was removed", name)
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    NamespaceController(environment)

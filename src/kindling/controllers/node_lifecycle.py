@@ -246,8 +246,3 @@ class NodeLifecycleController:
 def _node_of(pod: JsonObject) -> list[str]:
     name = get_str(pod, "spec", "nodeName")
     return [name] if name else []
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controllers."""
-    NodeLifecycleController(environment)

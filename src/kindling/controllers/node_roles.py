@@ -31,8 +31,3 @@ class NodeRoles:
                 NODES, key[1], {"metadata": {"labels": {CONTROL_PLANE: ""}}}, type="strategic"
             )
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    NodeRoles(environment)

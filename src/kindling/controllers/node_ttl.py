@@ -51,8 +51,3 @@ class NodeTtl:
             with ignoring(404):
                 await self._client.patch(NODES, key[1], patch, type="strategic")
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    NodeTtl(environment)

@@ -117,8 +117,3 @@ class PodGarbageCollector:
             await self._client.delete(
                 PODS, meta.name(pod), meta.namespace(pod), grace_period_seconds=0, uid=meta.uid(pod)
             )
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    PodGarbageCollector(environment)

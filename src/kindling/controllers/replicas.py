@@ -15,9 +15,9 @@ from kindling.controllers.pod_writes import PodWrites, all_of
 from kubecore.errors import StatusError, ignoring
 from kubecore.json import JsonObject, deep_copy, get_int, get_object
 from kubecore.objects import meta
-from kubecore.objects.selectors import LabelSelector
+from kubecore.objects.selectors import LabelSelector, from_label_selector_object, label_selector_of_map
 from kubecore.objects.times import now_rfc3339
-from kubecore.resources import PODS, ResourceType
+from kubecore.resources import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, ResourceType
 from kubecore.runtime import DONE, Key, RequeueAfter, Result
 
 logger = logging.getLogger(__name__)
@@ -212,3 +212,25 @@ class ReplicaController:
         waits = [pod_facts.seconds_until_available(pod, min_ready, now) for pod in active]
         remaining = [wait for wait in waits if wait is not None]
         return RequeueAfter(min(remaining)) if remaining else DONE
+
+
+def replica_sets(environment: Environment) -> None:
+    """Add the controller of ReplicaSets."""
+    ReplicaController(
+        environment,
+        "replicaset-controller",
+        REPLICA_SETS,
+        lambda owner: from_label_selector_object(get_object(owner, "spec", "selector")),
+        counts_terminating=True,
+    )
+
+
+def replication_controllers(environment: Environment) -> None:
+    """Add the controller of ReplicationControllers, whose selector is a map of labels."""
+    ReplicaController(
+        environment,
+        "replication-controller",
+        REPLICATION_CONTROLLERS,
+        lambda owner: label_selector_of_map(get_object(owner, "spec", "selector")),
+        counts_terminating=False,
+    )

@@ -150,8 +150,3 @@ def _frees_something(event: EventType, old: JsonObject | None, obj: JsonObject) 
         return event == "DELETED"
     phases = (get_object(old, "status").get("phase"), get_object(obj, "status").get("phase"))
     return old.get("spec") != obj.get("spec") or phases[0] != phases[1]
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    ResourceQuotaController(environment)

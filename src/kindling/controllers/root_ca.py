@@ -66,8 +66,3 @@ class RootCaPublisher:
                 }
                 await self._client.update(CONFIG_MAPS, updated)
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    RootCaPublisher(environment)

@@ -49,8 +49,3 @@ class ServiceAccountController:
         with ignoring(403, 404, 409):
             await self._client.create(SERVICE_ACCOUNTS, account)
         return DONE
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    ServiceAccountController(environment)

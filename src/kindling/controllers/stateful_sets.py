@@ -162,8 +162,3 @@ def _plain_reference(obj: JsonObject, api_version: str, kind: str) -> JsonObject
 def _selects(owner: JsonObject, pod: JsonObject) -> bool:
     selector = from_label_selector_object(get_object(owner, "spec", "selector"))
     return selector.matches(meta.labels(pod)) and stateful_plan.ordinal(owner, pod) >= 0
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller."""
-    StatefulSetController(environment)

@@ -84,7 +84,7 @@ def filled(secret: JsonObject, account: JsonObject, token: str, root_ca: str) ->
 
 
 class TokenSecrets:
-    """Keyed by secret."""
+    """Keyed by secret. Without a signing key there is nothing it could do, and it stays idle."""
 
     def __init__(self, environment: Environment) -> None:
         self._client = environment.client
@@ -128,8 +128,3 @@ class TokenSecrets:
             if error.code == 404:
                 return None
             raise
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controller. Without a signing key it does nothing."""
-    TokenSecrets(environment)

@@ -102,8 +102,3 @@ class VolumeProtection:
             await self._client.patch(
                 resource, meta.name(obj), patch, meta.namespace(obj) or None, type="merge"
             )
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controllers."""
-    VolumeProtection(environment)

@@ -287,8 +287,3 @@ def _mismatch(volume: JsonObject, claim: JsonObject) -> str:
 
 def _claims_of_pod(pod: JsonObject) -> list[Key]:
     return [(meta.namespace(pod), name) for name in volume_rules.claim_names(pod)]
-
-
-def set_up(environment: Environment) -> None:
-    """Add the controllers."""
-    VolumeController(environment)

@@ -33,14 +33,14 @@ class Cluster:
 
     @asynccontextmanager
     async def running(
-        self, *set_ups: Callable[[Environment], None], **environment: Any
+        self, *controllers: Callable[[Environment], object], **environment: Any
     ) -> AsyncIterator[None]:
         """Run controllers for the duration of the context, with the rights that they have in a cluster."""
         restricted = RestrictedApi(self.api, "system:kube-controller-manager")
         manager = Manager(restricted.client())
         surroundings = Environment(manager, "CA", clock=self.now, **environment)
-        for set_up in set_ups:
-            set_up(surroundings)
+        for controller in controllers:
+            controller(surroundings)
         task = asyncio.create_task(manager.run())
         try:
             await manager.wait_started()

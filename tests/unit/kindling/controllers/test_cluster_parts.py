@@ -51,7 +51,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_the_list_of_controllers_is_sorted() -> None:
-    modules = [set_up.__module__ for set_up in CONTROLLERS]
+    modules = [controller.__module__ for controller in CONTROLLERS]
     assert modules == sorted(modules)
 
 
@@ -61,7 +61,7 @@ async def test_a_silent_node_is_tainted_and_its_pods_leave_when_their_time_is_ov
     patient = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
     cluster.api.put(PODS, pod("leaves", tolerations=[{**patient, "tolerationSeconds": 300}]))
     cluster.api.put(PODS, pod("stays", tolerations=[patient]))
-    async with cluster.running(node_lifecycle.set_up):
+    async with cluster.running(node_lifecycle.NodeLifecycleController):
         await asyncio.sleep(60)
         found = cluster.get(NODES, "n1")
         ready = found["status"]["conditions"][0]
@@ -90,7 +90,7 @@ def lease(renewed: str) -> JsonObject:
 
 async def test_a_node_that_renews_its_lease_is_left_alone(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
-    async with cluster.running(node_lifecycle.set_up):
+    async with cluster.running(node_lifecycle.NodeLifecycleController):
         for round_number in range(12):
             cluster.api.put(LEASES, lease(str(round_number)))
             await asyncio.sleep(10)
@@ -130,7 +130,7 @@ async def test_pods_of_vanished_nodes_are_removed_after_a_while(cluster: Cluster
     cluster.api.put(NODES, node("n1"))
     cluster.api.put(PODS, pod("kept", on="n1"))
     cluster.api.put(PODS, pod("lost", on="gone"))
-    async with cluster.running(pod_gc.set_up):
+    async with cluster.running(pod_gc.PodGarbageCollector):
         await asyncio.sleep(30)
         assert len(cluster.pods()) == 2
         await asyncio.sleep(40)
@@ -146,7 +146,7 @@ def test_too_many_ended_pods_are_removed_oldest_first() -> None:
 
 async def test_nodes_learn_how_long_they_may_keep_what_they_read(cluster: Cluster) -> None:
     cluster.api.put(NODES, node())
-    async with cluster.running(node_ttl.set_up):
+    async with cluster.running(node_ttl.NodeTtl):
         await asyncio.sleep(1)
     assert cluster.get(NODES, "n1")["metadata"]["annotations"] == {"node.alpha.kubernetes.io/ttl": "0"}
     assert [node_ttl.seconds(count) for count in (1, 101, 501, 1001, 5000)] == [0, 15, 30, 60, 300]
@@ -168,7 +168,7 @@ async def test_endpoints_are_grouped_by_the_ports_that_pods_offer(cluster: Clust
     cluster.api.put(PODS, pod("two", ip="10.0.0.2", container=serving(9090), ready=False))
     cluster.api.put(PODS, pod("none", ip="10.0.0.3"))
     cluster.api.put(SERVICES, service())
-    async with cluster.running(endpoints.set_up):
+    async with cluster.running(endpoints.EndpointsController):
         found = cluster.get(ENDPOINTS, "svc", "lab")
         assert found["metadata"]["labels"] == {
             "l": "m",
@@ -187,7 +187,7 @@ async def test_slices_tell_readiness_and_termination_apart(cluster: Cluster) -> 
     cluster.api.put(NODES, {"metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z"}}})
     cluster.api.put(PODS, pod("one", container=serving(8080)))
     cluster.api.put(SERVICES, service())
-    async with cluster.running(endpoint_slices.set_up):
+    async with cluster.running(endpoint_slices.EndpointSliceController):
         (found,) = cluster.api.list(ENDPOINT_SLICES)
         assert found["ports"] == [{"name": "", "protocol": "TCP", "port": 8080}]
         (endpoint,) = found["endpoints"]
@@ -206,7 +206,7 @@ async def test_a_slice_holds_a_hundred_endpoints(cluster: Cluster) -> None:
     for number in range(101):
         cluster.api.put(PODS, pod(f"p{number:03}", ip=f"10.0.0.{number}", container=serving(80)))
     cluster.api.put(SERVICES, service())
-    async with cluster.running(endpoint_slices.set_up):
+    async with cluster.running(endpoint_slices.EndpointSliceController):
         sizes = sorted(len(found["endpoints"]) for found in cluster.api.list(ENDPOINT_SLICES))
     assert sizes == [1, 100]
 
@@ -220,7 +220,7 @@ async def test_endpoints_written_by_hand_are_mirrored(cluster: Cluster) -> None:
     }
     metadata = {"name": "svc", "namespace": "lab", "labels": {"mine": "yes"}}
     cluster.api.put(ENDPOINTS, {"metadata": metadata, "subsets": [subset]})
-    async with cluster.running(endpoint_mirroring.set_up, endpoint_slices.set_up):
+    async with cluster.running(endpoint_mirroring.EndpointMirroring, endpoint_slices.EndpointSliceController):
         (found,) = cluster.api.list(ENDPOINT_SLICES)
         assert found["metadata"]["labels"] == {
             "mine": "yes",
@@ -243,7 +243,7 @@ async def test_a_quota_tells_what_is_used_and_counts_again_when_something_goes(c
     for name in ("a", "b"):
         cluster.api.put(PODS, pod(name, container=needs))
     cluster.api.put(CONFIG_MAPS, {"metadata": {"name": "x", "namespace": "lab"}})
-    async with cluster.running(resource_quotas.set_up):
+    async with cluster.running(resource_quotas.ResourceQuotaController):
         status = cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]
         assert status["used"] == {
             "pods": "2",
@@ -269,7 +269,7 @@ async def test_a_budget_tells_how_many_pods_may_go(cluster: Cluster) -> None:
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(minAvailable=1))
     for name, ready in (("one", True), ("two", True), ("three", False)):
         cluster.api.put(PODS, pod(name, ready=ready))
-    async with cluster.running(disruption.set_up):
+    async with cluster.running(disruption.DisruptionController):
         status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
         numbers = {key: status[key] for key in ("disruptionsAllowed", "currentHealthy", "desiredHealthy")}
         assert numbers == {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
@@ -306,7 +306,7 @@ async def test_percentages_of_a_budget_are_of_what_the_owners_want(cluster: Clus
         ]
         cluster.api.put(PODS, item)
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(maxUnavailable="50%"))
-    async with cluster.running(disruption.set_up):
+    async with cluster.running(disruption.DisruptionController):
         status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
     assert (status["expectedPods"], status["desiredHealthy"]) == (4, 2)
 
@@ -314,7 +314,7 @@ async def test_percentages_of_a_budget_are_of_what_the_owners_want(cluster: Clus
 async def test_a_budget_that_cannot_be_calculated_allows_nothing(cluster: Cluster) -> None:
     cluster.api.put(POD_DISRUPTION_BUDGETS, budget(maxUnavailable=1))
     cluster.api.put(PODS, pod("alone"))
-    async with cluster.running(disruption.set_up):
+    async with cluster.running(disruption.DisruptionController):
         status = cluster.get(POD_DISRUPTION_BUDGETS, "b", "lab")["status"]
     assert status["conditions"][0]["reason"] == "SyncFailed"
     assert status["disruptionsAllowed"] == 0
@@ -331,7 +331,7 @@ async def test_account_secrets_are_filled_and_go_with_the_account(cluster: Clust
     cluster.api.put(SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "lab"}})
     cluster.api.put(SECRETS, secret("good", "robot"))
     cluster.api.put(SECRETS, secret("bad", "nobody"))
-    async with cluster.running(token_secrets.set_up, sign_token=token_secrets.signer(new_key())):
+    async with cluster.running(token_secrets.TokenSecrets, sign_token=token_secrets.signer(new_key())):
         (found,) = cluster.api.list(SECRETS)
         data = {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
         assert (data["namespace"], data["ca.crt"]) == ("lab", "CA")
@@ -355,7 +355,7 @@ async def test_a_token_of_an_earlier_secret_is_replaced(cluster: Cluster) -> Non
             "data": {"token": base64.b64encode(stolen.encode()).decode()},
         },
     )
-    async with cluster.running(token_secrets.set_up, sign_token=sign):
+    async with cluster.running(token_secrets.TokenSecrets, sign_token=sign):
         (found,) = cluster.api.list(SECRETS)
         assert base64.b64decode(found["data"]["token"]).decode() != stolen
         assert token_secrets.has_own_token(found)
@@ -371,7 +371,7 @@ async def test_aggregated_roles_have_the_rules_of_the_chosen_ones(cluster: Clust
     selectors = [{"matchLabels": {"edit": "yes"}}]
     aggregated = {"metadata": {"name": "edit"}, "aggregationRule": {"clusterRoleSelectors": selectors}}
     cluster.api.put(CLUSTER_ROLES, aggregated)
-    async with cluster.running(cluster_roles.set_up):
+    async with cluster.running(cluster_roles.ClusterRoleAggregation):
         await asyncio.sleep(1)
         assert cluster.get(CLUSTER_ROLES, "edit")["rules"] == [{"verbs": ["list"]}, {"verbs": ["get"]}]
         cluster.api.remove(CLUSTER_ROLES, "a")

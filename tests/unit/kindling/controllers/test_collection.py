@@ -55,7 +55,7 @@ def names(cluster: Cluster, resource: ResourceType = CONFIG_MAPS) -> list[str]:
 
 async def test_every_namespace_has_its_account_and_the_authority(cluster: Cluster) -> None:
     cluster.api.put(NAMESPACES, namespace())
-    async with cluster.running(service_accounts.set_up, root_ca.set_up):
+    async with cluster.running(service_accounts.ServiceAccountController, root_ca.RootCaPublisher):
         assert names(cluster, SERVICE_ACCOUNTS) == ["default"]
         assert cluster.get(CONFIG_MAPS, "kube-root-ca.crt", "lab")["data"] == {"ca.crt": "CA"}
         cluster.api.remove(SERVICE_ACCOUNTS, "default", "lab")
@@ -70,7 +70,7 @@ async def test_a_dying_namespace_is_emptied_and_tells_what_holds_it(cluster: Clu
     cluster.api.put(NAMESPACES, namespace())
     cluster.api.put(CONFIG_MAPS, config_map("held", finalizers=["example.com/hold"]))
     cluster.api.put(SECRETS, {"metadata": {"name": "s", "namespace": "lab"}})
-    async with cluster.running(namespaces.set_up):
+    async with cluster.running(namespaces.NamespaceController):
         await cluster.client.delete(NAMESPACES, "lab")
         await asyncio.sleep(2)
         assert names(cluster, SECRETS) == []
@@ -101,7 +101,7 @@ async def test_pods_go_before_what_they_may_read(cluster: Cluster) -> None:
     cluster.api.put(NAMESPACES, namespace())
     cluster.api.put(PODS, {"metadata": {"name": "p", "namespace": "lab", "finalizers": ["test/hold"]}})
     cluster.api.put(SECRETS, {"metadata": {"name": "s", "namespace": "lab"}})
-    async with cluster.running(namespaces.set_up):
+    async with cluster.running(namespaces.NamespaceController):
         await cluster.client.delete(NAMESPACES, "lab")
         await asyncio.sleep(5)
         assert names(cluster, SECRETS) == ["s"]
@@ -130,7 +130,7 @@ async def test_dependents_go_after_their_owner_over_generations(cluster: Cluster
     child = cluster.api.put(CONFIG_MAPS, config_map("child", owner))
     cluster.api.put(CONFIG_MAPS, config_map("grandchild", child))
     cluster.api.put(CONFIG_MAPS, config_map("other"))
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
         assert len(names(cluster)) == 4
         await cluster.client.delete(CONFIG_MAPS, "owner", "lab")
@@ -141,7 +141,7 @@ async def test_dependents_go_after_their_owner_over_generations(cluster: Cluster
 async def test_objects_whose_owner_never_was_are_collected(cluster: Cluster) -> None:
     ghost = {"metadata": {"name": "ghost", "uid": "no-such-uid"}}
     cluster.api.put(CONFIG_MAPS, config_map("child", ghost))
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
     assert names(cluster) == []
 
@@ -151,7 +151,7 @@ async def test_an_object_stays_as_long_as_one_owner_does(cluster: Cluster) -> No
     both = config_map("child", first)
     both["metadata"]["ownerReferences"] += config_map("x", second)["metadata"]["ownerReferences"]
     cluster.api.put(CONFIG_MAPS, both)
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
         await cluster.client.delete(CONFIG_MAPS, "first", "lab")
         await asyncio.sleep(3)
@@ -162,7 +162,7 @@ async def test_an_object_stays_as_long_as_one_owner_does(cluster: Cluster) -> No
 async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner, finalizers=["test/hold"]))
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
         await cluster.client.delete(CONFIG_MAPS, "owner", "lab", propagation_policy="Foreground")
         await asyncio.sleep(3)
@@ -176,7 +176,7 @@ async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluste
 async def test_orphaned_dependents_lose_their_owner(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner))
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
         await cluster.client.delete(CONFIG_MAPS, "owner", "lab", propagation_policy="Orphan")
         await asyncio.sleep(3)
@@ -187,7 +187,7 @@ async def test_orphaned_dependents_lose_their_owner(cluster: Cluster) -> None:
 async def test_an_owner_in_another_namespace_is_no_owner(cluster: Cluster) -> None:
     owner = cluster.api.put(CONFIG_MAPS, config_map("owner", namespace="other"))
     cluster.api.put(CONFIG_MAPS, config_map("child", owner))
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
     assert names(cluster) == ["owner"]
     (event,) = cluster.api.list(EVENTS)
@@ -205,7 +205,7 @@ async def test_custom_kinds_are_collected_as_soon_as_they_are_served(cluster: Cl
     child = config_map("child", owner)
     child["metadata"]["ownerReferences"][0] |= {"apiVersion": "example.com/v1", "kind": "Widget"}
     cluster.api.put(CONFIG_MAPS, child)
-    async with cluster.running(garbage_collector.set_up):
+    async with cluster.running(garbage_collector.GarbageCollector):
         await asyncio.sleep(3)
         assert names(cluster) == ["child"]
         await cluster.client.delete(WIDGETS, "w", "lab")
@@ -241,7 +241,7 @@ async def test_quotas_are_counted_again_when_an_object_of_any_kind_goes(cluster:
         status: JsonObject = cluster.get(RESOURCE_QUOTAS, "q", "lab")["status"]["used"]
         return status
 
-    async with cluster.running(resource_quotas.set_up, garbage_collector.set_up):
+    async with cluster.running(resource_quotas.ResourceQuotaController, garbage_collector.GarbageCollector):
         assert used() == {"configmaps": "2", "count/secrets": "0"}
         await cluster.client.delete(CONFIG_MAPS, "a", "lab")
         await asyncio.sleep(1)
@@ -252,7 +252,7 @@ async def test_a_quota_that_admission_found_used_up_is_counted_again_soon(cluste
     hard = {"count/configmaps": "1"}
     made = {"metadata": {"name": "q", "namespace": "lab"}, "spec": {"hard": hard}}
     cluster.api.put(RESOURCE_QUOTAS, made)
-    async with cluster.running(resource_quotas.set_up):
+    async with cluster.running(resource_quotas.ResourceQuotaController):
         quota = cluster.get(RESOURCE_QUOTAS, "q", "lab")
         cluster.api.put(RESOURCE_QUOTAS, {**quota, "status": {"hard": hard, "used": hard}})
         await asyncio.sleep(resource_quotas.COUNTED_AGAIN_SECONDS + 1)

@@ -52,7 +52,7 @@ def active(cluster: Cluster) -> list[JsonObject]:
 
 async def test_a_job_ends_when_its_pod_has_succeeded(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job())
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         (pod,) = cluster.pods()
         assert pod["metadata"]["finalizers"] == ["batch.kubernetes.io/job-tracking"]
         cluster.finish(pod, "Succeeded")
@@ -82,7 +82,7 @@ async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Cluste
                 pod["metadata"]["finalizers"].append(name)
                 cluster.api.put(PODS, pod)
 
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         cluster.api.reactions.append(add_finalizer)
         cluster.finish(cluster.pods()[0], "Succeeded")
         await asyncio.sleep(2)
@@ -93,7 +93,7 @@ async def test_a_finalizer_that_comes_while_a_pod_is_freed_stays(cluster: Cluste
 
 async def test_a_job_that_runs_out_of_tries_fails(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(backoffLimit=0))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         cluster.finish(cluster.pods()[0], "Failed")
         await asyncio.sleep(2)
     assert conditions(cluster) == {
@@ -106,7 +106,7 @@ async def test_a_job_that_runs_out_of_tries_fails(cluster: Cluster) -> None:
 
 async def test_failed_pods_are_replaced_after_a_pause(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(backoffLimit=3))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         cluster.finish(cluster.pods()[0], "Failed")
         await asyncio.sleep(2)
         assert active(cluster) == []
@@ -121,7 +121,7 @@ async def test_failed_pods_are_replaced_after_a_pause(cluster: Cluster) -> None:
 
 async def test_indexed_jobs_number_their_pods_and_note_what_is_done(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(completions=3, parallelism=2, completionMode="Indexed"))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         for _ in range(3):
             for pod in active(cluster):
                 container = pod["spec"]["containers"][0]
@@ -140,7 +140,7 @@ async def test_each_number_may_have_its_own_tries(cluster: Cluster) -> None:
         "backoffLimitPerIndex": 1,
     }
     cluster.api.put(JOBS, job(**spec, backoffLimit=2**31 - 1))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         for _ in range(2):
             for pod in active(cluster):
                 phase = "Failed" if job_plan.index_of(pod) == 0 else "Succeeded"
@@ -160,7 +160,7 @@ async def test_a_success_policy_may_end_the_job_early(cluster: Cluster) -> None:
         "successPolicy": policy,
     }
     cluster.api.put(JOBS, job(**spec))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         leader = next(pod for pod in cluster.pods() if job_plan.index_of(pod) == 0)
         cluster.finish(leader, "Succeeded")
         await asyncio.sleep(5)
@@ -170,7 +170,7 @@ async def test_a_success_policy_may_end_the_job_early(cluster: Cluster) -> None:
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(suspend=True))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         assert cluster.pods() == []
         assert conditions(cluster) == {"Suspended": ("True", "JobSuspended")}
         await cluster.client.patch(JOBS, "j", {"spec": {"suspend": False}}, "lab", type="merge")
@@ -182,7 +182,7 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(cluster: Cluster)
 
 async def test_a_job_has_only_so_much_time(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job(activeDeadlineSeconds=30))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         await asyncio.sleep(20)
         assert len(active(cluster)) == 1
         await asyncio.sleep(20)
@@ -193,7 +193,7 @@ async def test_a_job_has_only_so_much_time(cluster: Cluster) -> None:
 async def test_a_failure_policy_may_end_the_job_at_once(cluster: Cluster) -> None:
     rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
     cluster.api.put(JOBS, job(podFailurePolicy={"rules": [rule]}))
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         (pod,) = cluster.pods()
         ended = {"name": "c", "state": {"terminated": {"exitCode": 42}}}
         cluster.api.put(PODS, {**pod, "status": {"phase": "Failed", "containerStatuses": [ended]}})
@@ -203,7 +203,7 @@ async def test_a_failure_policy_may_end_the_job_at_once(cluster: Cluster) -> Non
 
 async def test_pods_of_a_job_that_is_gone_are_freed(cluster: Cluster) -> None:
     cluster.api.put(JOBS, job())
-    async with cluster.running(jobs.set_up):
+    async with cluster.running(jobs.JobController):
         (pod,) = cluster.pods()
         cluster.api.remove(JOBS, "j", "lab")
         await asyncio.sleep(2)
@@ -221,7 +221,7 @@ async def test_an_ended_job_goes_after_its_time(cluster: Cluster) -> None:
     ended = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     found = {**job(ttlSecondsAfterFinished=60), "status": {"conditions": [ended]}}
     cluster.api.put(JOBS, found)
-    async with cluster.running(finished_jobs.set_up):
+    async with cluster.running(finished_jobs.FinishedJobs):
         await asyncio.sleep(50)
         assert cluster.api.get(JOBS, "j", "lab") is not None
         await asyncio.sleep(20)
@@ -242,7 +242,7 @@ def cron_job(schedule: str = "* * * * *", **spec: Any) -> JsonObject:
 
 async def test_a_cron_job_starts_a_job_at_its_minute(cluster: Cluster) -> None:
     cluster.api.put(CRON_JOBS, cron_job())
-    async with cluster.running(cron_jobs.set_up):
+    async with cluster.running(cron_jobs.CronJobController):
         await asyncio.sleep(50)
         assert cluster.api.list(JOBS) == []
         await asyncio.sleep(20)
@@ -261,14 +261,14 @@ async def test_a_cron_job_starts_a_job_at_its_minute(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("policy", "count"), [("Allow", 3), ("Forbid", 1), ("Replace", 1)])
 async def test_running_jobs_are_treated_as_the_policy_says(cluster: Cluster, policy: str, count: int) -> None:
     cluster.api.put(CRON_JOBS, cron_job(concurrencyPolicy=policy))
-    async with cluster.running(cron_jobs.set_up):
+    async with cluster.running(cron_jobs.CronJobController):
         await asyncio.sleep(190)
         assert len(cluster.api.list(JOBS)) == count
 
 
 async def test_ended_jobs_are_kept_up_to_the_limit(cluster: Cluster) -> None:
     cluster.api.put(CRON_JOBS, cron_job(successfulJobsHistoryLimit=1))
-    async with cluster.running(cron_jobs.set_up):
+    async with cluster.running(cron_jobs.CronJobController):
         for _ in range(3):
             await asyncio.sleep(61)
             for found in cluster.api.list(JOBS):

@@ -58,7 +58,7 @@ def volume(name: str = "pv", size: str = "2Gi", **spec: Any) -> JsonObject:
 async def test_a_claim_gets_the_smallest_volume_that_fits(cluster: Cluster) -> None:
     for name, size in (("small", "500Mi"), ("right", "2Gi"), ("big", "9Gi")):
         cluster.api.put(PERSISTENT_VOLUMES, volume(name, size))
-    async with cluster.running(volumes.set_up):
+    async with cluster.running(volumes.VolumeController):
         assert cluster.get(PERSISTENT_VOLUMES, "big")["status"]["phase"] == "Available"
         cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
         await asyncio.sleep(2)
@@ -85,7 +85,7 @@ async def test_a_claim_gets_the_default_class_that_came_later(cluster: Cluster) 
     without = claim("without")
     without["spec"]["storageClassName"] = ""
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, without)
-    async with cluster.running(volumes.set_up):
+    async with cluster.running(volumes.VolumeController):
         await asyncio.sleep(1)
         marked = {"storageclass.kubernetes.io/is-default-class": "true"}
         metadata = {"name": "fast", "annotations": marked}
@@ -98,7 +98,7 @@ async def test_a_claim_gets_the_default_class_that_came_later(cluster: Cluster) 
 async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(cluster: Cluster) -> None:
     cluster.api.put(PERSISTENT_VOLUMES, volume())
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
+    async with cluster.running(volumes.VolumeController):
         await asyncio.sleep(1)
         cluster.api.remove(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
         await asyncio.sleep(1)
@@ -114,7 +114,7 @@ async def test_a_released_volume_is_free_again_once_its_reference_is_cleared(clu
 async def test_a_claim_whose_volume_is_gone_is_lost(cluster: Cluster) -> None:
     cluster.api.put(PERSISTENT_VOLUMES, volume())
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
+    async with cluster.running(volumes.VolumeController):
         await asyncio.sleep(1)
         cluster.api.remove(PERSISTENT_VOLUMES, "pv")
         await asyncio.sleep(1)
@@ -129,7 +129,7 @@ async def test_a_pending_claim_says_what_it_waits_for(cluster: Cluster, mode: st
     found = {"metadata": {"name": "local"}, "provisioner": "csi.example.com", "volumeBindingMode": mode}
     cluster.api.put(STORAGE_CLASSES, found)
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
-    async with cluster.running(volumes.set_up):
+    async with cluster.running(volumes.VolumeController):
         await asyncio.sleep(2)
     assert {event["reason"] for event in cluster.api.list(EVENTS)} == {reason}
     annotations = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")["metadata"].get("annotations", {})
@@ -141,7 +141,7 @@ async def test_an_ephemeral_volume_has_a_claim_that_its_pod_owns(cluster: Cluste
     template = {"metadata": {"labels": {"l": "m"}}, "spec": claim()["spec"]}
     scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}
     cluster.api.put(PODS, pod(volumes=[scratch]))
-    async with cluster.running(ephemeral_volumes.set_up):
+    async with cluster.running(ephemeral_volumes.EphemeralVolumes):
         (found,) = cluster.api.list(PERSISTENT_VOLUME_CLAIMS)
     assert (found["metadata"]["name"], found["metadata"]["labels"]) == ("p-scratch", {"l": "m"})
     assert found["metadata"]["ownerReferences"][0]["kind"] == "Pod"
@@ -151,7 +151,7 @@ async def test_a_claim_in_use_is_kept_until_its_pod_is_gone(cluster: Cluster) ->
     cluster.api.put(PERSISTENT_VOLUME_CLAIMS, claim())
     using = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
     cluster.api.put(PODS, pod(volumes=using))
-    async with cluster.running(volume_protection.set_up):
+    async with cluster.running(volume_protection.VolumeProtection):
         found = cluster.get(PERSISTENT_VOLUME_CLAIMS, "c", "lab")
         assert found["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
         await cluster.client.delete(PERSISTENT_VOLUME_CLAIMS, "c", "lab")

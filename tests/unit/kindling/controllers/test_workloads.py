@@ -11,8 +11,7 @@ from kindling.controllers import (
     daemon_sets,
     deployments,
     garbage_collector,
-    replica_sets,
-    replication_controllers,
+    replicas,
     stateful_sets,
 )
 from kubecore.errors import StatusError
@@ -61,7 +60,7 @@ async def change(cluster: Cluster, resource: ResourceType, name: str, patch: Jso
 
 async def test_a_replica_set_keeps_its_number_of_pods(cluster: Cluster) -> None:
     cluster.api.put(REPLICA_SETS, workload())
-    async with cluster.running(replica_sets.set_up):
+    async with cluster.running(replicas.replica_sets):
         assert len(cluster.pods()) == 2
         cluster.api.remove(PODS, cluster.pods()[0]["metadata"]["name"], "lab")
         await asyncio.sleep(1)
@@ -86,7 +85,7 @@ async def test_a_replica_set_keeps_its_number_of_pods(cluster: Cluster) -> None:
 
 async def test_a_replica_set_gives_up_the_worst_pods_first(cluster: Cluster) -> None:
     cluster.api.put(REPLICA_SETS, workload())
-    async with cluster.running(replica_sets.set_up):
+    async with cluster.running(replicas.replica_sets):
         keeper = cluster.pods()[1]
         cluster.make_ready(keeper)
         await change(cluster, REPLICA_SETS, "web", {"spec": {"replicas": 1}})
@@ -97,7 +96,7 @@ async def test_a_replica_set_gives_up_the_worst_pods_first(cluster: Cluster) -> 
 async def test_orphans_are_adopted_and_strangers_released(cluster: Cluster) -> None:
     cluster.api.put(PODS, {"metadata": {"name": "orphan", "namespace": "lab", "labels": {"app": "web"}}})
     cluster.api.put(REPLICA_SETS, workload(replicas=1))
-    async with cluster.running(replica_sets.set_up):
+    async with cluster.running(replicas.replica_sets):
         (pod,) = cluster.pods()
         assert pod["metadata"]["ownerReferences"][0]["name"] == "web"
         await change(cluster, PODS, "orphan", {"metadata": {"labels": {"app": "debug"}}})
@@ -113,7 +112,7 @@ async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Cluster) ->
         lambda request: refusal if request.method == "POST" and request.path.endswith("/pods") else None
     )
     cluster.api.put(REPLICA_SETS, workload())
-    async with cluster.running(replica_sets.set_up):
+    async with cluster.running(replicas.replica_sets):
         pass
     (condition,) = cluster.get(REPLICA_SETS, "web", "lab")["status"]["conditions"]
     assert (condition["type"], condition["reason"], condition["message"]) == (
@@ -127,7 +126,7 @@ async def test_a_refused_pod_is_told_in_condition_and_event(cluster: Cluster) ->
 async def test_a_replication_controller_selects_by_a_plain_map(cluster: Cluster) -> None:
     controller = workload(selector={"app": "web"})
     cluster.api.put(REPLICATION_CONTROLLERS, controller)
-    async with cluster.running(replication_controllers.set_up):
+    async with cluster.running(replicas.replication_controllers):
         pass
     assert len(cluster.pods()) == 2
     status = cluster.get(REPLICATION_CONTROLLERS, "web", "lab")["status"]
@@ -144,7 +143,7 @@ async def settle_rollout(cluster: Cluster, rounds: int = 8) -> None:
 
 async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment())
-    async with cluster.running(deployments.set_up, replica_sets.set_up):
+    async with cluster.running(deployments.DeploymentController, replicas.replica_sets):
         await settle_rollout(cluster, 2)
         first = {pod["metadata"]["labels"]["pod-template-hash"] for pod in cluster.pods()}
         await change(
@@ -167,7 +166,7 @@ async def test_a_deployment_rolls_out_a_new_template_without_losing_pods(cluster
 
 async def test_recreating_waits_for_the_old_pods_to_be_gone(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment(strategy={"type": "Recreate"}))
-    async with cluster.running(deployments.set_up, replica_sets.set_up):
+    async with cluster.running(deployments.DeploymentController, replicas.replica_sets):
         await settle_rollout(cluster, 2)
         for pod in cluster.pods():
             held = {**pod, "metadata": {**pod["metadata"], "finalizers": ["test/hold"]}}
@@ -188,7 +187,7 @@ async def test_a_rollout_that_hangs_exceeds_its_deadline(cluster: Cluster) -> No
     cluster.api.put(
         DEPLOYMENTS, {**deployment(), "spec": {**deployment()["spec"], "progressDeadlineSeconds": 30}}
     )
-    async with cluster.running(deployments.set_up, replica_sets.set_up):
+    async with cluster.running(deployments.DeploymentController, replicas.replica_sets):
         await asyncio.sleep(60)
     found = cluster.get(DEPLOYMENTS, "web", "lab")
     progressing = next(item for item in found["status"]["conditions"] if item["type"] == "Progressing")
@@ -198,7 +197,7 @@ async def test_a_rollout_that_hangs_exceeds_its_deadline(cluster: Cluster) -> No
 
 async def test_old_sets_are_kept_up_to_the_limit_and_found_again_when_rolling_back(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment(replicas=0, revisionHistoryLimit=1))
-    async with cluster.running(deployments.set_up, replica_sets.set_up):
+    async with cluster.running(deployments.DeploymentController, replicas.replica_sets):
         for round_number in ("1", "2", "3", "1"):
             template = {"metadata": {"annotations": {"v": round_number}}}
             await change(cluster, DEPLOYMENTS, "web", {"spec": {"template": template}})
@@ -208,7 +207,8 @@ async def test_old_sets_are_kept_up_to_the_limit_and_found_again_when_rolling_ba
 
 async def test_deleting_a_deployment_takes_everything_along(cluster: Cluster) -> None:
     cluster.api.put(DEPLOYMENTS, deployment())
-    async with cluster.running(deployments.set_up, replica_sets.set_up, garbage_collector.set_up):
+    running = (deployments.DeploymentController, replicas.replica_sets, garbage_collector.GarbageCollector)
+    async with cluster.running(*running):
         await asyncio.sleep(2)
         assert len(cluster.pods()) == 2
         await cluster.client.delete(DEPLOYMENTS, "web", "lab", propagation_policy="Background")
@@ -225,7 +225,7 @@ async def test_a_daemon_set_has_a_pod_on_every_fitting_node(cluster: Cluster) ->
     cluster.api.put(NODES, node("n2", unschedulable=True))
     cluster.api.put(NODES, node("n3", taints=[{"key": "a", "effect": "NoSchedule"}]))
     cluster.api.put(DAEMON_SETS, workload("d", updateStrategy={"type": "RollingUpdate"}))
-    async with cluster.running(daemon_sets.set_up):
+    async with cluster.running(daemon_sets.DaemonSetController):
         affinities = [pod["spec"]["affinity"]["nodeAffinity"] for pod in cluster.pods()]
         required = [item["requiredDuringSchedulingIgnoredDuringExecution"] for item in affinities]
         targets = {item["nodeSelectorTerms"][0]["matchFields"][0]["values"][0] for item in required}
@@ -258,7 +258,7 @@ async def test_sets_of_both_kinds_may_share_name_and_template(cluster: Cluster) 
     rolling = {"updateStrategy": {"type": "RollingUpdate"}}
     for kind in (STATEFUL_SETS, DAEMON_SETS):
         cluster.api.put(kind, workload("same", 1, **rolling))
-    async with cluster.running(stateful_sets.set_up, daemon_sets.set_up):
+    async with cluster.running(stateful_sets.StatefulSetController, daemon_sets.DaemonSetController):
         await asyncio.sleep(5)
         owners = [
             pod["metadata"]["ownerReferences"][0]["kind"]
@@ -275,7 +275,7 @@ async def test_a_daemon_set_is_updated_node_by_node(cluster: Cluster) -> None:
         cluster.api.put(NODES, node(name))
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}
     cluster.api.put(DAEMON_SETS, workload("d", updateStrategy=rolling))
-    async with cluster.running(daemon_sets.set_up):
+    async with cluster.running(daemon_sets.DaemonSetController):
         for pod in cluster.pods():
             cluster.make_ready(pod)
         await asyncio.sleep(1)
@@ -302,7 +302,7 @@ def stateful(**spec: Any) -> JsonObject:
 
 async def test_stateful_pods_come_in_order_with_claims_of_their_own(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful())
-    async with cluster.running(stateful_sets.set_up):
+    async with cluster.running(stateful_sets.StatefulSetController):
         assert [pod["metadata"]["name"] for pod in cluster.pods()] == ["db-0"]
         cluster.make_ready(cluster.pods()[0])
         await asyncio.sleep(1)
@@ -319,7 +319,7 @@ async def test_stateful_pods_come_in_order_with_claims_of_their_own(cluster: Clu
 
 async def test_stateful_pods_go_from_the_last_and_keep_their_claims(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful(podManagementPolicy="Parallel"))
-    async with cluster.running(stateful_sets.set_up):
+    async with cluster.running(stateful_sets.StatefulSetController):
         assert len(cluster.pods()) == 2
         await settle_rollout(cluster, 1)
         await change(cluster, STATEFUL_SETS, "db", {"spec": {"replicas": 1}})
@@ -330,7 +330,7 @@ async def test_stateful_pods_go_from_the_last_and_keep_their_claims(cluster: Clu
 
 async def test_a_new_template_replaces_stateful_pods_from_the_last(cluster: Cluster) -> None:
     cluster.api.put(STATEFUL_SETS, stateful(podManagementPolicy="Parallel"))
-    async with cluster.running(stateful_sets.set_up):
+    async with cluster.running(stateful_sets.StatefulSetController):
         await settle_rollout(cluster, 2)
         template = {"metadata": {"annotations": {"v": "2"}}}
         await change(cluster, STATEFUL_SETS, "db", {"spec": {"template": template}})
