@@ -28,7 +28,7 @@ from .auth.service_accounts import TokenAuthority
 from .auth.token_requests import TokenRequests
 from .bootstrap import objects as bootstrap_objects
 from .bootstrap.local_groups import LocalGroups
-from .bootstrap.start import Bootstrap, RoleAggregation
+from .bootstrap.start import Bootstrap
 from .changes import ChangeFeed
 from .crds.controller import CustomResources
 from .crds.strategy import definition as custom_resource_definition
@@ -48,7 +48,7 @@ from .pages import Pages
 from .proxying.api_services import AggregatedApis
 from .proxying.connectors import Connectors
 from .registry.addresses import AddressPool
-from .registry.admission import AdmissionAttributes, AdmissionChain, AdmissionEnvironment
+from .registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from .registry.catalog import Catalog
 from .registry.definition import ResourceDefinition, Subresource
 from .registry.objects import ServerObjects
@@ -200,12 +200,8 @@ class ApiServer:
             EscalationCheck(self.rbac),
             self.service_addresses,
         )
-        aggregation = RoleAggregation(self.objects)
         await self._listen()
         await self._bootstrap()
-        await aggregation.aggregate()
-        self.feed.on_change(rbac.CLUSTER_ROLES, aggregation.changed)
-        self.spawn(aggregation.run(), "aggregation of cluster roles")
         await self.local_groups.synchronize()
         self.spawn(self.local_groups.run(), "local groups")
         self.feed.on_change("apiregistration.k8s.io/apiservices", self.aggregated.changed)
@@ -331,24 +327,22 @@ class ApiServer:
             task.add_done_callback(lambda _: work.close())
 
 
-class GuardedChain:
+class GuardedChain(Admission):
     """The admission chain with the server's own parts: escalation before validation, addresses after."""
 
-    def __init__(
-        self, inner: AdmissionChain, escalation: EscalationCheck, addresses: ServiceAddresses
-    ) -> None:
+    def __init__(self, inner: Admission, escalation: EscalationCheck, addresses: ServiceAddresses) -> None:
         self._inner = inner
         self._escalation = escalation
         self._addresses = addresses
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """See AdmissionChain.mutate."""
+        """See Admission.mutate."""
         await self._inner.mutate(attributes)
         if attributes.object is not None:
             self._escalation.check(attributes.ctx, attributes.object, attributes.old_object)
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
-        """See AdmissionChain.validate."""
+        """See Admission.validate."""
         await self._inner.validate(attributes)
         self._addresses.follow(attributes)
 

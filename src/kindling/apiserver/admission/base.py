@@ -1,34 +1,12 @@
-"""What a plugin is."""
+"""What plugins ask of a request, and how they refuse it."""
 
 from __future__ import annotations
-
-from typing import Protocol
 
 from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.errors import StatusError, forbidden
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
-
-
-class Plugin(Protocol):
-    """One step of admission. Both halves see every request and pick what concerns them."""
-
-    async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """Change ``attributes.object`` in place, or raise StatusError."""
-
-    async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Raise StatusError to refuse."""
-
-
-class PluginBase:
-    """A plugin that does nothing; subclasses override one half or both."""
-
-    async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """See Plugin: nothing."""
-
-    async def validate(self, attributes: AdmissionAttributes) -> None:
-        """See Plugin: nothing."""
 
 
 def concerns(

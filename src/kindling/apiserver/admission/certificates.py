@@ -10,6 +10,7 @@ import binascii
 
 from kindling.apiserver.kinds.certificates import signing_requests
 from kindling.apiserver.registry.admission import (
+    Admission,
     AdmissionAttributes,
     AdmissionEnvironment,
     AuthorizationQuery,
@@ -18,13 +19,13 @@ from kubecore.json import JsonObject, get_list, get_str
 from kubecore.objects.fields import go_quote
 from kubecore.resources import CERTIFICATE_REQUESTS
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 
 _CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client"
 _MASTERS = "system:masters"
 
 
-class Certificates(PluginBase):
+class Certificates(Admission):
     """See the module."""
 
     def __init__(self, environment: AdmissionEnvironment) -> None:

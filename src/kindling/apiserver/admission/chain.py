@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.settings import Settings
 from kindling.network.external import ExternalRanges
 
-from .base import Plugin
 from .certificates import Certificates
 from .external_addresses import ExternalAddresses
 from .ingress_class import DefaultIngressClass
@@ -48,10 +47,10 @@ class ClusterRules:
         return cls(external, settings.reserved_images, settings.reserved_image_accounts)
 
 
-class Chain:
-    """See AdmissionChain. Mutating plugins run again when a later one changed what they had seen."""
+class Chain(Admission):
+    """All plugins in their order. Mutating plugins run again when a later one changed what they had seen."""
 
-    def __init__(self, plugins: Sequence[Plugin]) -> None:
+    def __init__(self, plugins: Sequence[Admission]) -> None:
         self._plugins = plugins
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
@@ -84,7 +83,7 @@ def build_chain(
     calls = client or WebhookClient(environment.resolve_service)
     rules = rules or ClusterRules()
     TypeChecking(environment)
-    plugins: list[Plugin] = [
+    plugins: list[Admission] = [
         NamespaceLifecycle(environment.objects),
         LimitRanger(environment.objects),
         ServiceAccounts(environment.objects),

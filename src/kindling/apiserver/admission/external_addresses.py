@@ -6,18 +6,18 @@ They are stored as Kubernetes stores them; whether they take effect is decided w
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kindling.network.external import ExternalRanges, ipv4
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import NODES, PODS, SERVICES
 
-from .base import PluginBase, concerns
+from .base import concerns
 
 _WHY = "is in no range that the cluster's administrator allows for external addresses, and has no effect"
 
 
-class ExternalAddresses(PluginBase):
+class ExternalAddresses(Admission):
     """See the module."""
 
     def __init__(self, ranges: ExternalRanges, objects: ObjectReader) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 
-from .base import PluginBase, concerns
+from .base import concerns
 from .storage import newest_default
 
 INGRESSES = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -16,7 +16,7 @@ _DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 _OLD_CLASS = "kubernetes.io/ingress.class"
 
 
-class DefaultIngressClass(PluginBase):
+class DefaultIngressClass(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from kubecore import errors
 from kubecore.cel import EvaluationError
 from kubecore.cel.literals import plain_maps
@@ -19,7 +19,7 @@ from kubecore.patch import (
 )
 from kubecore.schema import Schema
 
-from .base import PluginBase, refuse
+from .base import refuse
 from .conditions import ConditionError
 from .matching import is_exempt
 from .policies import Binding, ParameterError, Policy, PolicyEngine, Scope
@@ -75,7 +75,7 @@ def merged(obj: JsonObject, configuration: JsonObject, schema: Schema | None) ->
     return dict(result)
 
 
-class MutatingPolicies(PluginBase):
+class MutatingPolicies(Admission):
     """See the module."""
 
     def __init__(self, environment: AdmissionEnvironment) -> None:

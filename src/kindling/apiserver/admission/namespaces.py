@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore import errors
 from kubecore.json import get_str
 from kubecore.objects import meta
 from kubecore.resources import NAMESPACES
 
-from .base import PluginBase, concerns, object_name, refuse
+from .base import concerns, object_name, refuse
 
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
 """Namespaces that cannot be deleted."""
 _REVIEWS = frozenset({"localsubjectaccessreviews"})
 
 
-class NamespaceLifecycle(PluginBase):
+class NamespaceLifecycle(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

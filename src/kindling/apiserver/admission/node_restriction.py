@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from kindling.apiserver.auth import pod_references
 from kindling.apiserver.auth.node_authorizer import node_of
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.errors import not_found
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
@@ -17,7 +17,7 @@ from kubecore.objects import meta
 from kubecore.objects.fields import go_quote
 from kubecore.resources import NODES, PODS
 
-from .base import PluginBase, object_name, refuse
+from .base import object_name, refuse
 
 _MIRROR = "kubernetes.io/config.mirror"
 _LEASE_NAMESPACE = "kube-node-lease"
@@ -43,7 +43,7 @@ _OWN_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _CLAIM_STATUS = ("capacity", "conditions", "allocatedResourceStatuses", "allocatedResources")
 
 
-class NodeRestriction(PluginBase):
+class NodeRestriction(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from kindling.apiserver.kinds.scheduling.validation import SYSTEM_CLASSES
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.resources import PODS, PRIORITY_CLASSES
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 
 _PREEMPT = "PreemptLowerPriority"
 
 
-class Priority(PluginBase):
+class Priority(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectWriter
 from kubecore.errors import ignoring
 from kubecore.json import JsonObject, get_list, get_object
@@ -12,7 +12,7 @@ from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import PODS, RESOURCE_QUOTAS, ResourceType
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 from .usage import Usage, is_in_scope, usage_of
 
 _ZERO = Quantity.parse("0")
@@ -22,7 +22,7 @@ _CONTAINER_AMOUNTS = frozenset(
 )
 
 
-class ResourceQuota(PluginBase):
+class ResourceQuota(Admission):
     """Runs last, so that nothing which is refused elsewhere is counted.
 
     What a request adds is written into the status of the quotas before the object is stored; the quota

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore.json import JsonObject, get_list, get_str
 from kubecore.resources import PODS
 
-from .base import PluginBase, refuse
+from .base import refuse
 
 _KINDS = ("initContainers", "containers", "ephemeralContainers")
 
 
-class ReservedImages(PluginBase):
+class ReservedImages(Admission):
     """`accounts` are ``namespace/name``."""
 
     def __init__(self, repositories: Collection[str], accounts: Collection[str]) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import PODS, ResourceType
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 
 RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 
 
-class RuntimeClass(PluginBase):
+class RuntimeClass(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import PODS, SERVICE_ACCOUNTS
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 
 _DEFAULT = "default"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -22,7 +22,7 @@ _MIRROR = "kubernetes.io/config.mirror"
 _ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 
 
-class ServiceAccounts(PluginBase):
+class ServiceAccounts(Admission):
     """See the module."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 
-from .base import PluginBase, concerns, refuse
+from .base import concerns, refuse
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
@@ -30,7 +30,7 @@ def newest_default(objects: list[JsonObject], *annotations: str) -> JsonObject |
     return marked[0] if marked else None
 
 
-class DefaultStorageClass(PluginBase):
+class DefaultStorageClass(Admission):
     """Claims that name no class get the default one."""
 
     def __init__(self, objects: ObjectReader) -> None:
@@ -49,7 +49,7 @@ class DefaultStorageClass(PluginBase):
             spec["storageClassName"] = meta.name(chosen)
 
 
-class StorageProtection(PluginBase):
+class StorageProtection(Admission):
     """New claims and volumes get the finalizer that keeps them while they are used."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
@@ -61,7 +61,7 @@ class StorageProtection(PluginBase):
                 meta.add_finalizer(attributes.object, _PROTECTION[resource.plural])
 
 
-class ClaimResize(PluginBase):
+class ClaimResize(Admission):
     """Claims grow only when their class allows it."""
 
     def __init__(self, objects: ObjectReader) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore.json import JsonObject
 from kubecore.resources import PODS
 
-from .base import PluginBase, concerns
+from .base import concerns
 
 _TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _SECONDS = 300
 
 
-class DefaultTolerations(PluginBase):
+class DefaultTolerations(Admission):
     """See the module."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:

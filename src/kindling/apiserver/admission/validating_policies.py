@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from kubecore.cel import EvaluationError
 from kubecore.errors import StatusError
 from kubecore.json import JsonObject, get_list, get_object
 
-from .base import PluginBase, object_name
+from .base import object_name
 from .conditions import ConditionError
 from .matching import is_exempt
 from .policies import Binding, ParameterError, Policy, PolicyEngine, Scope
@@ -75,7 +75,7 @@ class _ValidatingPolicy(Policy):
         return found
 
 
-class ValidatingPolicies(PluginBase):
+class ValidatingPolicies(Admission):
     """See the module."""
 
     def __init__(self, environment: AdmissionEnvironment) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from kindling.apiserver.registry.admission import AdmissionAttributes, AdmissionEnvironment
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes, AdmissionEnvironment
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kindling.apiserver.registry.go_types import type_error
 from kubecore import errors
@@ -20,7 +20,7 @@ from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.patch import JsonPatchError, apply_json_patch, decode_json_patch
 
 from . import conditions
-from .base import PluginBase, refuse
+from .base import refuse
 from .conditions import ConditionError, MatchConditions
 from .configurations import Configurations
 from .matching import ResourceMatcher, is_exempt
@@ -59,7 +59,7 @@ def _compile(configuration: JsonObject) -> list[Webhook]:
     return [Webhook(name, raw) for raw in get_list(configuration, "webhooks")]
 
 
-class _Dispatcher(PluginBase):
+class _Dispatcher(Admission):
     """What both kinds of webhooks share: choosing, converting, asking."""
 
     def __init__(self, environment: AdmissionEnvironment, client: WebhookClient, plural: str) -> None:

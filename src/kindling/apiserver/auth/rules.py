@@ -28,20 +28,32 @@ class Rule:
 
     def allows(self, query: AuthorizationQuery) -> bool:
         """Whether the rule allows the request."""
-        if ALL not in self.verbs and query.verb not in self.verbs:
-            return False
-        if query.resource:
-            return self._allows_resource(query)
-        return any(_path_matches(path, query.path) for path in self.paths)
+        if not query.resource:
+            return self._allows_path(query.verb, query.path)
+        resource = f"{query.resource}/{query.subresource}" if query.subresource else query.resource
+        return self._allows_resource(query.verb, query.group, resource, query.name)
 
-    def _allows_resource(self, query: AuthorizationQuery) -> bool:
-        if ALL not in self.groups and query.group not in self.groups:
+    def _allows_path(self, verb: str, path: str) -> bool:
+        return _listed(verb, self.verbs) and any(_path_matches(pattern, path) for pattern in self.paths)
+
+    def _allows_resource(self, verb: str, group: str, resource: str, name: str) -> bool:
+        """`resource` names its subresource, too."""
+        if not (_listed(verb, self.verbs) and _listed(group, self.groups)):
             return False
-        full = f"{query.resource}/{query.subresource}" if query.subresource else query.resource
-        named = ALL in self.resources or full in self.resources
-        if not named and (not query.subresource or f"*/{query.subresource}" not in self.resources):
+        subresource = resource.partition("/")[2]
+        if not _listed(resource, self.resources) and (
+            not subresource or f"*/{subresource}" not in self.resources
+        ):
             return False
-        return not self.names or query.name in self.names
+        return not self.names or name in self.names
+
+    def covers(self, atom: Rule) -> bool:
+        """Whether the rule grants what `atom`, of one verb and one resource or path, grants."""
+        verb = atom.verbs[0]
+        if atom.paths:
+            return self._allows_path(verb, atom.paths[0])
+        name = atom.names[0] if atom.names else ""
+        return self._allows_resource(verb, atom.groups[0], atom.resources[0], name)
 
     def to_json(self) -> JsonObject:
         """The wire form."""
@@ -68,6 +80,10 @@ class Rule:
             f"{label}:[{', '.join(go_quote(value) for value in values)}]" for label, values in parts if values
         ]
         return "{" + ", ".join(shown) + "}"
+
+
+def _listed(value: str, allowed: Sequence[str]) -> bool:
+    return ALL in allowed or value in allowed
 
 
 def _compact(document: JsonObject) -> JsonObject:
@@ -105,31 +121,10 @@ def _atoms(rule: Rule) -> Iterable[Rule]:
         yield Rule((verb,), paths=(path,))
 
 
-def _covers(owner: Rule, atom: Rule) -> bool:
-    if ALL not in owner.verbs and atom.verbs[0] not in owner.verbs:
-        return False
-    if atom.paths:
-        return any(_path_covers(path, atom.paths[0]) for path in owner.paths)
-    if not owner.resources:
-        return False
-    if ALL not in owner.groups and atom.groups[0] not in owner.groups:
-        return False
-    resource = atom.resources[0]
-    if ALL not in owner.resources and resource not in owner.resources:
-        subresource = resource.partition("/")[2]
-        if not subresource or f"*/{subresource}" not in owner.resources:
-            return False
-    return not owner.names or (bool(atom.names) and atom.names[0] in owner.names)
-
-
-def _path_covers(owner: str, path: str) -> bool:
-    return owner in (ALL, path) or (owner.endswith("*") and path.startswith(owner.rstrip("*")))
-
-
 def uncovered(held: Sequence[Rule], wanted: Sequence[Rule]) -> list[Rule]:
     """What `wanted` grants beyond `held`, compacted (verbs of one resource together), in order."""
     missing = [
-        atom for rule in wanted for atom in _atoms(rule) if not any(_covers(owner, atom) for owner in held)
+        atom for rule in wanted for atom in _atoms(rule) if not any(owner.covers(atom) for owner in held)
     ]
     return compact(missing)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
+from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import meta, times
 from kubecore.resources import API_SERVICES
 
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
-from .reconcile_loop import ReconcileLoop
 
+_LOG = logging.getLogger(__name__)
 _MANAGED = "kube-aggregator.kubernetes.io/automanaged"
 _CUSTOM_PRIORITY = (1000, 100)
 _PRIORITIES = {
@@ -75,16 +79,22 @@ class LocalGroups:
     def __init__(self, writer: ObjectWriter, catalog: Catalog) -> None:
         self._writer = writer
         self._catalog = catalog
-        self._reconcile_loop = ReconcileLoop(self.synchronize, "APIServices were not brought up to date")
-        self._reconcile_loop.changed()
+        self._dirty = asyncio.Event()
+        self._dirty.set()
 
     def changed(self) -> None:
         """The catalog, or one of the objects, changed."""
-        self._reconcile_loop.changed()
+        self._dirty.set()
 
     async def run(self) -> None:
         """Bring the objects up to date after each change, until cancelled."""
-        await self._reconcile_loop.run()
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            try:
+                await self.synchronize()
+            except errors.StatusError as error:
+                _LOG.warning("APIServices were not brought up to date", extra={"err": str(error)})
 
     async def synchronize(self) -> None:
         """Make what is missing, remove what is no longer served."""

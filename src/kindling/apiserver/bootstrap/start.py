@@ -1,4 +1,4 @@
-"""Making the bootstrap objects, and keeping aggregated cluster roles in step with their sources."""
+"""Making the bootstrap objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta, times
-from kubecore.objects.selectors import SelectorError, from_label_selector_object
 from kubecore.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -26,7 +25,6 @@ from kubecore.resources import (
 from ..registry.catalog import Catalog
 from ..registry.context import ObjectWriter
 from . import objects, roles
-from .reconcile_loop import ReconcileLoop
 
 _AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
@@ -107,52 +105,3 @@ def _ready(cidr: JsonObject) -> JsonObject | None:
     }
     cidr["status"] = {"conditions": [condition]}
     return cidr
-
-
-class RoleAggregation:
-    """Writes into aggregated ClusterRoles the rules of the roles their selectors choose."""
-
-    def __init__(self, writer: ObjectWriter) -> None:
-        self._writer = writer
-        self._reconcile_loop = ReconcileLoop(self.aggregate, "Roles were not aggregated")
-
-    def changed(self, event: str, role: JsonObject) -> None:
-        """A ClusterRole was added, changed or deleted."""
-        self._reconcile_loop.changed()
-
-    async def run(self) -> None:
-        """Aggregate after each change, until cancelled."""
-        await self._reconcile_loop.run()
-
-    async def aggregate(self) -> None:
-        """Bring all aggregated roles up to date; chains of aggregation settle over several rounds."""
-        known = sorted(self._writer.list(CLUSTER_ROLES), key=meta.name)
-        for role in known:
-            selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors")
-            if not selectors:
-                continue
-            wanted = aggregated_rules(role, selectors, known)
-            if wanted != (role.get("rules") or []):
-
-                def change(obj: JsonObject, rules: list[JsonObject] = wanted) -> JsonObject:
-                    obj["rules"] = rules
-                    return obj
-
-                await self._writer.modify(CLUSTER_ROLES, None, meta.name(role), change)
-
-
-def aggregated_rules(
-    role: JsonObject, selectors: Sequence[JsonObject], known: Sequence[JsonObject]
-) -> list[JsonObject]:
-    """The rules of all roles but `role` itself that any selector chooses, each once."""
-    found: list[JsonObject] = []
-    for selector in selectors:
-        try:
-            chosen = from_label_selector_object(selector)
-        except SelectorError:
-            continue
-        for other in known:
-            if meta.name(other) == meta.name(role) or not chosen.matches(meta.labels(other)):
-                continue
-            found += [rule for rule in other.get("rules") or () if rule not in found]
-    return found

@@ -93,25 +93,6 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._sizes = Histogram(
-            "apiserver_response_sizes",
-            "Response size in bytes",
-            labels,
-            buckets=(1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9),
-            registry=self._registry,
-        )
-        self.inflight = Gauge(
-            "apiserver_current_inflight_requests",
-            "Requests that are being served, by kind",
-            ("request_kind",),
-            registry=self._registry,
-        )
-        self.watches = Gauge(
-            "apiserver_longrunning_requests",
-            "Open long-running requests by verb and resource",
-            ("verb", "group", "version", "resource"),
-            registry=self._registry,
-        )
         build = Gauge(
             "kubernetes_build_info",
             "A constant 1, labelled by the version",

@@ -112,7 +112,7 @@ class Subresources:
                 change = scales.applied(definition, subresource, ctx, document, force=force)
             else:
                 change = scales.patched(definition, subresource, ctx, patch_type, raw)
-        target = scales.target(definition, subresource)
+        target = writes.Target(definition, subresource)
         written = await writes.update(self._registry, ctx, target, change, options_kind=kind)
         document = scales.view(definition, subresource, written.document)
         return reading.document_response(call, definition, document, 200, _SCALE_TABLE)

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from kubecore import errors
 from kubecore.json import JsonObject, get_bool, get_list, get_object, get_str
-from kubecore.objects import meta, times
+from kubecore.objects import meta
 from kubecore.resources import API_SERVICES, SERVICES
 
 from ..discovery.pages import RemoteGroups
@@ -199,16 +199,16 @@ class AggregatedApis:
             self._resources[key] = resources
         if changed:
             self._republish()
-        condition = {
-            "type": "Available",
-            "status": "False" if reason else "True",
-            "reason": reason or "Passed",
-            "message": message or "all checks passed",
-        }
+
+        def change(current: JsonObject) -> JsonObject | None:
+            conditions = get_list(current.setdefault("status", {}), "conditions")
+            shown = (reason or "Passed", message or "all checks passed")
+            changed = meta.set_condition(conditions, "Available", not reason, *shown)
+            current["status"]["conditions"] = conditions
+            return current if changed else None
+
         try:
-            await self._objects.modify(
-                API_SERVICES, None, meta.name(obj), lambda current: with_condition(current, condition)
-            )
+            await self._objects.modify(API_SERVICES, None, meta.name(obj), change)
         except errors.StatusError as error:
             if not errors.is_not_found(error):
                 _LOG.warning("An APIService's status was not written", extra={"err": str(error)})
@@ -264,25 +264,6 @@ class AggregatedApis:
 def _unavailable(call: Call) -> web.StreamResponse:
     response = responses.text_response(503, "service unavailable\n")
     return responses.to_aiohttp(response, extra=[("Audit-Id", call.audit_id)])
-
-
-def with_condition(obj: JsonObject, condition: JsonObject) -> JsonObject | None:
-    """The APIService with the condition; None when it says so already."""
-    status = obj.setdefault("status", {}) or {}
-    obj["status"] = status
-    conditions: list[JsonObject] = status.setdefault("conditions", [])
-    old = next((entry for entry in conditions if entry.get("type") == condition["type"]), None)
-    if old is not None:
-        if all(old.get(key) == value for key, value in condition.items()):
-            return None
-        since = old.get("lastTransitionTime") if old.get("status") == condition["status"] else None
-        conditions[conditions.index(old)] = {
-            **condition,
-            "lastTransitionTime": since or times.now_rfc3339(),
-        }
-    else:
-        conditions.append({**condition, "lastTransitionTime": times.now_rfc3339()})
-    return obj
 
 
 def discovery_resources(group: str, version: str, listed: Sequence[object]) -> list[JsonObject]:

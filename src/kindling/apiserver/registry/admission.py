@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from kubecore.json import JsonObject
 
@@ -39,8 +38,8 @@ class AdmissionAttributes:
     audit_annotations: dict[str, str] = field(default_factory=dict)
 
 
-class AdmissionChain(Protocol):
-    """All admission plugins in their order."""
+class Admission:
+    """A step of admission, or all of them in their order. Sees every request; here nothing is done."""
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """May change `attributes.object`. Raises StatusError to refuse."""
@@ -92,13 +91,3 @@ class AdmissionEnvironment:
     committed change, after the objects of now were reported as ADDED."""
     spawn: Callable[[Awaitable[None], str], None]
     """Run a coroutine as an owned, named task of the server."""
-
-
-class AdmitAll:
-    """The chain of a server without admission (tests of the generic operations)."""
-
-    async def mutate(self, attributes: AdmissionAttributes) -> None:
-        """Leaves everything as it is."""
-
-    async def validate(self, attributes: AdmissionAttributes) -> None:
-        """Refuses nothing."""

@@ -10,13 +10,13 @@ from kubecore.json import JsonObject, deep_copy
 from ..storage.store import Item, Store
 from . import encoding
 from .addresses import AddressPool
-from .admission import AdmissionChain, AdmitAll
+from .admission import Admission
 from .catalog import Catalog
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .large_requests import LargeRequestPool
 
-_OPEN = AdmitAll()
+_OPEN = Admission()
 
 
 @dataclass(slots=True)
@@ -36,10 +36,10 @@ class Registry:
         self.store = store
         self.catalog = catalog
         self.addresses = addresses
-        self.chain: AdmissionChain = AdmitAll()
+        self.chain: Admission = Admission()
         self.large_requests = LargeRequestPool()
 
-    def admission(self, ctx: RequestContext) -> AdmissionChain:
+    def admission(self, ctx: RequestContext) -> Admission:
         """The chain for a request; writes of the server itself pass unasked."""
         return _OPEN if ctx.internal else self.chain
 

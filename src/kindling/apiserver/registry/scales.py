@@ -16,7 +16,7 @@ from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
 from .go_types import type_error
 from .preconditions import wrong_uid
-from .writes import Change, Target
+from .writes import Change
 
 
 def _paths(subresource: Subresource) -> ScalePaths:
@@ -93,11 +93,6 @@ def check_body(scale: JsonObject, raw: bytes = b"") -> None:
 
 def _wrong_type(scale: JsonObject, raw: bytes = b"", *, restored: bool = False) -> str:
     return type_error(scale, builtin_schemas().kind("autoscaling", "v1", "Scale"), raw, restored=restored)
-
-
-def target(definition: ResourceDefinition, subresource: Subresource) -> Target:
-    """Scale writes go to the object itself."""
-    return Target(definition, subresource)
 
 
 def _apply(

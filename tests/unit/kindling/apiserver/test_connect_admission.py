@@ -12,14 +12,14 @@ import pytest
 from tests.support.apiserver import ADMIN_TOKEN, RunningServer, running_server
 
 from kindling.apiserver.admission.conditions import review_request
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.resources import PODS
 
 
 @dataclass
-class Watchful:
+class Watchful(Admission):
     """Notes what it is asked about connections, changes what it is told to, and refuses the rest."""
 
     seen: list[JsonObject] = field(default_factory=list)

@@ -9,9 +9,9 @@ import pytest
 from kindling.apiserver.auth import rbac
 from kindling.apiserver.auth.rules import Rule, compact, from_json, uncovered
 from kindling.apiserver.bootstrap.roles import cluster_roles
-from kindling.apiserver.bootstrap.start import aggregated_rules
 from kindling.apiserver.registry.admission import AuthorizationQuery
 from kindling.apiserver.registry.context import UserInfo
+from kindling.controllers.cluster_roles import rules as aggregated_rules
 
 ANN = UserInfo("ann", groups=("crew", "system:authenticated"))
 
@@ -114,8 +114,7 @@ def test_compacting_joins_the_verbs_of_one_resource() -> None:
 def test_the_default_roles_aggregate_view_into_edit_into_admin() -> None:
     roles = {role["metadata"]["name"]: role for role in cluster_roles()}
     for name in ("view", "edit", "admin"):
-        selectors = roles[name]["aggregationRule"]["clusterRoleSelectors"]
-        roles[name]["rules"] = aggregated_rules(roles[name], selectors, list(roles.values()))
+        roles[name]["rules"] = aggregated_rules(roles[name], roles.values())
 
     def may(role: str, verb: str, resource: str) -> bool:
         return any(rule.allows(ask(verb, resource)) for rule in from_json(roles[role]["rules"]))

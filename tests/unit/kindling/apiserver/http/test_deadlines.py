@@ -9,7 +9,7 @@ import pytest
 from tests.support.apiserver import running_server, sample_definitions
 
 from kindling.apiserver.http.deadlines import Deadlines, duration
-from kindling.apiserver.registry.admission import AdmissionAttributes, AdmitAll
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
 from kubecore import errors
 from kubecore.resources import CONFIG_MAPS
 
@@ -40,7 +40,7 @@ def test_what_is_no_duration_is_explained(text: str, problem: str) -> None:
         duration(text)
 
 
-class _Slow(AdmitAll):
+class _Slow(Admission):
     """Lets writes wait until it is told to go on."""
 
     def __init__(self) -> None:
