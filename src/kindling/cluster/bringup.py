@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kindling import program
@@ -154,14 +154,11 @@ def _load_or_create(options: UpOptions) -> Instance:
                     f"to start anew: {program.command('reset', state)}",
                     code=ExitCode.UNUSABLE,
                 )
-            changed = Instance(
-                state=state,
-                id=existing.id,
-                subnet=existing.subnet,
+            changed = replace(
+                existing,
                 api_port=port,
                 node_names=names,
                 host_image=options.host_image,
-                mtu=existing.mtu,
                 api_flags=options.api_flags or existing.api_flags,
                 external_ranges=options.external_ranges or existing.external_ranges,
                 image_accounts=options.image_accounts or existing.image_accounts,

@@ -9,15 +9,16 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import click
 
 from kindling import program
+from kindling.cluster import instance as instances
 from kindling.cluster.errors import ExitCode, SetupError
-from kindling.cluster.instance import DEFAULT_STATE
 
 Parameters = ParamSpec("Parameters")
+_quiet_option = click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, or not ready; 2 wrong arguments, or something is missing on this machine; "
@@ -30,7 +31,7 @@ def _state_option(function: Callable[..., None]) -> Callable[..., None]:
         "--state",
         # Not checked by click, whose message would not contain the program name that the user typed.
         type=click.Path(path_type=Path, readable=False),
-        default=DEFAULT_STATE,
+        default=instances.DEFAULT_STATE,
         envvar="KINDLING_STATE",
         show_default=True,
         help="Directory of the cluster; clusters with different ones live side by side.",
@@ -94,8 +95,16 @@ def main() -> None:
     """A Kubernetes of real parts on one machine."""
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
-@_state_option
+def _command(name: str | None = None, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """A command on a cluster, whose failures are reported."""
+
+    def decorated(function: Callable[..., None]) -> click.Command:
+        return main.command(name, **settings)(_state_option(_reporting(function)))
+
+    return decorated
+
+
+@_command(context_settings={"ignore_unknown_options": True})
 @click.option("--nodes", type=click.IntRange(1, 200), help="How many nodes; each is isolated like a machine.")
 @click.option("--host-image/--no-host-image", default=True, help="Offer kindling.local/host:latest.")
 @click.option(
@@ -120,32 +129,18 @@ def main() -> None:
     callback=_accounts,
     help="A service account that may use the host image; may be repeated.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
+@_quiet_option
 @click.argument("api_flags", nargs=-1, type=click.UNPROCESSED)
-@_reporting
-def up(
-    state: Path,
-    nodes: int | None,
-    host_image: bool,
-    api_port: int | None,
-    external_ranges: tuple[str, ...],
-    image_accounts: tuple[str, ...],
-    quiet: bool,
-    api_flags: tuple[str, ...],
-) -> None:
+def up(quiet: bool, **options: Any) -> None:
     """Start the cluster, or what is missing of it. API_FLAGS go to the API server."""
     from kindling.cluster import bringup
 
-    options = bringup.UpOptions(
-        state, nodes, host_image, api_flags, api_port, external_ranges, image_accounts
-    )
     show = _progress(quiet)
-    instance = bringup.up(options, show)
+    instance = bringup.up(bringup.UpOptions(**options), show)
     show(f"ready: kubectl --kubeconfig {instance.kubeconfig} get nodes")
 
 
-@main.command()
-@_state_option
+@_command()
 @click.option(
     "--grace-period",
     type=click.FloatRange(min=0),
@@ -154,23 +149,18 @@ def up(
     metavar="SECONDS",
     help="How long containers may take to end before they are killed.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
-@_reporting
+@_quiet_option
 def down(state: Path, grace_period: float, quiet: bool) -> None:
     """Stop everything, pods included, and keep the state."""
-    from kindling.cluster import instance as instances
     from kindling.cluster import teardown
 
     teardown.down(instances.require(state), _progress(quiet), grace_period)
 
 
-@main.command()
-@_state_option
-@click.option("--quiet", "-q", is_flag=True, help="Show nothing but failures.")
-@_reporting
+@_command()
+@_quiet_option
 def reset(state: Path, quiet: bool) -> None:
     """Stop everything and remove every trace."""
-    from kindling.cluster import instance as instances
     from kindling.cluster import state_directory, teardown
 
     if not state_directory.check_removable(state):
@@ -179,13 +169,10 @@ def reset(state: Path, quiet: bool) -> None:
     teardown.reset(instances.require(state), _progress(quiet))
 
 
-@main.command()
-@_state_option
-@_reporting
+@_command()
 def status(state: Path) -> None:
     """Show which processes run and what is missing; exit code 1 when the cluster is down or not ready."""
     from kindling.cluster import bringup, processes, readiness, supervisor
-    from kindling.cluster import instance as instances
 
     instance = instances.require(state)
     if not os.access(instance.pki, os.R_OK | os.X_OK):
@@ -211,10 +198,8 @@ def status(state: Path) -> None:
         sys.exit(int(ExitCode.FAILED))
 
 
-@main.command()
-@_state_option
+@_command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_reporting
 def backup(state: Path, file: Path) -> None:
     """Write all objects, keys and settings of the cluster to the new FILE, while it runs or not.
 
@@ -222,16 +207,13 @@ def backup(state: Path, file: Path) -> None:
     volumes and disks of machines.
     """
     from kindling.cluster import backups
-    from kindling.cluster import instance as instances
 
     taken = backups.take(instances.require(state), file)
     click.echo(f"{file}: {taken.objects} objects as of revision {taken.revision}")
 
 
-@main.command()
-@_state_option
+@_command()
 @click.argument("file", type=click.Path(path_type=Path))
-@_reporting
 def restore(state: Path, file: Path) -> None:
     """Replace the stopped cluster's objects, keys and settings by those of the backup FILE.
 
@@ -252,29 +234,22 @@ def restore(state: Path, file: Path) -> None:
     click.echo(f"start the cluster: {program.command('up', settled.state)}")
 
 
-@main.command()
-@_state_option
+@_command()
 @click.option("--content", is_flag=True, help="Print the file itself instead of its path.")
-@_reporting
 def kubeconfig(state: Path, content: bool) -> None:
     """Print the path of the administrator's kubeconfig."""
-    from kindling.cluster import instance as instances
 
     path = instances.require(state).kubeconfig
     click.echo(path.read_text() if content else path)
 
 
-@main.command()
-@_state_option
+@_command()
 @click.option("--follow", "-f", is_flag=True, help="Go on as the log grows.")
 @click.option("--lines", "-n", type=int, default=100, show_default=True, help="How many of the last lines.")
 @click.argument("component", required=False)
-@_reporting
 def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
     """Print a component's log; without COMPONENT, the names of all."""
     import subprocess
-
-    from kindling.cluster import instance as instances
 
     directory = instances.require(state).logs
     if component is None:
@@ -291,62 +266,47 @@ def logs(state: Path, follow: bool, lines: int, component: str | None) -> None:
     sys.exit(subprocess.run(command, check=False).returncode)
 
 
-@main.command("load")
-@_state_option
+@_command("load")
 @click.argument(
     "archives", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )
-@_reporting
 def load_images(state: Path, archives: tuple[Path, ...]) -> None:
     """Import image archives (OCI or Docker) into every node; prints the images' names."""
-    from kindling.cluster import instance as instances
     from kindling.cluster import nodeimages
 
     for said in nodeimages.load(instances.require(state), archives):
         click.echo(said, nl=False)
 
 
-@main.command()
-@_state_option
-@_reporting
+@_command()
 def apiserver(state: Path) -> None:
     """Run the API server in the foreground."""
     from kindling.cluster import components
-    from kindling.cluster import instance as instances
 
     sys.exit(components.run_api_server(instances.require(state)))
 
 
-@main.command()
-@_state_option
+@_command()
 @click.option("--nodes", envvar="KINDLING_NODES", default="", metavar="NAME,...", help="default: all")
-@_reporting
 def controllers(state: Path, nodes: str) -> None:
     """Run the controllers, the scheduler and the services' proxy in the foreground."""
     from kindling.cluster import components
-    from kindling.cluster import instance as instances
 
     components.run_controllers(instances.require(state), [name for name in nodes.split(",") if name])
 
 
-@main.command()
-@_state_option
+@_command()
 @click.argument("name")
-@_reporting
 def node(state: Path, name: str) -> None:
     """Run the agent of node NAME in the foreground."""
     from kindling.cluster import components
-    from kindling.cluster import instance as instances
 
     components.run_node(instances.require(state), name)
 
 
-@main.command(hidden=True)
-@_state_option
-@_reporting
+@_command(hidden=True)
 def supervise(state: Path) -> None:
     """Run the supervisor in the foreground."""
-    from kindling.cluster import instance as instances
     from kindling.cluster import processes
     from kindling.cluster.supervisor import Supervisor
 

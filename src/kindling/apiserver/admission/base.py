@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import AdmissionAttributes
+from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
+from kindling.apiserver.registry.context import ObjectReader
 from kubecore.errors import StatusError, forbidden
 from kubecore.json import JsonObject
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
+
+
+class ReadingPlugin(Admission):
+    """A plugin that decides by what objects there are."""
+
+    def __init__(self, objects: ObjectReader) -> None:
+        self._objects = objects
 
 
 def concerns(

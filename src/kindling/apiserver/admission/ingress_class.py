@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.objects import meta
 from kubecore.resources import ResourceType
 
-from .base import concerns
+from .base import ReadingPlugin, concerns
 from .storage import newest_default
 
 INGRESSES = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -16,11 +15,8 @@ _DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 _OLD_CLASS = "kubernetes.io/ingress.class"
 
 
-class DefaultIngressClass(Admission):
+class DefaultIngressClass(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """See the module."""

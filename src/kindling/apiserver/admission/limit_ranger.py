@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS, PODS
 
-from .base import concerns, refuse
+from .base import ReadingPlugin, concerns, refuse
 
 _ANNOTATION = "kubernetes.io/limit-ranger"
 Amounts = dict[str, str]
 
 
-class LimitRanger(Admission):
+class LimitRanger(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     def _limits(self, namespace: str) -> Iterator[JsonObject]:
         for limit_range in self._objects.list(LIMIT_RANGES, namespace):

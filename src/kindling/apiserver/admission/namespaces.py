@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore import errors
 from kubecore.json import get_str
 from kubecore.objects import meta
 from kubecore.resources import NAMESPACES
 
-from .base import concerns, object_name, refuse
+from .base import ReadingPlugin, concerns, object_name, refuse
 
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})
 """Namespaces that cannot be deleted."""
 _REVIEWS = frozenset({"localsubjectaccessreviews"})
 
 
-class NamespaceLifecycle(Admission):
+class NamespaceLifecycle(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """Refuses before anything else happens."""

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from kindling.apiserver.kinds.scheduling.validation import SYSTEM_CLASSES
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.json import JsonObject, get_object
 from kubecore.objects import meta
 from kubecore.resources import PODS, PRIORITY_CLASSES
 
-from .base import concerns, refuse
+from .base import ReadingPlugin, concerns, refuse
 
 _PREEMPT = "PreemptLowerPriority"
 
 
-class Priority(Admission):
+class Priority(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """Resolve the class of a new pod; a pod that exists keeps what it has."""

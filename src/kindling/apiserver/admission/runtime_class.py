@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.json import JsonObject, get_list, get_object, get_str
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import PODS, ResourceType
 
-from .base import concerns, refuse
+from .base import ReadingPlugin, concerns, refuse
 
 RUNTIME_CLASSES = ResourceType("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 
 
-class RuntimeClass(Admission):
+class RuntimeClass(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """Add overhead, node selector and tolerations of the class to a new pod."""

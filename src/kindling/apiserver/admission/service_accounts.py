@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
 from kubecore.objects import meta
 from kubecore.resources import PODS, SERVICE_ACCOUNTS
 
-from .base import concerns, refuse
+from .base import ReadingPlugin, concerns, refuse
 
 _DEFAULT = "default"
 _MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -22,11 +21,8 @@ _MIRROR = "kubernetes.io/config.mirror"
 _ENFORCE_MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 
 
-class ServiceAccounts(Admission):
+class ServiceAccounts(ReadingPlugin):
     """See the module."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """Name the account, mount its token, take over its pull secrets."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
 from kubecore.json import JsonObject, get_object, get_str
 from kubecore.objects import meta
 from kubecore.objects.quantity import Quantity
 from kubecore.resources import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, STORAGE_CLASSES
 
-from .base import concerns, refuse
+from .base import ReadingPlugin, concerns, refuse
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _BETA_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
@@ -30,11 +29,8 @@ def newest_default(objects: list[JsonObject], *annotations: str) -> JsonObject |
     return marked[0] if marked else None
 
 
-class DefaultStorageClass(Admission):
+class DefaultStorageClass(ReadingPlugin):
     """Claims that name no class get the default one."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def mutate(self, attributes: AdmissionAttributes) -> None:
         """See the class."""
@@ -61,11 +57,8 @@ class StorageProtection(Admission):
                 meta.add_finalizer(attributes.object, _PROTECTION[resource.plural])
 
 
-class ClaimResize(Admission):
+class ClaimResize(ReadingPlugin):
     """Claims grow only when their class allows it."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """See the class."""

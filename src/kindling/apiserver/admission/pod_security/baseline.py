@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import meta
 
-from .containers import containers, named, names_where, quoted, security, setters
+from .containers import (
+    added_capabilities,
+    containers,
+    named,
+    names_where,
+    offenders,
+    quoted,
+    security,
+    setters,
+    unsafe_profiles,
+)
 
 Violation = tuple[str, str]
 """(reason, detail)."""
@@ -44,17 +54,7 @@ _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 def app_armor(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """AppArmor profiles: the runtime's default or a local one."""
-    bad_types: list[str] = []
-    pod_type = _profile_type(spec, "appArmorProfile")
-    pod_sets = pod_type not in ("", "RuntimeDefault", "Localhost")
-    if pod_sets:
-        bad_types.append(pod_type)
-    names = []
-    for container in containers(spec):
-        kind = _profile_type(container, "appArmorProfile")
-        if kind not in ("", "RuntimeDefault", "Localhost"):
-            names.append(str(container.get("name")))
-            bad_types.append(kind)
+    pod_sets, names, bad_types = unsafe_profiles(spec, "appArmorProfile")
     annotations = [
         f'annotation "{key}"="{value}"'
         for key, value in sorted(meta.annotations(pod).items())
@@ -64,31 +64,22 @@ def app_armor(pod: JsonObject, spec: JsonObject) -> Violation | None:
     ]
     details = []
     if bad_types:
-        kinds = quoted(sorted(set(bad_types)))
-        details.append(f"{setters(pod_sets, names)} must not set AppArmor profile type to {kinds}")
+        setting = setters(pod_sets, names)
+        details.append(f"{setting} must not set AppArmor profile type to {quoted(bad_types)}")
     if annotations:
         details.append(", ".join(annotations))
     if not details:
         return None
-    plural = "s" if len(set(bad_types)) + len(annotations) > 1 else ""
+    plural = "s" if len(bad_types) + len(annotations) > 1 else ""
     return f"forbidden AppArmor profile{plural}", "; ".join(details)
-
-
-def _profile_type(holder: JsonObject, field: str) -> str:
-    return str(get_object(security(holder), field).get("type") or "")
 
 
 def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """Only capabilities of the default set may be added."""
-    names, added = [], set()
-    for container in containers(spec):
-        extra = set(get_list(security(container), "capabilities", "add")) - _CAPABILITIES
-        if extra:
-            names.append(str(container.get("name")))
-            added |= {str(each) for each in extra}
+    names, added = offenders(spec, lambda each: added_capabilities(each) - _CAPABILITIES)
     if not names:
         return None
-    detail = f"{named(names)} must not include {quoted(sorted(added))} in securityContext.capabilities.add"
+    detail = f"{named(names)} must not include {quoted(added)} in securityContext.capabilities.add"
     return "non-default capabilities", detail
 
 
@@ -106,15 +97,12 @@ def host_path(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 def host_ports(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """No ports of the host."""
-    names, ports = [], set()
-    for container in containers(spec):
-        used = {int(port["hostPort"]) for port in get_list(container, "ports") if port.get("hostPort")}
-        if used:
-            names.append(str(container.get("name")))
-            ports |= used
+    names, ports = offenders(
+        spec, lambda each: [int(port["hostPort"]) for port in get_list(each, "ports") if port.get("hostPort")]
+    )
     if not names:
         return None
-    shown = ", ".join(map(str, sorted(ports)))
+    shown = ", ".join(map(str, ports))
     verb = "uses" if len(names) == 1 else "use"
     noun = "hostPort" if len(ports) == 1 else "hostPorts"
     return "hostPort", f"{named(names)} {verb} {noun} {shown}"
@@ -128,19 +116,14 @@ def privileged(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 def probe_hosts(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """Probes and hooks talk to the pod itself."""
-    names, hosts = [], set()
-    for container in containers(spec):
-        used = {host for host in _hosts(container) if host not in ("", "127.0.0.1", "::1")}
-        if used:
-            names.append(str(container.get("name")))
-            hosts |= used
+    names, hosts = offenders(spec, lambda each: set(_hosts(each)) - {"", "127.0.0.1", "::1"})
     if not names:
         return None
     verb = "uses" if len(names) == 1 else "use"
     noun = "host" if len(hosts) == 1 else "hosts"
     return (
         "probe or lifecycle host",
-        f"{named(names)} {verb} probe or lifecycle {noun} {quoted(sorted(hosts))}",
+        f"{named(names)} {verb} probe or lifecycle {noun} {quoted(hosts)}",
     )
 
 
@@ -157,15 +140,15 @@ def _hosts(container: JsonObject) -> Iterator[str]:
 
 def proc_mount(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """/proc is masked."""
-    names, kinds = [], set()
-    for container in containers(spec):
-        kind = security(container).get("procMount")
-        if kind not in (None, "Default"):
-            names.append(str(container.get("name")))
-            kinds.add(str(kind))
+    names, kinds = offenders(spec, _proc_mounts)
     if not names:
         return None
-    return "procMount", f"{named(names)} must not set securityContext.procMount to {quoted(sorted(kinds))}"
+    return "procMount", f"{named(names)} must not set securityContext.procMount to {quoted(kinds)}"
+
+
+def _proc_mounts(container: JsonObject) -> list[str]:
+    kind = security(container).get("procMount")
+    return [] if kind in (None, "Default") else [str(kind)]
 
 
 def se_linux(
@@ -199,23 +182,12 @@ def se_linux(
 
 def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """Seccomp is not switched off."""
-    bad: set[str] = set()
-    pod_type = _profile_type(spec, "seccompProfile")
-    pod_sets = pod_type not in ("", "RuntimeDefault", "Localhost")
-    if pod_sets:
-        bad.add(pod_type)
-    names = []
-    for container in containers(spec):
-        kind = _profile_type(container, "seccompProfile")
-        if kind not in ("", "RuntimeDefault", "Localhost"):
-            names.append(str(container.get("name")))
-            bad.add(kind)
+    pod_sets, names, bad = unsafe_profiles(spec, "seccompProfile")
     if not bad:
         return None
-    kinds = quoted(sorted(bad))
     return (
         "seccompProfile",
-        f"{setters(pod_sets, names)} must not set securityContext.seccompProfile.type to {kinds}",
+        f"{setters(pod_sets, names)} must not set securityContext.seccompProfile.type to {quoted(bad)}",
     )
 
 

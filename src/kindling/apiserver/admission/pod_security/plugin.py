@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from kindling.apiserver.registry.admission import Admission, AdmissionAttributes
-from kindling.apiserver.registry.context import ObjectReader
+from kindling.apiserver.registry.admission import AdmissionAttributes
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 from kubecore.objects import meta
 from kubecore.resources import NAMESPACES, PODS
 
-from ..base import concerns, refuse
+from ..base import ReadingPlugin, concerns, refuse
 from .levels import PREFIX, Policy, describe, policy_of, spec_of, validate_labels
 
 _WORKLOADS = frozenset(
@@ -28,11 +27,8 @@ _MAX_PODS = 3000
 """More pods of a namespace are not looked at when its labels change."""
 
 
-class PodSecurity(Admission):
+class PodSecurity(ReadingPlugin):
     """Refuses pods, warns about pods and what makes pods, and looks at all when a namespace changes."""
-
-    def __init__(self, objects: ObjectReader) -> None:
-        self._objects = objects
 
     async def validate(self, attributes: AdmissionAttributes) -> None:
         """See the module."""

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from kubecore.json import JsonObject, get_list, get_object
 
+from . import baseline
 from .baseline import Check, Violation
-from .containers import containers, named, names_where, quoted, security, setters
+from .containers import (
+    added_capabilities,
+    named,
+    names_where,
+    offenders,
+    profile_type,
+    quoted,
+    security,
+    setters,
+)
 
 _VOLUME_TYPES = frozenset(
     {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"}
@@ -45,18 +55,13 @@ def privilege_escalation(pod: JsonObject, spec: JsonObject) -> Violation | None:
 def capabilities(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """All capabilities are dropped; one may be added."""
     keeping = names_where(spec, lambda each: "ALL" not in get_list(security(each), "capabilities", "drop"))
-    adding, added = [], set()
-    for container in containers(spec):
-        extra = set(get_list(security(container), "capabilities", "add")) - {"NET_BIND_SERVICE"}
-        if extra:
-            adding.append(str(container.get("name")))
-            added |= {str(each) for each in extra}
+    adding, added = offenders(spec, lambda each: added_capabilities(each) - {"NET_BIND_SERVICE"})
     details = []
     if keeping:
         details.append(f'{named(keeping)} must set securityContext.capabilities.drop=["ALL"]')
     if adding:
         details.append(
-            f"{named(adding)} must not include {quoted(sorted(added))} in securityContext.capabilities.add"
+            f"{named(adding)} must not include {quoted(added)} in securityContext.capabilities.add"
         )
     return ("unrestricted capabilities", "; ".join(details)) if details else None
 
@@ -106,24 +111,11 @@ def run_as_user(pod: JsonObject, spec: JsonObject) -> Violation | None:
 
 def seccomp(pod: JsonObject, spec: JsonObject) -> Violation | None:
     """Every container has a seccomp profile."""
-    allowed = ("RuntimeDefault", "Localhost")
-
-    def kind(holder: JsonObject) -> str:
-        return str(get_object(security(holder), "seccompProfile").get("type") or "")
-
-    pod_type = kind(spec)
-    pod_is_bad = bool(pod_type) and pod_type not in allowed
-    explicit = names_where(spec, lambda each: kind(each) not in ("", *allowed))
-    implicit = names_where(spec, lambda each: not kind(each))
-    if pod_is_bad or explicit:
-        bad = {kind(each) for each in containers(spec) if kind(each) not in ("", *allowed)}
-        bad |= {pod_type} if pod_is_bad else set()
-        setting = setters(pod_is_bad, explicit)
-        return (
-            "seccompProfile",
-            f"{setting} must not set securityContext.seccompProfile.type to {quoted(sorted(bad))}",
-        )
-    if pod_type or not implicit:
+    unsafe = baseline.seccomp(pod, spec)
+    if unsafe is not None:
+        return unsafe
+    implicit = names_where(spec, lambda each: not profile_type(each, "seccompProfile"))
+    if profile_type(spec, "seccompProfile") or not implicit:
         return None
     return (
         "seccompProfile",
