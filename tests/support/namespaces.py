@@ -58,9 +58,12 @@ class Namespace:
         assert not check or done.returncode == 0, (command, done.stderr.decode())
         return done.stdout.decode()
 
-    def nft(self, ruleset: dict[str, Any]) -> None:
-        """Load a JSON ruleset."""
-        self.run("nft", "-j", "-f", "-", stdin=json.dumps(ruleset).encode())
+    def nft(self, ruleset: str | dict[str, Any]) -> None:
+        """Load a ruleset, as text or as JSON."""
+        if isinstance(ruleset, str):
+            self.run("nft", "-f", "-", stdin=ruleset.encode())
+        else:
+            self.run("nft", "-j", "-f", "-", stdin=json.dumps(ruleset).encode())
 
     def sysctl(self, name: str, value: str) -> None:
         """Set a kernel parameter of the namespace."""

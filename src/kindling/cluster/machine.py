@@ -6,7 +6,7 @@ import ipaddress
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ def write_sysctl(name: str, value: str, *, required: bool = True) -> None:
             raise SetupError(f"sysctl {name}={value}", str(error)) from error
 
 
-def nft(ruleset: Mapping[str, Any], *, what: str, namespace: Path | None = None, check: bool = True) -> None:
-    """Load a JSON ruleset atomically, in the network namespace at `namespace` or here."""
+def nft(ruleset: str, *, what: str, namespace: Path | None = None, check: bool = True) -> None:
+    """Load a ruleset atomically, in the network namespace at `namespace` or here."""
     prefix = ["nsenter", f"--net={namespace}"] if namespace else []
-    run([*prefix, "nft", "-j", "-f", "-"], what=what, stdin=orjson.dumps(ruleset).decode(), check=check)
+    run([*prefix, "nft", "-f", "-"], what=what, stdin=ruleset, check=check)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 
 from kindling.cluster import machine
@@ -35,7 +33,7 @@ def create(instance: Instance) -> None:
     guard = machine_rules.guard(
         instance.table, instance.bridge, instance.gateway, instance.api_port, instance.node_subnet
     )
-    machine.nft({"nftables": guard}, what=f"guarding the machine against {instance.bridge}")
+    machine.nft(guard, what=f"guarding the machine against {instance.bridge}")
 
 
 def connect(instance: Instance, node: NodeLayout) -> None:
@@ -79,48 +77,34 @@ def destroy(instance: Instance) -> None:
         machine.run(["ip", "link", "del", link], what=f"removing {link}", check=False)
 
 
-def host_rules(instance: Instance) -> dict[str, Any]:
+def host_rules(instance: Instance) -> str:
     """The rules that masquerade packets leaving the instance's subnet, and allow the machine to forward its
     packets.
 
     The whole table is replaced; the service proxy of the host uses another table.
     """
-    family, table = "ip", instance.table
-    subnet = _prefix(instance.subnet)
-    chains = [
-        {"name": "postrouting", "type": "nat", "hook": "postrouting", "prio": 100, "policy": "accept"},
-        {"name": "forward", "type": "filter", "hook": "forward", "prio": 0, "policy": "accept"},
-    ]
-    rules = [
-        ("postrouting", [_match("saddr", "==", subnet), _match("daddr", "!=", subnet), {"masquerade": None}]),
-        ("forward", [_match("saddr", "==", subnet), {"accept": None}]),
-        ("forward", [_match("daddr", "==", subnet), {"accept": None}]),
-    ]
-    commands: list[dict[str, Any]] = [
-        {"add": {"table": {"family": family, "name": table}}},
-        {"delete": {"table": {"family": family, "name": table}}},
-        {"add": {"table": {"family": family, "name": table}}},
-    ]
-    commands += [{"add": {"chain": {"family": family, "table": table, **chain}}} for chain in chains]
-    commands += [
-        {"add": {"rule": {"family": family, "table": table, "chain": chain, "expr": expressions}}}
-        for chain, expressions in rules
-    ]
-    return {"nftables": commands}
+    table, subnet = f"table ip {instance.table}", instance.subnet
+    return f"""add {table}
+delete {table}
+{table} {{
+    chain postrouting {{
+        type nat hook postrouting priority 100; policy accept;
+        ip saddr {subnet} ip daddr != {subnet} masquerade
+    }}
+    chain forward {{
+        type filter hook forward priority 0; policy accept;
+        ip saddr {subnet} accept
+        ip daddr {subnet} accept
+    }}
+}}
+"""
 
 
-def delete_rules(instance: Instance) -> dict[str, Any]:
+def delete_rules(instance: Instance) -> str:
     """Delete the instance's nftables tables from the host, if they exist."""
-    commands: list[dict[str, Any]] = []
-    for family, name in (
-        ("ip", instance.table),
-        ("ip", f"{instance.table}-services"),
-        ("inet", instance.table),
-        ("netdev", instance.table),
-    ):
-        table = {"table": {"family": family, "name": name}}
-        commands += [{"add": table}, {"delete": table}]
-    return {"nftables": commands}
+    name = instance.table
+    tables = (f"ip {name}", f"ip {name}-services", f"inet {name}", f"netdev {name}")
+    return "".join(f"add table {table}\ndelete table {table}\n" for table in tables)
 
 
 def render_cni(node: NodeLayout, mtu: int) -> bytes:
@@ -150,16 +134,6 @@ def render_cni(node: NodeLayout, mtu: int) -> bytes:
         },
         option=orjson.OPT_INDENT_2,
     )
-
-
-def _prefix(cidr: str) -> dict[str, Any]:
-    address, length = cidr.split("/")
-    return {"prefix": {"addr": address, "len": int(length)}}
-
-
-def _match(field: str, operator: str, value: Any) -> dict[str, Any]:
-    left = {"payload": {"protocol": "ip", "field": field}}
-    return {"match": {"op": operator, "left": left, "right": value}}
 
 
 def _mac(address: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -17,18 +16,17 @@ class RulesRefused(Exception):
     """nft failed to load or to list a ruleset; the text is nft's."""
 
 
-async def load(ruleset: bytes | Mapping[str, Any], namespace: Path | None = None) -> None:
-    """Load a JSON ruleset atomically, in the network namespace at `namespace` or here.
+async def load(ruleset: str, namespace: Path | None = None) -> None:
+    """Load a ruleset atomically, in the network namespace at `namespace` or here.
 
     Raises RulesRefused.
     """
-    encoded = ruleset if isinstance(ruleset, bytes) else orjson.dumps(ruleset)
-    await _run(["-f", "-"], encoded, namespace)
+    await _run(["-f", "-"], ruleset.encode(), namespace)
 
 
 async def chains(family: str) -> list[tuple[str, str]]:
     """(table, chain) of every chain of a family in this namespace. Raises RulesRefused."""
-    listed = orjson.loads(await _run(["list", "chains", family], b"", None))["nftables"]
+    listed = orjson.loads(await _run(["-j", "list", "chains", family], b"", None))["nftables"]
     found = [item["chain"] for item in listed if "chain" in item]
     return [(item["table"], item["name"]) for item in found]
 
@@ -43,7 +41,6 @@ async def _run(arguments: Sequence[str], content: bytes, namespace: Path | None)
         process = await asyncio.create_subprocess_exec(
             *prefix,
             "nft",
-            "-j",
             *arguments,
             stdin=given,
             stdout=asyncio.subprocess.PIPE,

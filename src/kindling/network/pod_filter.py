@@ -62,51 +62,27 @@ def pod_link(result: Any) -> PodLink | None:
     return PodLink(outer[0], mac, tuple(str(address) for address in addresses if address.version == 4))
 
 
-def ruleset(link: PodLink, table: str = TABLE) -> dict[str, Any]:
+def ruleset(link: PodLink, table: str = TABLE) -> str:
     """The commands that put the filter on `link`, or replace it by the same."""
-    own = _match("ether", "saddr", "!=", link.mac)
-    arp = [
-        _match("arp", field, "==", value)
-        for field, value in (
-            ("htype", 1),
-            ("ptype", "ip"),
-            ("hlen", 6),
-            ("plen", 4),
-            ("saddr ether", link.mac),
-            ("saddr ip", {"set": [_NO_ADDRESS, *link.addresses]}),
-        )
-    ]
-    dhcp_answer = [_match("udp", "sport", "==", 67), _match("udp", "dport", "==", 68)]
-    networks = [network.split("/") for network in link.routed]
-    prefixes = [{"prefix": {"addr": address, "len": int(length)}} for address, length in networks]
-    ip = _match("ip", "saddr", "==", {"set": [*link.addresses, *prefixes]})
-    hook = {"type": "filter", "hook": "ingress", "prio": _FIRST, "dev": link.name, "policy": "drop"}
-    rules: list[list[dict[str, Any]]] = [
-        [own, {"drop": None}],
-        [*arp, {"accept": None}],
-        [*dhcp_answer, {"drop": None}],
-        [ip, {"accept": None}],
-    ]
-    chain = {"family": FAMILY, "table": table, "name": link.name}
-    rule = {"family": FAMILY, "table": table, "chain": link.name}
-    commands: list[dict[str, Any]] = [
-        {"add": {"table": {"family": FAMILY, "name": table}}},
-        {"add": {"chain": {**chain, **hook}}},
-        {"flush": {"chain": chain}},
-    ]
-    commands += [{"add": {"rule": {**rule, "expr": expressions}}} for expressions in rules]
-    return {"nftables": commands}
+    senders = ", ".join((_NO_ADDRESS, *link.addresses))
+    own = ", ".join((*link.addresses, *link.routed))
+    arp = f"arp htype 1 arp ptype ip arp hlen 6 arp plen 4 arp saddr ether {link.mac}"
+    hook = f'type filter hook ingress device "{link.name}" priority {_FIRST}; policy drop;'
+    return f"""add table {FAMILY} {table}
+add chain {FAMILY} {table} {link.name} {{ {hook} }}
+flush chain {FAMILY} {table} {link.name}
+table {FAMILY} {table} {{
+    chain {link.name} {{
+        ether saddr != {link.mac} drop
+        {arp} arp saddr ip {{ {senders} }} accept
+        udp sport 67 udp dport 68 drop
+        ip saddr {{ {own} }} accept
+    }}
+}}
+"""
 
 
-def removal(links: Iterable[str]) -> dict[str, Any]:
+def removal(links: Iterable[str]) -> str:
     """The commands that remove the filters of deleted links."""
-    chains = [{"family": FAMILY, "table": TABLE, "name": name} for name in links]
-    commands: list[dict[str, Any]] = []
-    for chain in chains:
-        commands += [{"flush": {"chain": chain}}, {"delete": {"chain": chain}}]
-    return {"nftables": commands}
-
-
-def _match(protocol: str, field: str, operator: str, value: Any) -> dict[str, Any]:
-    left = {"payload": {"protocol": protocol, "field": field}}
-    return {"match": {"op": operator, "left": left, "right": value}}
+    chains = [f"chain {FAMILY} {TABLE} {name}" for name in links]
+    return "".join(f"flush {chain}\ndelete {chain}\n" for chain in chains)

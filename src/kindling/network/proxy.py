@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from kindling.network import machine_rules, nftables, rules, services
 from kindling.network.external import ExternalRanges
 from kindling.network.resolver import Names, Resolver
@@ -64,7 +62,7 @@ class ServiceNetwork:
         self._dns_service = dns_service
         self._resolver = Resolver(dns_address, upstream_servers)
         self._wake = asyncio.Event()
-        self._loaded: dict[str, bytes] = {}
+        self._loaded: dict[str, str] = {}
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -105,23 +103,22 @@ class ServiceNetwork:
             local = "" if bridged_packets_are_seen() else place.pod_cidr
             own = [item for item in hosts if item.node == place.node]
             where = rules.Place(self._subnet, local, place.pod_gateway, place.reserved)
-            document = rules.ruleset(self._table, where, ports, own, self._external)
+            ruleset = rules.ruleset(self._table, where, ports, own, self._external)
             if place.namespace is None:
-                document["nftables"] += self._opening()
-            encoded = orjson.dumps(document)
-            if self._loaded.get(place.node) == encoded:
+                ruleset += self._opening()
+            if self._loaded.get(place.node) == ruleset:
                 continue
             try:
-                await nftables.load(encoded, place.namespace)
+                await nftables.load(ruleset, place.namespace)
             except nftables.RulesRefused as error:
                 text = "loading the nftables rules of services in %s failed, trying again in %g s: %s"
                 _log.error(text, place.node, _RETRY_SECONDS, error)
                 failed = True
             else:
-                self._loaded[place.node] = encoded
+                self._loaded[place.node] = ruleset
         return _RETRY_SECONDS if failed else None
 
-    def _opening(self) -> list[dict[str, Any]]:
+    def _opening(self) -> str:
         """The rules that open the resolver to the cluster; its port is known once it has started."""
         port = self._resolver.port
         return machine_rules.serve(self._machine_table, [("udp", port), ("tcp", port)] if port else [])

@@ -6,7 +6,8 @@ from outside the cluster are masqueraded. Ports without backends are refused.
 
 Node ports and host ports answer on every address of the place itself, 127.0.0.1 included; external addresses
 never do. The kernel refuses a whole ruleset in which one key leads to two chains, so each key is taken once:
-what one service says never keeps the others' rules from being loaded.
+what one service says never keeps the others' rules from being loaded. Of what users write, only addresses
+and protocols that were checked, and numbers, stand in the text.
 """
 
 from __future__ import annotations
@@ -14,16 +15,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kindling.network.services import Backend, ExternalKey, HostPort, ServicePort
 
-Rule = list[dict[str, Any]]
-
-_MASQUERADE_MARK = 0x4000
-_ADDRESS_TYPE = {"fib": {"result": "type", "flags": ["daddr"]}}
-"""Whether the packet's destination is an address of this very place."""
-_SENDER_TYPE = {"fib": {"result": "type", "flags": ["saddr"]}}
+_MASQUERADE_MARK = "0x4000"
+_PORT = "meta l4proto . th dport"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +48,13 @@ class _Verdicts:
     def add(self, key: tuple[str | int, ...], chain: str) -> None:
         self._chains.setdefault(key, chain)
 
-    def rule(self, *before: dict[str, Any]) -> list[Rule]:
-        """The rule that looks a packet up in the map, after the matches in `before`; no rule for an empty
-        map.
-        """
+    def rules(self) -> list[str]:
+        """The rule that looks a packet up by (address, protocol, port) or (protocol, port); none if empty."""
         if not self._chains:
             return []
-        elements: list[list[Any]] = [
-            [{"concat": list(key)}, {"goto": {"target": chain}}] for key, chain in self._chains.items()
-        ]
-        width = len(next(iter(self._chains)))
-        return [[*before, {"vmap": {"key": _lookup(width), "data": {"set": elements}}}]]
+        looked_up = f"ip daddr . {_PORT}" if len(next(iter(self._chains))) == 3 else _PORT
+        elements = [f"{_concatenated(key)} : goto {chain}" for key, chain in self._chains.items()]
+        return [f"{looked_up} vmap {{ {', '.join(elements)} }}"]
 
 
 def ruleset(
@@ -71,7 +63,7 @@ def ruleset(
     ports: Sequence[ServicePort],
     hosts: Sequence[HostPort] = (),
     external: Mapping[ExternalKey, str] | None = None,
-) -> dict[str, Any]:
+) -> str:
     """The commands that replace `table` by the rules for these ports.
 
     `external` says which port has which external address (`services.assign_external`).
@@ -110,149 +102,89 @@ def ruleset(
             everywhere.add((host.protocol, host.port), chain)
     builder.look_up(cluster, bound, everywhere, outside)
     if refused:
-        keys = [{"concat": list(key)} for key in refused]
-        match = {"match": {"op": "==", "left": _lookup(3), "right": {"set": keys}}}
-        builder.rule("refuse", [match, {"reject": {"type": "icmp", "expr": "port-unreachable"}}])
+        keys = ", ".join(map(_concatenated, refused))
+        builder.rule("refuse", f"ip daddr . {_PORT} {{ {keys} }} reject with icmp type port-unreachable")
     builder.masquerade(place)
-    return {"nftables": builder.commands()}
+    return builder.commands()
 
 
 class _Builder:
     def __init__(self, table: str) -> None:
         self._table = table
-        self._chains: dict[str, dict[str, Any]] = {
-            "services": {},
-            "local": {},
-            "refuse": {},
-            "guard": {"type": "filter", "hook": "prerouting", "prio": -300, "policy": "accept"},
-            "prerouting": {"type": "nat", "hook": "prerouting", "prio": -100, "policy": "accept"},
-            "output": {"type": "nat", "hook": "output", "prio": -100, "policy": "accept"},
-            "postrouting": {"type": "nat", "hook": "postrouting", "prio": 90, "policy": "accept"},
-            "filter-forward": {"type": "filter", "hook": "forward", "prio": -10, "policy": "accept"},
-            "filter-output": {"type": "filter", "hook": "output", "prio": -10, "policy": "accept"},
+        self._chains: dict[str, list[str]] = {
+            "services": [],
+            "local": [],
+            "refuse": [],
+            "guard": ["type filter hook prerouting priority -300; policy accept;"],
+            "prerouting": ["type nat hook prerouting priority -100; policy accept;", "jump services"],
+            "output": ["type nat hook output priority -100; policy accept;", "jump services"],
+            "postrouting": ["type nat hook postrouting priority 90; policy accept;"],
+            "filter-forward": ["type filter hook forward priority -10; policy accept;", "jump refuse"],
+            "filter-output": ["type filter hook output priority -10; policy accept;", "jump refuse"],
         }
         # Answering on 127.0.0.1 needs route_localnet; packets of other hosts still never reach 127.0.0.1.
-        strangers = {"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "lo"}}
-        loopback = {"match": {"op": "==", "left": _payload("ip", "daddr"), "right": _prefix("127.0.0.0/8")}}
-        self._rules: list[tuple[str, Rule]] = [
-            ("guard", [strangers, loopback, {"drop": None}]),
-            ("prerouting", [{"jump": {"target": "services"}}]),
-            ("output", [{"jump": {"target": "services"}}]),
-            ("filter-forward", [{"jump": {"target": "refuse"}}]),
-            ("filter-output", [{"jump": {"target": "refuse"}}]),
-        ]
+        self.rule("guard", 'iifname != "lo" ip daddr 127.0.0.0/8 drop')
 
-    def rule(self, chain: str, expressions: Rule) -> None:
-        self._rules.append((chain, expressions))
+    def rule(self, chain: str, *rules: str) -> None:
+        self._chains[chain] += rules
 
     def look_up(
         self, cluster: _Verdicts, bound: _Verdicts, everywhere: _Verdicts, outside: _Verdicts
     ) -> None:
         """The order of the map lookups; maps of the place are used for its own addresses only."""
-        for rule in cluster.rule():
-            self.rule("services", rule)
-        local = {"match": {"op": "==", "left": _ADDRESS_TYPE, "right": "local"}}
-        self.rule("services", [local, {"goto": {"target": "local"}}])
-        for rule in (*bound.rule(), *everywhere.rule()):
-            self.rule("local", rule)
-        for rule in outside.rule():
-            self.rule("services", rule)
+        self.rule("services", *cluster.rules(), "fib daddr type local goto local", *outside.rules())
+        self.rule("local", *bound.rules(), *everywhere.rules())
 
     def service(self, port: ServicePort) -> str:
         chain = _chain_name("svc", f"{port.name}/{port.protocol}")
-        self._chains[chain] = {}
-        count = len(port.backends)
-        spread: dict[str, Any] = {"numgen": {"mode": "random", "mod": count, "offset": 0}}
-        if port.sticky:
-            spread = {"jhash": {"mod": count, "offset": 0, "expr": _payload("ip", "saddr")}}
-        choices: list[list[Any]] = [
-            [index, {"goto": {"target": self.backend(backend, port.protocol)}}]
-            for index, backend in enumerate(port.backends)
-        ]
-        if count == 1:
-            self.rule(chain, [choices[0][1]])
+        chosen = [f"goto {self.backend(backend, port.protocol)}" for backend in port.backends]
+        if len(chosen) == 1:
+            self._chains[chain] = chosen
         else:
-            self.rule(chain, [{"vmap": {"key": spread, "data": {"set": choices}}}])
+            spread = "jhash ip saddr" if port.sticky else "numgen random"
+            choices = ", ".join(f"{index} : {verdict}" for index, verdict in enumerate(chosen))
+            self._chains[chain] = [f"{spread} mod {len(chosen)} vmap {{ {choices} }}"]
         return chain
 
     def node_port(self, port: ServicePort, target: str) -> str:
         chain = _chain_name("ext", f"{port.name}/{port.protocol}")
-        self._chains[chain] = {}
-        self.rule(chain, [_set_mark(), {"goto": {"target": target}}])
+        self._chains[chain] = [f"{_set_mark()} goto {target}"]
         return chain
 
     def backend(self, backend: Backend, protocol: str) -> str:
         chain = _chain_name("end", f"{backend.address}:{backend.port}/{protocol}")
-        if chain not in self._chains:
-            self._chains[chain] = {}
-            own = {"match": {"op": "==", "left": _payload("ip", "saddr"), "right": backend.address}}
-            self.rule(chain, [own, _set_mark()])
-            transport = {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": protocol}}
-            self.rule(chain, [transport, {"dnat": {"addr": backend.address, "port": backend.port}}])
+        self._chains[chain] = [
+            f"ip saddr {backend.address} {_set_mark()}",
+            f"meta l4proto {protocol} dnat to {backend.address}:{backend.port}",
+        ]
         return chain
 
     def masquerade(self, place: Place) -> None:
-        marked = {
-            "match": {
-                "op": "==",
-                "left": {"&": [{"meta": {"key": "mark"}}, _MASQUERADE_MARK]},
-                "right": _MASQUERADE_MARK,
-            }
-        }
-        translated = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
-        outside = {"match": {"op": "!=", "left": _payload("ip", "saddr"), "right": _prefix(place.subnet)}}
-        inside = {"match": {"op": "==", "left": _payload("ip", "daddr"), "right": _prefix(place.subnet)}}
+        marked = f"meta mark & {_MASQUERADE_MARK} == {_MASQUERADE_MARK}"
+        subnet, local = place.subnet, place.masquerade_local
         if place.pod_gateway:
-            ours = {"match": {"op": "==", "left": _payload("ip", "saddr"), "right": _prefix(place.subnet)}}
-            foreign = {"match": {"op": "!=", "left": _SENDER_TYPE, "right": "local"}}
-            self.rule("postrouting", [marked, ours, foreign, {"snat": {"addr": place.pod_gateway}}])
-        self.rule("postrouting", [marked, {"masquerade": None}])
-        self.rule("postrouting", [translated, outside, inside, {"masquerade": None}])
-        if place.masquerade_local:
-            local = _prefix(place.masquerade_local)
-            both = [
-                {"match": {"op": "==", "left": _payload("ip", field), "right": local}}
-                for field in ("saddr", "daddr")
-            ]
-            self.rule("postrouting", [translated, *both, {"masquerade": None}])
+            ours = f"ip saddr {subnet} fib saddr type != local"
+            self.rule("postrouting", f"{marked} {ours} snat to {place.pod_gateway}")
+        self.rule("postrouting", f"{marked} masquerade")
+        self.rule("postrouting", f"ct status dnat ip saddr != {subnet} ip daddr {subnet} masquerade")
+        if local:
+            self.rule("postrouting", f"ct status dnat ip saddr {local} ip daddr {local} masquerade")
 
-    def commands(self) -> list[dict[str, Any]]:
-        table = {"family": "ip", "name": self._table}
-        commands: list[dict[str, Any]] = [
-            {"add": {"table": table}},
-            {"delete": {"table": table}},
-            {"add": {"table": table}},
+    def commands(self) -> str:
+        chains = [
+            f"chain {name} {{\n" + "".join(f"{rule}\n" for rule in rules) + "}\n"
+            for name, rules in self._chains.items()
         ]
-        commands += [
-            {"add": {"chain": {"family": "ip", "table": self._table, "name": name, **chain}}}
-            for name, chain in self._chains.items()
-        ]
-        # Verdicts name chains, so all chains come before all rules.
-        commands += [
-            {"add": {"rule": {"family": "ip", "table": self._table, "chain": chain, "expr": expressions}}}
-            for chain, expressions in self._rules
-        ]
-        return commands
+        name = f"table ip {self._table}"
+        return f"add {name}\ndelete {name}\n{name} {{\n{''.join(chains)}}}\n"
 
 
-def _lookup(width: int) -> dict[str, Any]:
-    """(address, protocol, port), or without the address for a width of two."""
-    parts = [_payload("ip", "daddr"), {"meta": {"key": "l4proto"}}, _payload("th", "dport")]
-    return {"concat": parts[-width:]}
+def _concatenated(key: tuple[str | int, ...]) -> str:
+    return " . ".join(map(str, key))
 
 
-def _payload(protocol: str, field: str) -> dict[str, Any]:
-    return {"payload": {"protocol": protocol, "field": field}}
-
-
-def _prefix(cidr: str) -> dict[str, Any]:
-    address, length = cidr.split("/")
-    return {"prefix": {"addr": address, "len": int(length)}}
-
-
-def _set_mark() -> dict[str, Any]:
-    mark = {"|": [{"meta": {"key": "mark"}}, _MASQUERADE_MARK]}
-    return {"mangle": {"key": {"meta": {"key": "mark"}}, "value": mark}}
+def _set_mark() -> str:
+    return f"meta mark set meta mark | {_MASQUERADE_MARK}"
 
 
 def _chain_name(kind: str, name: str) -> str:

@@ -18,7 +18,7 @@ pytestmark = [
 ]
 
 GATEWAY, LAN = "10.64.0.1", "192.168.77.1"
-GUARD = {"nftables": machine_rules.guard("t", "kd1", GATEWAY, 6443, "10.64.0.0/24")}
+GUARD = machine_rules.guard("t", "kd1", GATEWAY, 6443, "10.64.0.0/24")
 
 
 def speak_as(cluster: Namespace, address: str) -> None:
@@ -64,7 +64,7 @@ def test_pods_reach_the_api_and_the_resolver_alone(machine: Machine) -> None:
         machine.itself.serve(address, port)
     assert machine.cluster.reaches(GATEWAY, 6443)
     assert not machine.cluster.reaches(GATEWAY, 5353)
-    machine.itself.nft({"nftables": machine_rules.serve("t", [("tcp", 5353), ("udp", 5353)])})
+    machine.itself.nft(machine_rules.serve("t", [("tcp", 5353), ("udp", 5353)]))
     assert machine.cluster.reaches(GATEWAY, 5353)
     for address, port in ((GATEWAY, 22), (LAN, 22), (LAN, 6443)):
         assert not machine.cluster.reaches(address, port)
@@ -73,10 +73,10 @@ def test_pods_reach_the_api_and_the_resolver_alone(machine: Machine) -> None:
 
 def test_opened_ports_stay_when_the_guard_is_put_up_again(machine: Machine) -> None:
     machine.itself.serve(GATEWAY, 5353)
-    machine.itself.nft({"nftables": machine_rules.serve("t", [("tcp", 5353)])})
+    machine.itself.nft(machine_rules.serve("t", [("tcp", 5353)]))
     machine.itself.nft(GUARD)
     assert machine.cluster.reaches(GATEWAY, 5353)
-    machine.itself.nft({"nftables": machine_rules.serve("t", [("tcp", 5354)])})
+    machine.itself.nft(machine_rules.serve("t", [("tcp", 5354)]))
     assert not machine.cluster.reaches(GATEWAY, 5353)
 
 

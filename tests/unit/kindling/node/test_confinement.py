@@ -36,11 +36,11 @@ class Runtime:
 
 
 @pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Rulesets that were loaded."""
-    found: list[dict[str, Any]] = []
+    found: list[str] = []
 
-    async def load(ruleset: dict[str, Any]) -> None:
+    async def load(ruleset: str) -> None:
         found.append(ruleset)
 
     async def chains(_family: str) -> list[tuple[str, str]]:
@@ -70,7 +70,7 @@ def confinement(networks: dict[str, Any]) -> tuple[Confinement, Runtime]:
 
 
 async def test_a_sandbox_is_filtered_and_limited_once(
-    loaded: list[dict[str, Any]], limited: list[tuple[str, int]]
+    loaded: list[str], limited: list[tuple[str, int]]
 ) -> None:
     made, runtime = confinement({"s1": NETWORK, "s2": NETWORK})
     await made.secure(pod(), "s1")
@@ -103,7 +103,7 @@ async def test_refused_rules_keep_the_containers_from_starting(
     assert runtime.asked == ["s1", "s1"], "it is tried again"
 
 
-async def test_an_agent_filters_what_runs_already(loaded: list[dict[str, Any]]) -> None:
+async def test_an_agent_filters_what_runs_already(loaded: list[str]) -> None:
     made, _ = confinement({"s1": NETWORK, "broken": {"Interfaces": {"veth1": {"Sandbox": ""}}}})
 
     def sandbox(name: str, *, ready: bool) -> Sandbox:
