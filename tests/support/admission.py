@@ -183,8 +183,6 @@ class Cluster:
             ctx,
             definition,
             operation,
-            definition.resource.api_version,
-            definition.resource.kind,
             obj,
             old,
             {"kind": kind, "apiVersion": "meta.k8s.io/v1"},

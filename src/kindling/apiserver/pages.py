@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import orjson
-from aiohttp import web
 
 from kubecore import errors
 
 from .auth.service_accounts import TokenAuthority
 from .discovery.health import Health
-from .discovery.pages import Discovery
+from .discovery.pages import Discovery, Page
 from .discovery.version import version_document
 from .http import media, responses
 from .http.call import Call, check_route
 from .http.responses import Response
 
-Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 _JWKS = "application/jwk-set+json"
 _ISSUER_PATH = "/.well-known/openid-configuration"
 _JWKS_PATH = "/openid/v1/jwks"

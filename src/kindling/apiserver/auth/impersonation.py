@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -12,7 +12,7 @@ from kubecore.objects.fields import go_quote
 
 from ..http.request_info import RequestInfo
 from ..http.server import forbidden
-from ..registry.admission import AuthorizationQuery
+from ..registry.admission import AuthorizationQuery, Authorize
 from ..registry.context import UserInfo
 from .authentication import ANONYMOUS, with_authenticated
 
@@ -20,8 +20,6 @@ _EXTRA = "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
 _UNAUTHENTICATED = "system:unauthenticated"
 _AUTHENTICATION = "authentication.k8s.io"
-
-Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 
 
 class Impersonator:

@@ -14,7 +14,7 @@ from kubecore.objects.fields import FieldError
 from kubecore.resources import ResourceType
 
 from ..registry import managed
-from ..registry.admission import AuthorizationQuery
+from ..registry.admission import AuthorizationQuery, Authorize
 from ..registry.context import RequestContext, UserInfo
 from ..registry.definition import ResourceDefinition, Strategy, Virtual
 from .authentication import Authenticator, with_authenticated
@@ -25,7 +25,6 @@ _AUTHORIZATION = "authorization.k8s.io"
 _AUTHENTICATION = "authentication.k8s.io"
 _INVALID_TOKEN = "invalid bearer token"
 
-Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 Published = Callable[[str, str, str], ResourceDefinition]
 """(group, version, kind) -> a definition with schema and OpenAPI, to be completed here."""
 

@@ -37,7 +37,7 @@ class ConnectAdmission:
         options = connect_options(call, kind)
         ctx = self._contexts.of(call, definition, "connect")
         attributes = AdmissionAttributes(
-            ctx, definition, "CONNECT", "v1", kind, dict(options), None, None, lambda _: None
+            ctx, definition, "CONNECT", dict(options), api_version="v1", kind=kind
         )
         chain = self._registry.admission(ctx)
         await chain.mutate(attributes)

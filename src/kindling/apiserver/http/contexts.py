@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kubecore import errors
 
-from ..registry.admission import AuthorizationQuery
+from ..registry.admission import Authorize
 from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
 from ..registry.objects import ServerObjects
 from ..registry.registry import Registry
 from .call import Call, write_options
-
-Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
-"""(allowed, reason)."""
 
 
 class Contexts:

@@ -10,13 +10,14 @@ from kubecore import errors
 from kubecore.objects.fields import go_quote
 
 from ..registry import writes
+from ..registry.admission import Authorize
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.objects import ServerObjects
 from ..registry.registry import Registry
 from . import responses
 from .call import Call, negotiate, wants_pretty
 from .connect_admission import ConnectAdmission
-from .contexts import Authorize, Contexts
+from .contexts import Contexts
 from .deleting import Deleting
 from .media import LISTED, OFFERED, Media
 from .reading import Reading

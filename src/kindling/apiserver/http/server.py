@@ -14,7 +14,7 @@ from kubecore import errors
 from kubecore.json import TOO_DEEP, TooDeep
 
 from ..auth.authentication import Authenticator
-from ..registry.admission import AuthorizationQuery
+from ..registry.admission import AuthorizationQuery, Authorize
 from ..registry.context import UserInfo
 from ..registry.identifiers import new_uuid
 from ..storage.journal import StorageError
@@ -31,7 +31,6 @@ _LOG = logging.getLogger(__name__)
 
 Page = Callable[[Call], Awaitable[Response | web.StreamResponse]]
 """Serves a path outside resources."""
-Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
 Impersonate = Callable[[web.BaseRequest, UserInfo, RequestInfo], UserInfo]
 Observe = Callable[[Call, int, float], None]
 """Told about each finished request: (call, status, seconds)."""

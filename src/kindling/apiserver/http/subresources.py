@@ -5,7 +5,8 @@ from __future__ import annotations
 from kubecore import errors
 
 from ..kinds.machinery.printing import AGE, Column, Table, name_of, plain
-from ..registry import decoding, patches, scales, writes
+from ..registry import decoding, object_meta, patches, scales, writes
+from ..registry.admission import AdmissionAttributes
 from ..registry.definition import ResourceDefinition, Subresource
 from ..registry.registry import Registry
 from . import bodies, reading, responses, writing
@@ -65,13 +66,18 @@ class Subresources:
             await ctx.run(decoding.prune_body, subresource.schema, document)
         metadata = document.setdefault("metadata", {}) or {}
         document["metadata"] = metadata
-        if metadata.get("namespace") not in (None, "", ctx.namespace):
-            raise errors.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+        object_meta.check_namespace(metadata, ctx.namespace)
         if subresource.action is None:
             raise errors.method_not_allowed()
-        attributes = writes.action_attributes(ctx, definition, subresource, api_version, document)
+        attributes = AdmissionAttributes(
+            ctx,
+            definition,
+            "CREATE",
+            object=document,
+            options=writes.options_document(ctx, "CreateOptions"),
+            api_version=api_version,
+            kind=subresource.kind,
+        )
         await self._registry.chain.mutate(attributes)
         await self._registry.chain.validate(attributes)
         response = await subresource.action(ctx, attributes.object or document)
@@ -97,7 +103,7 @@ class Subresources:
             ).document
             bodies.check_kind(body, "autoscaling/v1", "Scale")
             scales.check_body(body, raw)
-            writing.check_name(ctx.name, body)
+            object_meta.check_name((body.get("metadata") or {}).get("name"), ctx.name)
             change = scales.replacement(definition, subresource, ctx, body)
         else:
             patch_type = writing.patch_type_of(call, definition)

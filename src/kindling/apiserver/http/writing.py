@@ -5,7 +5,7 @@ from __future__ import annotations
 from kubecore import errors
 from kubecore.json import JsonObject, deep_copy
 
-from ..registry import decoding, managed, patches, writes
+from ..registry import decoding, managed, object_meta, patches, writes
 from ..registry.context import RequestContext
 from ..registry.definition import ResourceDefinition
 from ..registry.registry import Registry
@@ -53,7 +53,7 @@ class Writing:
         ctx = self._contexts.for_write(call, definition, "update", "UpdateOptions")
         obj = await self._body(call, definition, ctx)
         _settle_namespace(definition, ctx, obj)
-        check_name(ctx.name, obj)
+        object_meta.check_name(obj["metadata"].get("name"), ctx.name)
 
         async def change(current: JsonObject | None) -> JsonObject:
             new = deep_copy(obj)
@@ -120,19 +120,6 @@ def patch_type_of(call: Call, definition: ResourceDefinition) -> str:
     return found
 
 
-def check_name(name: str, obj: JsonObject) -> None:
-    """Refuse an object without a name, or with another than the URL's (400)."""
-    sent = str((obj.get("metadata") or {}).get("name") or "")
-    if not sent:
-        raise errors.bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )
-    if sent != name:
-        raise errors.bad_request(
-            f"the name of the object ({sent}) does not match the name on the URL ({name})"
-        )
-
-
 def _settle_namespace(definition: ResourceDefinition, ctx: RequestContext, obj: JsonObject) -> None:
     """Give the object the namespace of the request; refuse another (400)."""
     metadata = obj.get("metadata")
@@ -141,9 +128,5 @@ def _settle_namespace(definition: ResourceDefinition, ctx: RequestContext, obj: 
     if not definition.resource.namespaced:
         metadata.pop("namespace", None)
         return
-    sent = metadata.get("namespace")
-    if sent and sent != ctx.namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+    object_meta.check_namespace(metadata, ctx.namespace)
     metadata["namespace"] = ctx.namespace

@@ -24,18 +24,22 @@ class AdmissionAttributes:
     definition: ResourceDefinition
     operation: str
     """CREATE, UPDATE, DELETE or CONNECT."""
-    api_version: str
-    kind: str
-    """Kind of `object`: the resource's own, or that of a subresource's body (Scale, Binding)."""
-    object: JsonObject | None
+    object: JsonObject | None = None
     """The new object; plugins change it in place or replace it here. None on DELETE."""
-    old_object: JsonObject | None
-    options: JsonObject | None
+    old_object: JsonObject | None = None
+    options: JsonObject | None = None
     """The request's CreateOptions, UpdateOptions, DeleteOptions or PatchOptions with apiVersion and kind.
     None on CONNECT, where `object` has the options."""
-    redefault: Callable[[JsonObject], None]
+    redefault: Callable[[JsonObject], None] = lambda obj: None
     """Applies the kind's defaults again (and prunes unknown fields) after a plugin changed the object."""
+    api_version: str = ""
+    kind: str = ""
+    """Kind of `object`: the resource's own if not given, or that of a subresource's body (Binding)."""
     audit_annotations: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.api_version = self.api_version or self.definition.resource.api_version
+        self.kind = self.kind or self.definition.resource.kind
 
 
 class Admission:
@@ -75,6 +79,10 @@ class AuthorizationQuery:
     """Of a list or watch, as text."""
 
 
+Authorize = Callable[[AuthorizationQuery], tuple[bool, str]]
+"""(allowed, reason)."""
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionEnvironment:
     """What the chain may use of the server."""
@@ -84,8 +92,7 @@ class AdmissionEnvironment:
     """All resources served now, in every version."""
     resolve_service: Callable[[str, str, int], ServiceEndpoint]
     """(namespace, name, port) -> address. Raises StatusError (ServiceUnavailable) when there is none."""
-    authorize: Callable[[AuthorizationQuery], tuple[bool, str]]
-    """(allowed, reason)."""
+    authorize: Authorize
     on_change: Callable[[str, Callable[[str, JsonObject], None]], None]
     """``on_change(storage_prefix, callback)``: `callback` gets (ADDED|MODIFIED|DELETED, object) for each
     committed change, after the objects of now were reported as ADDED."""

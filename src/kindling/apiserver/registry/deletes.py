@@ -51,17 +51,8 @@ async def _delete_once(
     strategy = definition.strategy
     old = await registry.document(definition, current)
     _check_preconditions(definition, ctx, old)
-    attributes = AdmissionAttributes(
-        ctx,
-        definition,
-        "DELETE",
-        definition.resource.api_version,
-        definition.resource.kind,
-        None,
-        old,
-        options_document(ctx, "DeleteOptions"),
-        strategy.default,
-    )
+    options = options_document(ctx, "DeleteOptions")
+    attributes = AdmissionAttributes(ctx, definition, "DELETE", None, old, options, strategy.default)
     await registry.admission(ctx).mutate(attributes)
     await registry.admission(ctx).validate(attributes)
     replacement = strategy.before_delete(ctx, deep_copy(old))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from kubecore import errors
 from kubecore.json import JsonObject
 from kubecore.objects import meta_validation
 from kubecore.objects.fields import FieldError
@@ -102,3 +103,26 @@ def carry_over(new: JsonObject, old: JsonObject) -> None:
     else:
         new.pop("generation", None)
     new.pop("selfLink", None)
+
+
+def check_name(sent: object, name: str) -> None:
+    """Refuse an object without a name, or with another than the URL's (400)."""
+    if not sent:
+        raise errors.bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )
+    if sent != name:
+        raise other_name(sent, name)
+
+
+def other_name(sent: object, name: str) -> errors.StatusError:
+    """The refusal (400) of an object that is not the one that the URL names."""
+    return errors.bad_request(f"the name of the object ({sent}) does not match the name on the URL ({name})")
+
+
+def check_namespace(metadata: JsonObject, namespace: str) -> None:
+    """Refuse an object that says it is in another namespace than the request (400)."""
+    if metadata.get("namespace") not in (None, "", namespace):
+        raise errors.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )

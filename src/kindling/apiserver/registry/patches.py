@@ -20,7 +20,7 @@ from kubecore.patch import (
 from kubecore.patch.strategic import invalid_patch
 
 from ..kinds.schemas.builtin import builtin_schemas
-from . import decoding, managed, yaml_text
+from . import decoding, managed, object_meta, yaml_text
 from .context import RequestContext
 from .definition import ResourceDefinition
 from .go_json import json_type, syntax_error
@@ -188,13 +188,8 @@ def check_applied(definition: ResourceDefinition, ctx: RequestContext, configura
         metadata = configuration["metadata"] = {}
     metadata.setdefault("name", ctx.name)
     if isinstance(metadata["name"], str) and metadata["name"] != ctx.name:
-        raise errors.bad_request(
-            f"the name of the object ({metadata['name']}) does not match the name on the URL ({ctx.name})"
-        )
-    if metadata.get("namespace") not in (None, "", ctx.namespace):
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+        raise object_meta.other_name(metadata["name"], ctx.name)
+    object_meta.check_namespace(metadata, ctx.namespace)
     kind, api_version = configuration.get("kind") or "", configuration.get("apiVersion") or ""
     if kind != definition.resource.kind or api_version != definition.resource.api_version:
         group, _, version = str(api_version).rpartition("/")
@@ -206,20 +201,10 @@ def check_identity(definition: ResourceDefinition, ctx: RequestContext, new: Jso
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
         metadata = new["metadata"] = {}
-    name = metadata.get("name")
-    if not name:
-        raise errors.bad_request(
-            f"the name of the object ({ctx.name} based on URL) was undeterminable: name must be provided"
-        )
-    if name != ctx.name:
-        raise errors.bad_request(
-            f"the name of the object ({name or ''}) does not match the name on the URL ({ctx.name})"
-        )
+    object_meta.check_name(metadata.get("name"), ctx.name)
     if ctx.namespace and not metadata.get("namespace"):
         metadata["namespace"] = ctx.namespace
     if not definition.resource.namespaced:
         metadata.pop("namespace", None)
-    elif (metadata.get("namespace") or "") != ctx.namespace:
-        raise errors.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
+    else:
+        object_meta.check_namespace(metadata, ctx.namespace)

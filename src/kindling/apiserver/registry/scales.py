@@ -11,7 +11,7 @@ from kubecore.objects.fields import FieldError
 from kubecore.objects.selectors import SelectorError, from_label_selector_object, label_selector_of_map
 
 from ..kinds.schemas.builtin import builtin_schemas
-from . import managed, patches
+from . import managed, object_meta, patches
 from .context import RequestContext
 from .definition import ResourceDefinition, ScalePaths, Subresource
 from .go_types import type_error
@@ -106,9 +106,7 @@ def _apply(
     name = ctx.name
     sent = scale.get("metadata") or {}
     if sent.get("name") and sent["name"] != name:
-        raise errors.bad_request(
-            f"the name of the object ({sent['name']}) does not match the name on the URL ({name})"
-        )
+        raise object_meta.other_name(sent["name"], name)
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     problems: list[FieldError] = []
     if not definition.custom and (not isinstance(replicas, int) or replicas < 0):

@@ -100,7 +100,9 @@ async def _create(registry: Registry, ctx: RequestContext, target: Target, obj: 
             raise errors.plain_internal("resourceVersion should not be set on objects to be created")
         metadata.pop("resourceVersion", None)
     _warn_of_repeated_owners(ctx, metadata, "")
-    attributes = _attributes(ctx, target, "CREATE", obj, None, options_document(ctx, "CreateOptions"))
+    options = options_document(ctx, "CreateOptions")
+    redefault = decoding.redefault(definition)
+    attributes = AdmissionAttributes(ctx, definition, "CREATE", obj, None, options, redefault)
     await registry.admission(ctx).mutate(attributes)
     obj = attributes.object or obj
     metadata = obj["metadata"]
@@ -179,28 +181,6 @@ def encoder(document: JsonObject) -> Callable[[int], bytes]:
     return encode
 
 
-def _attributes(
-    ctx: RequestContext,
-    target: Target,
-    operation: str,
-    obj: JsonObject | None,
-    old: JsonObject | None,
-    options: JsonObject,
-) -> AdmissionAttributes:
-    resource = target.definition.resource
-    return AdmissionAttributes(
-        ctx,
-        target.definition,
-        operation,
-        resource.api_version,
-        resource.kind,
-        obj,
-        old,
-        options,
-        decoding.redefault(target.definition),
-    )
-
-
 async def update(
     registry: Registry,
     ctx: RequestContext,
@@ -255,7 +235,9 @@ async def _update_once(
     if ctx.verb == "update" and metadata.get("uid") and metadata["uid"] != old["metadata"]["uid"]:
         raise preconditions.wrong_uid(definition, ctx, str(metadata["uid"]), str(old["metadata"]["uid"]))
     _warn_of_repeated_owners(ctx, metadata, "")
-    attributes = _attributes(ctx, target, "UPDATE", new, old, options_document(ctx, options_kind))
+    options = options_document(ctx, options_kind)
+    redefault = decoding.redefault(definition)
+    attributes = AdmissionAttributes(ctx, definition, "UPDATE", new, old, options, redefault)
     await registry.admission(ctx).mutate(attributes)
     new = attributes.object or new
     metadata = new["metadata"]
@@ -336,27 +318,6 @@ async def _create_on_update(
         raise errors.conflict(definition.resource, ctx.name)
     ctx.check_create()
     return await _create(registry, ctx, target, new)
-
-
-def action_attributes(
-    ctx: RequestContext,
-    definition: ResourceDefinition,
-    subresource: Subresource,
-    api_version: str,
-    document: JsonObject,
-) -> AdmissionAttributes:
-    """How admission sees the body of a create-only subresource."""
-    return AdmissionAttributes(
-        ctx,
-        definition,
-        "CREATE",
-        api_version,
-        subresource.kind,
-        document,
-        None,
-        options_document(ctx, "CreateOptions"),
-        lambda _: None,
-    )
 
 
 def _is_last_finalizer_gone(new: JsonObject, old: JsonObject) -> bool:
