@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.volumes.claim_validation import validate_claim_spec
-from kindling.apiserver.kinds.machinery.checks import (
-    NOT_NEGATIVE,
-    at_most_100_percent,
+from kindling.apiserver.kinds.machinery.checks import at_most_100_percent, int_or_percent, is_percent, scaled
+from kindling.apiserver.kinds.machinery.fields import (
+    Check,
+    Field,
+    Row,
+    absent,
+    always,
+    check_fields,
+    choice,
     counts,
-    int_or_percent,
-    is_percent,
-    not_negative,
-    scaled,
+    document,
+    given,
+    items,
+    may,
+    must,
+    part,
+    selector,
+    spec,
+    status,
+    within,
 )
-from kindling.apiserver.kinds.machinery.fields import check_fields, needed
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kindling.apiserver.registry.context import RequestContext
 from kubecore.json import JsonObject, get_list, get_object, get_str
@@ -24,7 +36,7 @@ from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, n
 from kubecore.objects.selectors import from_label_selector_object, validate_label_selector_object
 
 _SPEC = FieldPath("spec")
-_TEMPLATE = _SPEC.child("template")
+NO_SELECTOR = "invalid label selector"
 NO_MATCH = "`selector` does not match template `labels`"
 STATEFUL_MUTABLE = (
     "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
@@ -43,161 +55,128 @@ _STATEFUL_FIELDS = (
 
 def validate_scale(ctx: RequestContext, scale: JsonObject) -> list[FieldError]:
     """A Scale: no negative number of pods."""
-    return not_negative(_SPEC.child("replicas"), get_object(scale, "spec").get("replicas"))
+    return check_fields(get_object(scale, "spec"), _SPEC, *counts("replicas"))
 
 
-def _validate_selector(spec: JsonObject, what: str) -> Iterator[FieldError]:
-    """The selector itself."""
-    selector, at = spec.get("selector"), _SPEC.child("selector")
-    if selector is None:
-        yield required(at)
-        return
-    yield from validate_label_selector_object(selector, at)
-    yield from _validate_not_empty(selector, what)
+def _not_empty(what: str) -> Check:
+    """A selector that selects by something."""
+    text = f"empty selector is invalid for {what}"
+
+    def check(path: FieldPath, selector: JsonObject) -> Iterator[FieldError]:
+        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            yield invalid(path, selector, text)
+
+    return check
 
 
-def _validate_not_empty(selector: JsonObject | None, what: str) -> list[FieldError]:
-    if selector is None or selector.get("matchLabels") or selector.get("matchExpressions"):
-        return []
-    return [invalid(_SPEC.child("selector"), selector, f"empty selector is invalid for {what}")]
+def _selector(what: str) -> Field:
+    return must("selector", selector, _not_empty(what), given=True)
 
 
-def _validate_match(spec: JsonObject, detail: str | None = "invalid label selector") -> list[FieldError]:
+def _no_match(path: FieldPath, labels: JsonObject) -> FieldError:
+    return invalid(path.child("template", "metadata", "labels"), labels or None, NO_MATCH)
+
+
+def _match(
+    path: FieldPath, spec: JsonObject, detail: str | None = "invalid label selector"
+) -> list[FieldError]:
     """The template carries labels that the selector picks. `detail` is said of a selector that is none."""
-    selector, labels = spec.get("selector"), get_object(spec, "template", "metadata", "labels")
-    if selector is not None and validate_label_selector_object(selector, _SPEC):
-        return [] if detail is None else [invalid(_SPEC.child("selector"), selector, detail)]
-    if selector is not None and from_label_selector_object(selector).matches(labels):
+    found, labels = spec.get("selector"), get_object(spec, "template", "metadata", "labels")
+    if found is not None and validate_label_selector_object(found, path):
+        return [] if detail is None else [invalid(path.child("selector"), found, detail)]
+    if found is not None and from_label_selector_object(found).matches(labels):
         return []
-    return [_no_match(labels)]
+    return [_no_match(path, labels)]
 
 
-def _validate_matched(spec: JsonObject) -> list[FieldError]:
+def _matched(path: FieldPath, spec: JsonObject) -> list[FieldError]:
     """The template, unless the selector that it should match is none."""
-    found = _validate_match(spec)
+    found = _match(path, spec)
     if any(error.field == "spec.selector" for error in found):
         return found
-    return [*found, *_validate_kept_template(spec.get("template") or {})]
+    return [*found, *check_fields(spec, path, part("template", _kept("ReplicaSet")))]
 
 
-def _no_match(labels: JsonObject) -> FieldError:
-    return invalid(_TEMPLATE.child("metadata", "labels"), labels or None, NO_MATCH)
+def _kept(what: str) -> Check:
+    """The template of pods that are kept running by a controller of this kind."""
+    text = f"activeDeadlineSeconds in {what} is not Supported"
+    spec = part("spec", always("restartPolicy", "", choice("Always")), absent(text, "activeDeadlineSeconds"))
+    return within(validate_template, spec)
 
 
-def _validate_kept_template(template: JsonObject, what: str = "ReplicaSet") -> Iterator[FieldError]:
-    """The template of pods that are kept running."""
-    yield from validate_template(template, _TEMPLATE)
-    spec = get_object(template, "spec")
-    policy, at = spec.get("restartPolicy", ""), _TEMPLATE.child("spec")
-    if policy != "Always":
-        yield not_supported(at.child("restartPolicy"), policy, ["Always"])
-    if spec.get("activeDeadlineSeconds") is not None:
-        text = f"activeDeadlineSeconds in {what} is not Supported"
-        yield forbidden(at.child("activeDeadlineSeconds"), text)
+def _controller_match(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    labels, wanted = get_object(spec, "template", "metadata", "labels"), get_object(spec, "selector")
+    if spec.get("template") is not None and any(labels.get(key) != wanted[key] for key in wanted):
+        yield _no_match(path, labels)
 
 
-def validate_replication_controller(obj: JsonObject) -> Iterator[FieldError]:
-    """A ReplicationController."""
-    spec = get_object(obj, "spec")
-    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
-    selector = spec.get("selector") or {}
-    yield from check_fields(spec, _SPEC, *needed("selector"))
-    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        yield required(_TEMPLATE)
-        return
-    labels = get_object(template, "metadata", "labels")
-    if selector and any(labels.get(key) != value for key, value in selector.items()):
-        yield _no_match(labels)
-    yield from _validate_kept_template(template, "ReplicationController")
+validate_replication_controller = spec(
+    *counts("minReadySeconds"),
+    must("selector"),
+    *counts("replicas"),
+    must("template", given=True),
+    _controller_match,
+    given("template", _kept("ReplicationController")),
+)
+"""A ReplicationController."""
+validate_replica_set = spec(*counts("replicas", "minReadySeconds"), _selector("deployment"), _matched)
+"""A ReplicaSet."""
 
 
-def validate_replica_set(obj: JsonObject) -> Iterator[FieldError]:
-    """A ReplicaSet."""
-    spec = get_object(obj, "spec")
-    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
-    yield from _validate_selector(spec, "deployment")
-    yield from _validate_matched(spec)
+def _strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldError]:
+    kind, rolling, at = strategy.get("type"), strategy.get("rollingUpdate"), path.child("rollingUpdate")
+    if kind not in ("Recreate", "RollingUpdate"):
+        yield not_supported(path, internal_form(strategy, _INTERNAL_STRATEGY), ["Recreate", "RollingUpdate"])
+    elif kind == "RollingUpdate" and rolling is None:
+        yield required(at, "this should be defaulted and never be nil")
+    elif kind == "Recreate" and rolling is not None:
+        yield forbidden(at, "may not be specified when strategy `type` is 'Recreate'")
+    elif rolling is not None:
+        yield from _ROLLING(at, rolling)
 
 
-def validate_deployment(obj: JsonObject) -> Iterator[FieldError]:
-    """A Deployment."""
-    spec = get_object(obj, "spec")
-    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    yield from _validate_selector(spec, "deployment")
-    yield from _validate_matched(spec)
-    yield from _validate_deployment_strategy(get_object(spec, "strategy"), _SPEC.child("strategy"))
-    ready = spec.get("minReadySeconds", 0)
-    yield from not_negative(_SPEC.child("minReadySeconds"), ready)
-    yield from counts(spec, _SPEC, "revisionHistoryLimit")
-    deadline = spec.get("progressDeadlineSeconds")
-    if deadline is not None:
-        at = _SPEC.child("progressDeadlineSeconds")
-        yield from not_negative(at, deadline)
-        if deadline <= ready:
-            yield invalid(at, deadline, "must be greater than minReadySeconds")
-
-
-def _validate_deployment_strategy(strategy: JsonObject, path: FieldPath) -> Iterable[FieldError]:
-    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
-    if kind == "Recreate":
-        if rolling is not None:
-            text = "may not be specified when strategy `type` is 'Recreate'"
-            return [forbidden(path.child("rollingUpdate"), text)]
-        return []
-    if kind != "RollingUpdate":
-        return [
-            not_supported(path, internal_form(strategy, _INTERNAL_STRATEGY), ["Recreate", "RollingUpdate"])
-        ]
-    if rolling is None:
-        return [required(path.child("rollingUpdate"), "this should be defaulted and never be nil")]
-    return _validate_rolling(rolling, path.child("rollingUpdate"))
-
-
-def _validate_rolling(rolling: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+def _some_move(path: FieldPath, rolling: JsonObject) -> Iterator[FieldError]:
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    yield from int_or_percent(path.child("maxUnavailable"), unavailable)
-    yield from int_or_percent(path.child("maxSurge"), surge)
     broken = any(isinstance(value, str) and not is_percent(value) for value in (unavailable, surge))
     if not broken and scaled(unavailable) == 0 and scaled(surge) == 0:
         yield invalid(path.child("maxUnavailable"), unavailable, "may not be 0 when `maxSurge` is 0")
-    yield from at_most_100_percent(path.child("maxUnavailable"), unavailable)
-
-
-def validate_daemon_set(obj: JsonObject) -> Iterator[FieldError]:
-    """A DaemonSet."""
-    spec = get_object(obj, "spec")
-    selector = spec.get("selector")
-    if selector is not None:
-        yield from validate_label_selector_object(selector, _SPEC.child("selector"))
-    yield from _validate_match(spec, None)
-    yield from _validate_not_empty(selector, "daemonset")
-    yield from _validate_kept_template(spec.get("template") or {}, "DaemonSet")
-    yield from counts(spec, _SPEC, "minReadySeconds", "revisionHistoryLimit")
-    strategy, at = get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy")
-    kind = strategy.get("type", "")
-    if kind == "RollingUpdate":
-        rolling = strategy.get("rollingUpdate")
-        if rolling is None:
-            yield required(at.child("rollingUpdate"))
-        else:
-            yield from _validate_daemon_rolling(rolling, at.child("rollingUpdate"))
-    elif kind != "OnDelete":
-        yield not_supported(at, internal_form(strategy, _INTERNAL_STRATEGY), ["RollingUpdate", "OnDelete"])
 
 
 _INTERNAL_STRATEGY = {"Type": "", "RollingUpdate": {"MaxUnavailable": 0, "MaxSurge": 0}}
+_MOVES = (given("maxUnavailable", int_or_percent), given("maxSurge", int_or_percent))
+_ROLLING = within(*_MOVES, _some_move, given("maxUnavailable", at_most_100_percent))
 
 
-def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[FieldError]:
-    unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
-    found = int_or_percent(path.child("maxUnavailable"), unavailable)
-    found += int_or_percent(path.child("maxSurge"), surge)
-    found += at_most_100_percent(path.child("maxUnavailable"), unavailable)
-    found += at_most_100_percent(path.child("maxSurge"), surge)
-    some_unavailable, some_surge = scaled(unavailable) != 0, scaled(surge) != 0
+def _deadline(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    deadline = spec.get("progressDeadlineSeconds")
+    if deadline is not None and deadline <= spec.get("minReadySeconds", 0):
+        yield invalid(path.child("progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
+
+
+validate_deployment = spec(
+    *counts("replicas"),
+    _selector("deployment"),
+    _matched,
+    part("strategy", _strategy),
+    *counts("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"),
+    _deadline,
+)
+"""A Deployment."""
+
+
+def _daemon_strategy(path: FieldPath, strategy: JsonObject) -> Iterable[FieldError]:
+    kind = strategy.get("type")
+    if kind == "RollingUpdate":
+        return check_fields(strategy, path, must("rollingUpdate", _daemon_rolling, given=True))
+    shown = internal_form(strategy, _INTERNAL_STRATEGY)
+    return [] if kind == "OnDelete" else [not_supported(path, shown, ["RollingUpdate", "OnDelete"])]
+
+
+def _daemon_rolling(path: FieldPath, rolling: JsonObject) -> list[FieldError]:
+    parts = (given("maxUnavailable", at_most_100_percent), given("maxSurge", at_most_100_percent))
+    found = check_fields(rolling, path, *_MOVES, *parts)
+    surge = rolling.get("maxSurge")
+    some_unavailable, some_surge = scaled(rolling.get("maxUnavailable")) != 0, scaled(surge) != 0
     if some_unavailable and some_surge:
         found.append(invalid(path.child("maxSurge"), surge, "may not be set when maxUnavailable is non-zero"))
     elif not some_unavailable and not some_surge and not found:
@@ -205,30 +184,49 @@ def _validate_daemon_rolling(rolling: JsonObject, path: FieldPath) -> list[Field
     return found
 
 
-def validate_stateful_set(obj: JsonObject, *, is_new: bool = True) -> Iterator[FieldError]:
-    """A StatefulSet; claims of one that is there stay as they were."""
-    spec = get_object(obj, "spec")
-    policy = spec.get("podManagementPolicy", "")
+validate_daemon_set = spec(
+    given("selector", selector),
+    partial(_match, detail=None),
+    given("selector", _not_empty("daemonset")),
+    part("template", _kept("DaemonSet")),
+    *counts("minReadySeconds", "revisionHistoryLimit"),
+    part("updateStrategy", _daemon_strategy),
+)
+"""A DaemonSet."""
+
+
+def _management(path: FieldPath, policy: str) -> Iterator[FieldError]:
     if policy not in ("OrderedReady", "Parallel"):
-        yield invalid(_SPEC.child("podManagementPolicy"), policy, "must be 'OrderedReady' or 'Parallel'")
-    yield from _validate_stateful_strategy(get_object(spec, "updateStrategy"), _SPEC.child("updateStrategy"))
-    retention = get_object(spec, "persistentVolumeClaimRetentionPolicy")
-    for field in ("whenDeleted", "whenScaled"):
-        value = retention.get(field, "")
-        if value not in ("Retain", "Delete"):
-            at = _SPEC.child("persistentVolumeClaimRetentionPolicy", field)
-            yield not_supported(at, value, ["Retain", "Delete"])
-    yield from not_negative(_SPEC.child("replicas"), spec.get("replicas"))
-    yield from not_negative(_SPEC.child("minReadySeconds"), spec.get("minReadySeconds", 0))
-    yield from not_negative(_SPEC.child("ordinals", "start"), get_object(spec, "ordinals").get("start", 0))
-    claims = get_list(spec, "volumeClaimTemplates")
-    for position, claim in enumerate(claims if is_new else ()):
-        at = _SPEC.child("volumeClaimTemplates").index(position).child("spec")
-        yield from validate_claim_spec(get_object(claim, "spec"), at)
-    yield from _validate_selector(spec, "statefulset")
-    yield from _validate_match(spec, "")
-    yield from _validate_kept_template(_with_claims(spec.get("template") or {}, claims), "StatefulSet")
-    yield from counts(spec, _SPEC, "revisionHistoryLimit")
+        yield invalid(path, policy, "must be 'OrderedReady' or 'Parallel'")
+
+
+def _stateful_strategy(path: FieldPath, strategy: JsonObject) -> Iterator[FieldError]:
+    kind, rolling, at = strategy.get("type"), strategy.get("rollingUpdate"), path.child("rollingUpdate")
+    if not kind:
+        yield required(path)
+    elif kind not in ("RollingUpdate", "OnDelete"):
+        shown = {"Type": kind, "RollingUpdate": internal_form(rolling, _INTERNAL_PARTITION)}
+        yield invalid(path, shown, "must be 'RollingUpdate' or 'OnDelete'")
+    elif kind == "OnDelete" and rolling is not None:
+        yield invalid(at, rolling, "only allowed for updateStrategy 'RollingUpdate'")
+    elif rolling is not None:
+        yield from _STATEFUL_ROLLING(at, rolling)
+
+
+def _not_nothing(path: FieldPath, value: Any) -> Iterator[FieldError]:
+    if scaled(value) == 0:
+        yield invalid(path, value, "cannot be 0")
+
+
+_INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
+_STATEFUL_ROLLING = within(
+    *counts("partition"), given("maxUnavailable", int_or_percent, _not_nothing, at_most_100_percent)
+)
+
+
+def _stateful_template(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    template = _with_claims(get_object(spec, "template"), get_list(spec, "volumeClaimTemplates"))
+    return _kept("StatefulSet")(path.child("template"), template)
 
 
 def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObject:
@@ -240,85 +238,68 @@ def _with_claims(template: JsonObject, claims: Sequence[JsonObject]) -> JsonObje
     return {**template, "spec": {**pod, "volumes": volumes}}
 
 
-def _validate_stateful_strategy(strategy: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
-    if not kind:
-        yield required(path)
-        return
-    if kind == "OnDelete":
-        if rolling is not None:
-            text = "only allowed for updateStrategy 'RollingUpdate'"
-            yield invalid(path.child("rollingUpdate"), rolling, text)
-            return
-        return
-    if kind != "RollingUpdate":
-        text = "must be 'RollingUpdate' or 'OnDelete'"
-        shown = {"Type": kind, "RollingUpdate": internal_form(rolling, _INTERNAL_PARTITION)}
-        yield invalid(path, shown, text)
-        return
-    yield from not_negative(path.child("rollingUpdate", "partition"), (rolling or {}).get("partition"))
-    unavailable = (rolling or {}).get("maxUnavailable")
-    if unavailable is not None:
-        at = path.child("rollingUpdate", "maxUnavailable")
-        yield from int_or_percent(at, unavailable)
-        if scaled(unavailable) == 0:
-            yield invalid(at, unavailable, "cannot be 0")
-        yield from at_most_100_percent(at, unavailable)
-
-
-_INTERNAL_PARTITION = {"Partition": 0, "MaxUnavailable": None}
+_KEEP_OR_DELETE = choice("Retain", "Delete")
+_STATEFUL_HEAD: tuple[Row, ...] = (
+    always("podManagementPolicy", "", _management),
+    part("updateStrategy", _stateful_strategy),
+    part(
+        "persistentVolumeClaimRetentionPolicy",
+        always("whenDeleted", "", _KEEP_OR_DELETE),
+        always("whenScaled", "", _KEEP_OR_DELETE),
+    ),
+    *counts("replicas", "minReadySeconds"),
+    part("ordinals", *counts("start")),
+)
+_STATEFUL_TAIL: tuple[Row, ...] = (
+    _selector("statefulset"),
+    partial(_match, detail=""),
+    _stateful_template,
+    *counts("revisionHistoryLimit"),
+)
+validate_stateful_set = spec(
+    *_STATEFUL_HEAD,
+    may("volumeClaimTemplates", items(part("spec", validate_claim_spec))),
+    *_STATEFUL_TAIL,
+)
+"""A StatefulSet."""
+_CHANGED_STATEFUL_SET = spec(*_STATEFUL_HEAD, *_STATEFUL_TAIL)
+"""Claims of one that is there stay as they were."""
 
 
 def validate_stateful_set_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """A change of what can be changed while pods with names exist."""
-    yield from validate_stateful_set(new, is_new=False)
+    yield from _CHANGED_STATEFUL_SET(new)
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     keys = (spec.keys() | before.keys()) - set(_STATEFUL_FIELDS)
     if any(spec.get(key) != before.get(key) for key in keys):
         yield forbidden(_SPEC, STATEFUL_MUTABLE)
 
 
-_COUNTS = (
-    "replicas",
-    "fullyLabeledReplicas",
-    "readyReplicas",
-    "availableReplicas",
-    "updatedReplicas",
-    "unavailableReplicas",
+def _no_more_than(total: str, where: str, *fields: str) -> Check:
+    """Counts that are parts of another one, which errors call `where`."""
+
+    def check(path: FieldPath, status: JsonObject) -> Iterator[FieldError]:
+        for field in fields:
+            value = status.get(field, 0)
+            if value > status.get(total, 0):
+                yield invalid(path.child(field), value, f"cannot be greater than {where}")
+
+    return check
+
+
+_READY = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas")
+validate_replica_counts = status(
+    *counts("replicas", *_READY, "unavailableReplicas"),
+    *counts("terminatingReplicas", "observedGeneration", "collisionCount"),
+    _no_more_than("replicas", "status.replicas", *_READY),
+    _no_more_than("readyReplicas", "readyReplicas", "availableReplicas"),
 )
-
-
-def validate_replica_counts(obj: JsonObject) -> Iterator[FieldError]:
-    """Counts in the status of a replica set or deployment."""
-    status, path = get_object(obj, "status"), FieldPath("status")
-    yield from counts(status, path, *_COUNTS, "terminatingReplicas", "observedGeneration", "collisionCount")
-    total = status.get("replicas", 0)
-    text = "cannot be greater than status.replicas"
-    for field in ("fullyLabeledReplicas", "readyReplicas", "availableReplicas", "updatedReplicas"):
-        value = status.get(field, 0)
-        if value > total:
-            yield invalid(path.child(field), value, text)
-    ready, available = status.get("readyReplicas", 0), status.get("availableReplicas", 0)
-    if available > ready:
-        yield invalid(path.child("availableReplicas"), available, "cannot be greater than readyReplicas")
-
-
-def validate_stateful_counts(obj: JsonObject) -> Iterator[FieldError]:
-    """Counts in the status of a stateful set."""
-    status, path = get_object(obj, "status"), FieldPath("status")
-    fields = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-    yield from counts(status, path, *fields, "observedGeneration", "collisionCount")
-    total = status.get("replicas", 0)
-    for field in fields[1:]:
-        value = status.get(field, 0)
-        if value > total:
-            yield invalid(path.child(field), value, "cannot be greater than status.replicas")
-
-
-def validate_revision(obj: JsonObject) -> Iterator[FieldError]:
-    """A ControllerRevision."""
-    if obj.get("data") is None:
-        yield required("data", "data is mandatory")
-    revision: Any = obj.get("revision", 0)
-    if revision < 0:
-        yield invalid("revision", revision, NOT_NEGATIVE)
+"""Counts in the status of a replica set or deployment."""
+_STATEFUL_COUNTS = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+validate_stateful_counts = status(
+    *counts("replicas", *_STATEFUL_COUNTS, "observedGeneration", "collisionCount"),
+    _no_more_than("replicas", "status.replicas", *_STATEFUL_COUNTS),
+)
+"""Counts in the status of a stateful set."""
+validate_revision = document(must("data", detail="data is mandatory", given=True), *counts("revision"))
+"""A ControllerRevision."""

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kindling.apiserver.kinds.core.pods.validation import validate_template
 from kindling.apiserver.kinds.core.pods.warnings import name_warning
-from kindling.apiserver.kinds.machinery.checks import counts, one_of
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, must
+from kindling.apiserver.kinds.machinery.checks import one_of
+from kindling.apiserver.kinds.machinery.fields import (
+    Row,
+    check_fields,
+    choice,
+    counts,
+    fewer,
+    given,
+    items,
+    may,
+    must,
+    part,
+    selector,
+    spec,
+    status,
+)
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required, too_many
+from kubecore.objects.fields import OMITTED, FieldError, FieldPath, invalid, not_supported, required
 from kubecore.objects.selectors import (
     SelectorError,
     from_label_selector_object,
@@ -30,27 +44,27 @@ GENERATED_LABELS = (
 _SPEC = FieldPath("spec")
 _MAX_INDEXED = 100_000
 _FAILURE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
+_NO_CONTAINER = "must be one of the container or initContainer names in the pod template"
+_NO_TIME_ZONE = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+_EXPLICIT = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
 
 
 def validate_job(job: JsonObject) -> Iterator[FieldError]:
     """A new job, its selector generated."""
-    spec = get_object(job, "spec")
     yield from _validate_generated(job)
-    yield from validate_job_spec(spec, _SPEC)
-    yield from _validate_match(spec)
+    yield from _JOB(job)
 
 
-def _validate_match(spec: JsonObject) -> list[FieldError]:
+def _match(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     """The template carries the labels that the selector picks."""
     labels = get_object(spec, "template", "metadata", "labels")
     try:
         picks = from_label_selector_object(spec.get("selector"))
     except SelectorError:
-        return []
-    if spec.get("selector") is None or picks.matches(labels):
-        return []
-    at = _SPEC.child("template", "metadata", "labels")
-    return [invalid(at, labels or None, "`selector` does not match template `labels`")]
+        return
+    if spec.get("selector") is not None and not picks.matches(labels):
+        at = path.child("template", "metadata", "labels")
+        yield invalid(at, labels or None, "`selector` does not match template `labels`")
 
 
 def _validate_generated(job: JsonObject) -> Iterator[FieldError]:
@@ -76,39 +90,78 @@ def _validate_generated(job: JsonObject) -> Iterator[FieldError]:
         yield invalid(_SPEC.child("selector"), selector, "`selector` not auto-generated")
 
 
-def validate_job_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """The spec of a job or of a cron job's template."""
-    yield from counts(
-        spec,
-        path,
-        "parallelism",
-        "completions",
-        "activeDeadlineSeconds",
-        "backoffLimit",
-        "ttlSecondsAfterFinished",
-        "backoffLimitPerIndex",
-        "maxFailedIndexes",
+def _indexes(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("completionMode") != "Indexed":
+        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
+            if spec.get(field) is not None:
+                yield invalid(path.child(field), spec[field], "requires indexed completion mode")
+    elif spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        yield required(path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified")
+
+
+def _indexed(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    completions, parallelism = spec.get("completions"), spec.get("parallelism") or 0
+    if spec.get("completionMode") != "Indexed":
+        return
+    if completions is None:
+        yield required(path.child("completions"), "when completion mode is Indexed")
+    elif parallelism > _MAX_INDEXED:
+        text = f"must be less than or equal to {_MAX_INDEXED} when completion mode is Indexed"
+        yield invalid(path.child("parallelism"), parallelism, text)
+
+
+def _failure_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    """What is done about failed pods, by rules that name containers of the template."""
+    pod = get_object(spec, "template", "spec")
+    containers = {item.get("name") for field in _CONTAINERS for item in get_list(pod, field)}
+
+    def container(path: FieldPath, name: str) -> Iterator[FieldError]:
+        if name not in containers:
+            yield invalid(
+                path, name, "must be one of the container or initContainer names in the pod template"
+            )
+
+    def action(path: FieldPath, action: str) -> Iterable[FieldError]:
+        if action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
+            return [invalid(path, action, "requires the backoffLimitPerIndex to be set")]
+        return one_of(path, action, _FAILURE_ACTIONS)
+
+    rule = (
+        must("action", action, detail=f"valid values: {', '.join(_FAILURE_ACTIONS)}"),
+        given("onExitCodes", _OPERATOR, given("containerName", container), _exit_codes),
+        _one_condition,
     )
-    yield from _validate_indexes(spec, path)
-    mode = spec.get("completionMode")
-    if mode is not None:
-        if mode not in ("NonIndexed", "Indexed"):
-            yield not_supported(path.child("completionMode"), mode, ["Indexed", "NonIndexed"])
-        elif mode == "Indexed":
-            yield from _validate_indexed(spec, path)
-    if spec.get("podFailurePolicy") is not None:
-        yield from _validate_failure_policy(spec, path.child("podFailurePolicy"))
-    if spec.get("podReplacementPolicy") is not None:
-        at = path.child("podReplacementPolicy")
-        if spec.get("podFailurePolicy") is not None:
-            yield from one_of(at, spec["podReplacementPolicy"], ("Failed",))
-        else:
-            yield from one_of(at, spec["podReplacementPolicy"], ("Failed", "TerminatingOrFailed"))
-    if spec.get("selector") is not None:
-        yield from validate_label_selector_object(spec["selector"], path.child("selector"))
-    template = spec.get("template") or {}
-    yield from validate_template(template, path.child("template"))
-    policy = get_object(template, "spec").get("restartPolicy", "")
+    return check_fields(spec, path, part("podFailurePolicy", may("rules", fewer(20), items(*rule))))
+
+
+_CONTAINERS = ("containers", "initContainers")
+_OPERATOR = must("operator", choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
+
+
+def _one_condition(path: FieldPath, rule: JsonObject) -> Iterator[FieldError]:
+    codes, conditions = rule.get("onExitCodes"), get_list(rule, "onPodConditions")
+    if codes is not None and conditions:
+        yield invalid(path, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
+    if codes is None and not conditions:
+        yield invalid(path, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
+
+
+def _exit_codes(path: FieldPath, codes: JsonObject) -> Iterator[FieldError]:
+    values, at = codes.get("values") or [], path.child("values")
+    if not values:
+        yield invalid(at, values, "at least one value is required")
+    yield from fewer(255)(at, values)
+    if codes.get("operator") == "In" and 0 in values:
+        yield invalid(at.index(values.index(0)), 0, "must not be 0 for the In operator")
+
+
+def _replacement(path: FieldPath, spec: JsonObject) -> list[FieldError]:
+    several = () if spec.get("podFailurePolicy") is not None else ("TerminatingOrFailed",)
+    return check_fields(spec, path, given("podReplacementPolicy", choice("Failed", *several)))
+
+
+def _restart_policy(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    policy = get_str(spec, "template", "spec", "restartPolicy")
     at = path.child("template", "spec", "restartPolicy")
     if policy in ("", "Always"):
         yield required(at, 'valid values: "OnFailure", "Never"')
@@ -118,71 +171,20 @@ def validate_job_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]
         yield invalid(at, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def _validate_indexes(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    if spec.get("completionMode") != "Indexed":
-        for field in ("backoffLimitPerIndex", "maxFailedIndexes"):
-            if spec.get(field) is not None:
-                yield invalid(path.child(field), spec[field], "requires indexed completion mode")
-    elif spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        yield required(path.child("backoffLimitPerIndex"), "when maxFailedIndexes is specified")
-
-
-def _validate_indexed(spec: JsonObject, path: FieldPath) -> list[FieldError]:
-    completions, parallelism = spec.get("completions"), spec.get("parallelism") or 0
-    if completions is None:
-        return [required(path.child("completions"), "when completion mode is Indexed")]
-    if parallelism > _MAX_INDEXED:
-        text = f"must be less than or equal to {_MAX_INDEXED} when completion mode is Indexed"
-        return [invalid(path.child("parallelism"), parallelism, text)]
-    return []
-
-
-def _validate_failure_policy(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    rules = get_list(spec, "podFailurePolicy", "rules")
-    if len(rules) > 20:
-        yield too_many(path.child("rules"), len(rules), 20)
-    containers = {
-        item.get("name")
-        for field in ("containers", "initContainers")
-        for item in get_list(spec, "template", "spec", field)
-    }
-    for position, rule in enumerate(rules):
-        here = path.child("rules").index(position)
-        action = rule.get("action", "")
-        if not action:
-            yield required(here.child("action"), f"valid values: {', '.join(_FAILURE_ACTIONS)}")
-        elif action == "FailIndex" and spec.get("backoffLimitPerIndex") is None:
-            yield invalid(here.child("action"), action, "requires the backoffLimitPerIndex to be set")
-        else:
-            yield from one_of(here.child("action"), action, _FAILURE_ACTIONS)
-        codes = rule.get("onExitCodes")
-        if isinstance(codes, dict):
-            yield from _validate_exit_codes(codes, here.child("onExitCodes"), containers)
-        conditions = get_list(rule, "onPodConditions")
-        if codes is not None and conditions:
-            yield invalid(here, OMITTED, "specifying both OnExitCodes and OnPodConditions is not supported")
-        if codes is None and not conditions:
-            yield invalid(here, OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
-
-
-def _validate_exit_codes(
-    codes: JsonObject, path: FieldPath, containers: set[str | None]
-) -> Iterator[FieldError]:
-    operator = codes.get("operator", "")
-    yield from check_fields(
-        codes, path, must("operator", choice("In", "NotIn"), detail='valid values: "In", "NotIn"')
-    )
-    name = codes.get("containerName")
-    if name is not None and name not in containers:
-        text = "must be one of the container or initContainer names in the pod template"
-        yield invalid(path.child("containerName"), name, text)
-    values = codes.get("values") or []
-    if not values:
-        yield invalid(path.child("values"), values, "at least one value is required")
-    elif len(values) > 255:
-        yield too_many(path.child("values"), len(values), 255)
-    if operator == "In" and 0 in values:
-        yield invalid(path.child("values").index(values.index(0)), 0, "must not be 0 for the In operator")
+_JOB_SPEC: tuple[Row, ...] = (
+    *counts("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit"),
+    *counts("ttlSecondsAfterFinished", "backoffLimitPerIndex", "maxFailedIndexes"),
+    _indexes,
+    given("completionMode", choice("Indexed", "NonIndexed")),
+    _indexed,
+    _failure_policy,
+    _replacement,
+    given("selector", selector),
+    part("template", validate_template),
+    _restart_policy,
+)
+"""The spec of a job or of a cron job's template."""
+_JOB = spec(*_JOB_SPEC, _match)
 
 
 def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -190,8 +192,7 @@ def validate_job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     spec, before = get_object(new, "spec"), get_object(old, "spec")
     # Judged as a new job and again as a change: the server reports the findings of both.
     yield from validate_job(new)
-    yield from validate_job_spec(spec, _SPEC)
-    yield from _validate_match(spec)
+    yield from _JOB(new)
     elastic = (
         spec.get("completionMode") == "Indexed"
         and spec.get("completions") == spec.get("parallelism")
@@ -223,21 +224,21 @@ def _without_placement(template: JsonObject) -> JsonObject:
     return {"metadata": metadata, "spec": spec}
 
 
+_COUNTS = status(*counts("active", "succeeded", "failed", "ready", "terminating"))
+
+
 def validate_job_status_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Counts are not negative, and finished jobs stay finished."""
-    status, path = get_object(new, "status"), FieldPath("status")
-    yield from counts(status, path, "active", "succeeded", "failed", "ready", "terminating")
+    yield from _COUNTS(new)
     for kind in ("Complete", "Failed"):
-        was = any(
-            c.get("type") == kind and c.get("status") == "True" for c in get_list(old, "status", "conditions")
-        )
-        still = any(
-            c.get("type") == kind and c.get("status") == "True" for c in get_list(status, "conditions")
-        )
-        if was and not still:
-            yield invalid(
-                path.child("conditions"), None, f"cannot disable the terminal {kind}=True condition"
-            )
+        if _is_true(old, kind) and not _is_true(new, kind):
+            text = f"cannot disable the terminal {kind}=True condition"
+            yield invalid(FieldPath("status", "conditions"), None, text)
+
+
+def _is_true(job: JsonObject, kind: str) -> bool:
+    conditions = get_list(job, "status", "conditions")
+    return any(item.get("type") == kind and item.get("status") == "True" for item in conditions)
 
 
 def job_warnings(job: JsonObject) -> list[str]:
@@ -257,62 +258,58 @@ def job_warnings(job: JsonObject) -> list[str]:
 
 def validate_cron_job(cron: JsonObject, old: JsonObject | None) -> Iterator[FieldError]:
     """A cron job; on updates a schedule that stays is not judged again."""
-    spec = get_object(cron, "spec")
     before = get_object(old, "spec") if old is not None else {}
-    yield from _validate_cron_spec(spec, before)
+    yield from _cron_spec(before)(cron)
     name = get_str(cron, "metadata", "name")
     if old is None and len(name) > MAX_CRON_NAME:
-        yield invalid(FieldPath("metadata", "name"), name, f"must be no more than {MAX_CRON_NAME} characters")
+        text = f"must be no more than {MAX_CRON_NAME} characters"
+        yield invalid(FieldPath("metadata", "name"), name, text)
 
 
-def _validate_cron_spec(spec: JsonObject, before: JsonObject) -> Iterator[FieldError]:
-    schedule = spec.get("schedule", "")
-    at = _SPEC.child("schedule")
-    if not schedule:
-        yield required(at)
-    else:
-        yield from _validate_schedule(schedule, before, at)
-    yield from counts(spec, _SPEC, "startingDeadlineSeconds")
-    if "timeZone" in spec and spec.get("timeZone") != before.get("timeZone"):
-        yield from _validate_time_zone(spec["timeZone"], _SPEC.child("timeZone"))
-    yield from check_fields(spec, _SPEC, must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")))
-    template = get_object(spec, "jobTemplate", "spec")
-    job_path = _SPEC.child("jobTemplate", "spec")
-    if template.get("selector") is not None:
-        yield invalid(job_path.child("selector"), template["selector"], "`selector` will be auto-generated")
-    if template.get("manualSelector"):
-        yield not_supported(job_path.child("manualSelector"), True, ["nil", "false"])
-    yield from validate_job_spec(template, job_path)
-    yield from counts(spec, _SPEC, "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+def _cron_spec(before: JsonObject) -> Callable[[JsonObject], Iterable[FieldError]]:
+    """The rules of a spec that was `before`."""
+
+    def schedule(path: FieldPath, schedule: str) -> Iterator[FieldError]:
+        if "TZ" in schedule:
+            if schedule != before.get("schedule"):
+                yield invalid(path, schedule, _NO_TIME_ZONE)
+            return
+        try:
+            check_schedule(schedule)
+        except ScheduleError as error:
+            yield invalid(path, schedule, str(error))
+
+    def time_zone(path: FieldPath, zone: str) -> list[FieldError]:
+        problem = "" if zone == before.get("timeZone") else _zone_problem(zone)
+        return [invalid(path, zone, problem)] if problem else []
+
+    return spec(
+        must("schedule", schedule),
+        *counts("startingDeadlineSeconds"),
+        given("timeZone", time_zone),
+        must("concurrencyPolicy", choice("Allow", "Forbid", "Replace")),
+        part("jobTemplate", part("spec", _generated_selector, *_JOB_SPEC)),
+        *counts("successfulJobsHistoryLimit", "failedJobsHistoryLimit"),
+    )
 
 
-def _validate_schedule(schedule: str, before: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    if "TZ" in schedule:
-        if schedule != before.get("schedule"):
-            yield invalid(path, schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
-        return
-    try:
-        check_schedule(schedule)
-    except ScheduleError as error:
-        yield invalid(path, schedule, str(error))
+def _generated_selector(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("selector") is not None:
+        yield invalid(path.child("selector"), spec["selector"], "`selector` will be auto-generated")
+    if spec.get("manualSelector"):
+        yield not_supported(path.child("manualSelector"), True, ["nil", "false"])
 
 
-def _validate_time_zone(zone: str, path: FieldPath) -> list[FieldError]:
+def _zone_problem(zone: str) -> str:
     if not zone:
-        return [invalid(path, zone, "timeZone must be nil or non-empty string")]
+        return "timeZone must be nil or non-empty string"
     if zone.lower() == "local":
-        return [
-            invalid(
-                path,
-                zone,
-                "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones",
-            )
-        ]
+        return _EXPLICIT
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return [invalid(path, zone, f"unknown time zone {zone}")]
-    return []
+        return f"unknown time zone {zone}"
+    return ""
 
 
 def cron_job_warnings(cron: JsonObject) -> list[str]:

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from kubecore.json import JsonObject, get_object
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported
-from kubecore.objects.names import is_qualified_name
+from kindling.apiserver.kinds.machinery.checks import one_of
+from kindling.apiserver.kinds.machinery.fields import QUALIFIED, at_least, given, spec
+from kubecore.json import JsonObject
+from kubecore.objects.fields import FieldError, FieldPath, forbidden
 
 COORDINATED_STRATEGIES = ("OldestEmulationVersion",)
 
 
-def validate_lease(lease: JsonObject) -> Iterator[FieldError]:
-    """Durations and counts."""
-    spec = get_object(lease, "spec")
-    path = FieldPath("spec")
-    duration = spec.get("leaseDurationSeconds")
-    if duration is not None and duration <= 0:
-        yield invalid(path.child("leaseDurationSeconds"), duration, "must be greater than 0")
-    transitions = spec.get("leaseTransitions")
-    if transitions is not None and transitions < 0:
-        yield invalid(path.child("leaseTransitions"), transitions, "must be greater than or equal to 0")
-    strategy = spec.get("strategy")
-    if strategy is not None:
-        if "/" in strategy:
-            yield from (
-                invalid(path.child("strategy"), strategy, text) for text in is_qualified_name(strategy)
-            )
-        elif strategy not in COORDINATED_STRATEGIES:
-            yield not_supported(path.child("strategy"), strategy, COORDINATED_STRATEGIES)
-    if spec.get("preferredHolder") and not strategy:
+def _strategy(path: FieldPath, strategy: str) -> Iterable[FieldError]:
+    return QUALIFIED(path, strategy) if "/" in strategy else one_of(path, strategy, COORDINATED_STRATEGIES)
+
+
+def _holder(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("preferredHolder") and not spec.get("strategy"):
         yield forbidden(path.child("preferredHolder"), "may only be specified if `strategy` is defined")
+
+
+validate_lease = spec(
+    given("leaseDurationSeconds", at_least(1, "must be greater than 0")),
+    given("leaseTransitions", at_least(0)),
+    given("strategy", _strategy),
+    _holder,
+)
+"""Durations and counts."""

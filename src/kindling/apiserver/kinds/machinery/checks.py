@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kubecore.objects import names
@@ -32,11 +32,6 @@ def not_negative(path: FieldPath, value: Any) -> list[FieldError]:
     if isinstance(value, int) and value < 0:
         return [invalid(path, value, NOT_NEGATIVE)]
     return []
-
-
-def counts(parent: Mapping[str, Any], path: FieldPath, *fields: str) -> list[FieldError]:
-    """``not_negative`` of several fields."""
-    return [error for field in fields for error in not_negative(path.child(field), parent.get(field))]
 
 
 def in_range(path: FieldPath, value: int, lowest: int, highest: int) -> list[FieldError]:

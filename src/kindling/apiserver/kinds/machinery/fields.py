@@ -111,6 +111,11 @@ def needed(*names: str) -> tuple[Field, ...]:
     return tuple(must(name) for name in names)
 
 
+def counts(*names: str) -> tuple[Field, ...]:
+    """Numbers that are not negative."""
+    return tuple(given(name, at_least(0)) for name in names)
+
+
 def when(condition: Callable[[Any], Any], *rows: Row) -> Check:
     """Rows for objects for which `condition` is true."""
     return lambda path, obj: check_fields(obj, path, *rows) if condition(obj) else ()
@@ -191,6 +196,7 @@ LABEL = named(names.is_dns1123_label)
 SUBDOMAIN = named(names.is_dns1123_subdomain)
 QUALIFIED = named(names.is_qualified_name)
 PATH_SEGMENT = named(names.is_path_segment_name)
+LABEL_VALUE = named(names.is_label_value)
 PORT_NAME = named(names.is_port_name)
 PROTOCOL = choice("SCTP", "TCP", "UDP")
 

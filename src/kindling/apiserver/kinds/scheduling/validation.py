@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kindling.apiserver.kinds.machinery.fields import choice, document, given
 from kubecore.json import JsonObject, get_str
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, not_supported
+from kubecore.objects.fields import FieldError, FieldPath, forbidden
 
 SYSTEM_PREFIX = "system-"
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -26,9 +27,10 @@ def validate_class(obj: JsonObject) -> Iterator[FieldError]:
             "value",
             f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
         )
-    policy = obj.get("preemptionPolicy")
-    if policy is not None and policy not in ("PreemptLowerPriority", "Never"):
-        yield not_supported("preemptionPolicy", policy, ["PreemptLowerPriority", "Never"])
+    yield from _POLICY(obj)
+
+
+_POLICY = document(given("preemptionPolicy", choice("PreemptLowerPriority", "Never")))
 
 
 def validate_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

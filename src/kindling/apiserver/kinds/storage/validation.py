@@ -2,84 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from kindling.apiserver.kinds.core.pods.warnings import old_label
 from kindling.apiserver.kinds.core.volumes.sources import csi_driver_name
-from kindling.apiserver.kinds.machinery.checks import amount, immutable, messages, one_of, required_text
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, needed
+from kindling.apiserver.kinds.machinery.checks import immutable, messages, one_of, quantity
+from kindling.apiserver.kinds.machinery.fields import (
+    QUALIFIED,
+    SUBDOMAIN,
+    always,
+    at_least,
+    check_fields,
+    choice,
+    document,
+    fewer,
+    given,
+    items,
+    may,
+    must,
+    part,
+    selector,
+    shorter,
+    spec,
+)
 from kindling.apiserver.kinds.machinery.internal import internal_form
 from kubecore.json import JsonObject, get_list, get_object
 from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    required,
-    too_long,
-    too_many,
-)
-from kubecore.objects.quantity import Quantity
-from kubecore.objects.selectors import validate_label_selector_object
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required, too_long
 
 MAX_PARAMETERS = 512
 MAX_PARAMETER_BYTES = 256 * 1024
 _SPEC = FieldPath("spec")
-_DRIVER_MODES = ("Ephemeral", "Persistent")
+_TEN_MINUTES = "may not specify a duration less than 10 minutes"
 
 
-def _provisioner(value: str, path: FieldPath) -> list[FieldError]:
-    if not value:
-        return [required(path)]
+def _provisioner(path: FieldPath, value: str) -> list[FieldError]:
     return messages(path, value.lower(), names.is_qualified_name)
 
 
-def _parameters(parameters: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    if len(parameters) > MAX_PARAMETERS:
-        yield too_long(path, MAX_PARAMETERS)
-    for key in parameters:
-        if not key:
-            yield invalid(path, key, "field can not be empty.")
+def _parameters(path: FieldPath, parameters: JsonObject) -> Iterator[FieldError]:
+    yield from shorter(MAX_PARAMETERS)(path, parameters)
+    if "" in parameters:
+        yield invalid(path, "", "field can not be empty.")
     if sum(len(key) + len(str(value)) for key, value in parameters.items()) > MAX_PARAMETER_BYTES:
         yield too_long(path, MAX_PARAMETER_BYTES)
 
 
-def validate_class(obj: JsonObject) -> Iterator[FieldError]:
-    """A StorageClass."""
-    yield from _provisioner(obj.get("provisioner", ""), FieldPath("provisioner"))
-    yield from _parameters(get_object(obj, "parameters"), FieldPath("parameters"))
-    policy = obj.get("reclaimPolicy")
-    if policy:
-        yield from one_of("reclaimPolicy", policy, ("Delete", "Retain"))
-    mode = obj.get("volumeBindingMode")
-    if mode is None:
-        yield required("volumeBindingMode")
-    else:
-        yield from one_of("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
-    terms: list[dict[str, Any]] = []
-    for position, term in enumerate(get_list(obj, "allowedTopologies")):
-        path = FieldPath("allowedTopologies").index(position).child("matchLabelExpressions")
-        shown = {item.get("key", ""): sorted(item.get("values") or ()) for item in _expressions(term)}
+def _topologies(path: FieldPath, topologies: list[JsonObject]) -> Iterator[FieldError]:
+    terms: list[JsonObject] = []
+    for position, term in enumerate(topologies):
+        here, expressions = path.index(position).child("matchLabelExpressions"), _expressions(term)
+        shown = {item.get("key", ""): sorted(item.get("values") or ()) for item in expressions}
         if shown in terms:
-            yield duplicate(path, "")
+            yield duplicate(here, "")
         terms.append(shown)
-        keys: set[str] = set()
-        for number, expression in enumerate(get_list(term, "matchLabelExpressions")):
-            here = path.index(number)
-            yield from messages(here.child("key"), expression.get("key", ""), names.is_qualified_name)
-            yield from check_fields(expression, here, *needed("values"))
-            values = expression.get("values") or []
-            yield from (
-                duplicate(here.child("values").index(at), value)
-                for at, value in enumerate(values)
-                if value in values[:at]
-            )
-            if expression.get("key", "") in keys:
-                yield duplicate(here.child("key"), expression.get("key", ""))
-            keys.add(expression.get("key", ""))
+        yield from _EXPRESSIONS(here, expressions)
+
+
+_EXPRESSIONS = items(always("key", "", QUALIFIED), must("values", items(distinct=True)), unique="key")
+validate_class = document(
+    must("provisioner", _provisioner),
+    may("parameters", _parameters),
+    may("reclaimPolicy", choice("Delete", "Retain")),
+    must("volumeBindingMode", choice("Immediate", "WaitForFirstConsumer"), given=True),
+    may("allowedTopologies", _topologies),
+)
+"""A StorageClass."""
 
 
 def _expressions(term: JsonObject) -> list[JsonObject]:
@@ -109,54 +97,63 @@ def class_warnings(obj: JsonObject) -> list[str]:
     return found
 
 
-def validate_driver(obj: JsonObject) -> Iterator[FieldError]:
-    """A CSIDriver."""
-    yield from csi_driver_name(FieldPath("metadata", "name"), get_object(obj, "metadata").get("name", ""))
-    spec = get_object(obj, "spec")
-    for field in ("attachRequired", "podInfoOnMount", "storageCapacity"):
-        if spec.get(field) is None:
-            yield required(_SPEC.child(field))
-    yield from check_fields(
-        spec, _SPEC, given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType"))
-    )
-    audiences: set[str] = set()
-    for position, request in enumerate(get_list(spec, "tokenRequests")):
-        at = _SPEC.child("tokenRequests").index(position)
-        audience = request.get("audience", "")
-        if audience in audiences:
+def _audiences(path: FieldPath, requests: list[JsonObject]) -> Iterator[FieldError]:
+    known: set[str] = set()
+    for position, request in enumerate(requests):
+        at, audience = path.index(position), request.get("audience", "")
+        if audience in known:
             yield duplicate(at.child("audience"), audience)
-        audiences.add(audience)
-        seconds = request.get("expirationSeconds")
-        if seconds is not None and seconds < 600:
-            text = "may not specify a duration less than 10 minutes"
-            yield invalid(at.child("expirationSeconds"), seconds, text)
-    for mode in get_list(spec, "volumeLifecycleModes"):
-        yield from one_of(_SPEC.child("volumeLifecycleModes"), mode, _DRIVER_MODES)
+        known.add(audience)
+        yield from check_fields(request, at, given("expirationSeconds", at_least(600, _TEN_MINUTES)))
 
 
-def validate_csi_node(obj: JsonObject) -> Iterator[FieldError]:
-    """A CSINode."""
+def _lifecycle_modes(path: FieldPath, modes: list[str]) -> list[FieldError]:
+    return [error for mode in modes for error in one_of(path, mode, ("Ephemeral", "Persistent"))]
+
+
+validate_driver = document(
+    part("metadata", always("name", "", csi_driver_name)),
+    part(
+        "spec",
+        must("attachRequired", given=True),
+        must("podInfoOnMount", given=True),
+        must("storageCapacity", given=True),
+        given("fsGroupPolicy", choice("File", "None", "ReadWriteOnceWithFSType")),
+        may("tokenRequests", _audiences),
+        may("volumeLifecycleModes", _lifecycle_modes),
+    ),
+)
+"""A CSIDriver."""
+
+
+def _csi_drivers(path: FieldPath, drivers: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for position, driver in enumerate(get_object(obj, "spec").get("drivers") or ()):
-        at = _SPEC.child("drivers").index(position)
-        name = driver.get("name", "")
+    for position, driver in enumerate(drivers):
+        at, name = path.index(position), driver.get("name", "")
         yield from csi_driver_name(at.child("name"), name)
         if name in seen:
             yield duplicate(at.child("name"), name)
         seen.add(name)
-        yield from required_text(at.child("nodeID"), driver.get("nodeID"))
-        count = get_object(driver, "allocatable").get("count")
-        if count is not None and count < 0:
-            yield invalid(at.child("allocatable", "count"), count, "must be greater than or equal to 0")
-        keys: set[str] = set()
-        for key in driver.get("topologyKeys") or ():
-            here = at.child("topologyKeys")
-            if not key:
-                yield required(here)
-            if key in keys:
-                yield duplicate(here, key)
-            keys.add(key)
-            yield from messages(here, key, names.is_qualified_name)
+        yield from check_fields(
+            driver,
+            at,
+            must("nodeID"),
+            part("allocatable", given("count", at_least(0))),
+            may("topologyKeys", _topology_keys),
+        )
+
+
+def _topology_keys(path: FieldPath, topology: list[str]) -> Iterator[FieldError]:
+    for position, key in enumerate(topology):
+        if not key:
+            yield required(path)
+        if key in topology[:position]:
+            yield duplicate(path, key)
+        yield from QUALIFIED(path, key)
+
+
+validate_csi_node = spec(may("drivers", _csi_drivers))
+"""A CSINode."""
 
 
 def validate_csi_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -175,23 +172,18 @@ def validate_csi_node_update(new: JsonObject, old: JsonObject) -> Iterator[Field
 _INTERNAL_DRIVER = {"Name": "", "NodeID": "", "TopologyKeys": None, "Allocatable": {"Count": None}}
 
 
-def validate_capacity(obj: JsonObject) -> Iterator[FieldError]:
-    """A CSIStorageCapacity."""
-    yield from messages("storageClassName", obj.get("storageClassName", ""), names.is_dns1123_subdomain)
-    if obj.get("nodeTopology") is not None:
-        yield from validate_label_selector_object(obj["nodeTopology"], FieldPath("nodeTopology"))
-    for field in ("capacity", "maximumVolumeSize"):
-        if obj.get(field) is not None and amount(obj[field]) < Quantity.parse("0"):
-            yield invalid(field, str(obj[field]), "must be greater than or equal to 0")
-
-
-def validate_attributes_class(obj: JsonObject) -> Iterator[FieldError]:
-    """A VolumeAttributesClass."""
-    yield from _provisioner(obj.get("driverName", ""), FieldPath("driverName"))
-    parameters = get_object(obj, "parameters")
-    if not parameters:
-        yield required("parameters", "must contain at least one key/value pair")
-    yield from _parameters(parameters, FieldPath("parameters"))
+validate_capacity = document(
+    always("storageClassName", "", SUBDOMAIN),
+    given("nodeTopology", selector),
+    given("capacity", quantity),
+    given("maximumVolumeSize", quantity),
+)
+"""A CSIStorageCapacity."""
+validate_attributes_class = document(
+    must("driverName", _provisioner),
+    must("parameters", _parameters, detail="must contain at least one key/value pair"),
+)
+"""A VolumeAttributesClass."""
 
 
 def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -201,30 +193,18 @@ def validate_attributes_class_update(new: JsonObject, old: JsonObject) -> Iterat
             yield forbidden(field, f"updates to {field} are forbidden.")
 
 
-def validate_attachment(obj: JsonObject) -> Iterator[FieldError]:
-    """A VolumeAttachment."""
-    spec = get_object(obj, "spec")
-    yield from _provisioner_of_attachment(spec.get("attacher", ""))
-    source = get_object(spec, "source")
-    if spec.get("nodeName"):
-        yield from messages(_SPEC.child("nodeName"), spec["nodeName"], names.is_dns1123_subdomain)
-    else:
-        yield required(_SPEC.child("nodeName"))
+def _attached(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
-    at = _SPEC.child("source")
     if volume is None and inline is None:
-        yield required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        yield required(path, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
     elif volume is not None and inline is not None:
-        yield forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
-    elif volume is not None and not volume:
-        yield required(at.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
-    metadata = get_object(obj, "status", "attachmentMetadata")
-    if len(metadata) > MAX_PARAMETERS:
-        yield too_many(FieldPath("status", "attachmentMetadata"), len(metadata), MAX_PARAMETERS)
+        yield forbidden(path, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+    elif volume == "":
+        yield required(path.child("persistentVolumeName"), "must specify non empty persistentVolumeName")
 
 
-def _provisioner_of_attachment(attacher: str) -> Iterable[FieldError]:
-    at = _SPEC.child("attacher")
-    if not attacher:
-        return [required(at)]
-    return csi_driver_name(at, attacher)
+validate_attachment = document(
+    part("spec", must("attacher", csi_driver_name), must("nodeName", SUBDOMAIN), part("source", _attached)),
+    part("status", may("attachmentMetadata", fewer(MAX_PARAMETERS))),
+)
+"""A VolumeAttachment."""

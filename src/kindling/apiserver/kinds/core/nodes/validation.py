@@ -6,40 +6,39 @@ from collections.abc import Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.core.pods.placement import validate_taints
-from kindling.apiserver.kinds.machinery.checks import amount, cidr, parse_network
+from kindling.apiserver.kinds.machinery.checks import NOT_NEGATIVE, amount, cidr, parse_network
+from kindling.apiserver.kinds.machinery.fields import document, items, may, part
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid
+from kubecore.objects.fields import DUPLICATE, FieldError, FieldPath, duplicate, forbidden, invalid
 
 _RANGES = FieldPath("spec", "podCIDRs")
+_TAINTS = FieldPath("metadata", "taints")
+
+
+def _ranges(path: FieldPath, ranges: list[str]) -> list[FieldError]:
+    problems = list(items(cidr)(path, ranges))
+    families = [network.version for network in map(parse_network, ranges) if network is not None]
+    if not problems and len(families) != len(set(families)):
+        return [invalid(path, ranges, "may specify no more than one CIDR for each IP family")]
+    return problems
+
+
+def _amounts(path: FieldPath, amounts: JsonObject) -> Iterator[FieldError]:
+    for name, value in amounts.items():
+        if amount(value).milli_value < 0:
+            yield invalid(path.key(name), str(value), NOT_NEGATIVE)
 
 
 def validate_node(node: JsonObject) -> Iterator[FieldError]:
     """A new node."""
-    spec = get_object(node, "spec")
-    yield from validate_taints(get_list(spec, "taints"), FieldPath("metadata", "taints"))
-    ranges = get_list(spec, "podCIDRs")
-    problems = [
-        error for position, value in enumerate(ranges) for error in cidr(_RANGES.index(position), value)
-    ]
-    yield from problems
-    if ranges and not problems:
-        yield from _validate_families(ranges)
-    yield from _validate_amounts(node)
+    yield from validate_taints(_TAINTS, get_list(node, "spec", "taints"))
+    yield from _RULES(node)
 
 
-def _validate_families(ranges: list[Any]) -> list[FieldError]:
-    families = [network.version for network in map(parse_network, ranges) if network is not None]
-    if len(families) != len(set(families)):
-        return [invalid(_RANGES, ranges, "may specify no more than one CIDR for each IP family")]
-    return []
-
-
-def _validate_amounts(node: JsonObject) -> Iterator[FieldError]:
-    for field in ("capacity", "allocatable"):
-        for name, value in get_object(node, "status", field).items():
-            if amount(value).milli_value < 0:
-                at = FieldPath("status", field).key(name)
-                yield invalid(at, str(value), "must be greater than or equal to 0")
+_RULES = document(
+    part("spec", may("podCIDRs", _ranges)),
+    part("status", may("capacity", _amounts), may("allocatable", _amounts)),
+)
 
 
 def validate_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -59,11 +58,8 @@ def validate_node_update(new: JsonObject, old: JsonObject) -> Iterator[FieldErro
     if provider and spec.get("providerID") != provider:
         text = 'node updates may not change providerID except from "" to valid'
         yield forbidden(FieldPath("spec", "providerID"), text)
-    taints = FieldPath("metadata", "taints")
     if spec.get("taints") != before.get("taints"):
         # The server checks taints once with the node and once as a change; both findings are reported.
-        yield from (
-            error
-            for error in validate_taints(get_list(spec, "taints"), taints)
-            if error.type.endswith("Duplicate")
-        )
+        for error in validate_taints(_TAINTS, get_list(spec, "taints")):
+            if error.type == DUPLICATE:
+                yield error

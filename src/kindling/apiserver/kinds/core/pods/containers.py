@@ -1,8 +1,9 @@
-"""Containers of pods: images, ports, environment, mounts, probes, hooks, resources, security."""
+"""Containers of pods: images, ports, environment, mounts, hooks, resources, security."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from kindling.apiserver.kinds.core.volumes.projections import (
@@ -13,6 +14,15 @@ from kindling.apiserver.kinds.core.volumes.projections import (
 )
 from kindling.apiserver.kinds.machinery.checks import one_of, port
 from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    PORT_NAME,
+    PROTOCOL,
+    SUBDOMAIN,
+    Check,
+    Field,
+    Row,
+    always,
+    between,
     check_fields,
     choice,
     given,
@@ -21,6 +31,8 @@ from kindling.apiserver.kinds.machinery.fields import (
     must,
     named,
     needed,
+    never,
+    part,
     within,
 )
 from kubecore.json import JsonObject, get_list, get_object
@@ -29,8 +41,6 @@ from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden,
 
 from .resources import validate_resources
 
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 ENV_FIELDS = (
     "metadata.name",
     "metadata.namespace",
@@ -43,164 +53,153 @@ ENV_FIELDS = (
     "status.podIPs",
 )
 HOST_PORT = "must match `containerPort` when `hostNetwork` is true"
+IDENTIFIER = between(0, 2**31 - 1)
+"""A number of a user or group."""
+Volumes = Mapping[str, JsonObject]
+_NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
+_ENV_NAME = named(names.is_relaxed_env_var_name)
+_CONFIG_KEYS = (always("name", "", SUBDOMAIN), must("key", named(names.is_config_map_key)))
 
 
-def validate_container(
-    container: JsonObject, path: FieldPath, pod: Mapping[str, Any], kind: str
-) -> Iterator[FieldError]:
-    """One container; `kind` is ``container``, ``init`` or ``ephemeral``, `pod` the pod's spec."""
-    yield from check_fields(
-        container,
-        path,
-        must("name", named(names.is_dns1123_label)),
-        *needed("image"),
+def container_rules(pod: Mapping[str, Any]) -> tuple[Row, ...]:
+    """The rules of every container of a pod with this spec."""
+    volumes = {volume["name"]: volume for volume in pod.get("volumes") or ()}
+    return (
+        must("name", LABEL),
+        must("image"),
         must("terminationMessagePolicy", choice("File", "FallbackToLogsOnError")),
+        may("ports", _ports),
+        may("env", items(must("name", _ENV_NAME), partial(_value_source, volumes))),
+        may("envFrom", _env_from),
+        partial(_validate_mounts, volumes),
+        partial(_validate_devices, volumes),
+        must("imagePullPolicy", choice("Always", "IfNotPresent", "Never")),
+        part("resources", validate_resources),
+        may("resizePolicy", partial(_resize_policy, pod.get("restartPolicy"))),
+        given("securityContext", *_SECURITY),
     )
-    yield from _validate_ports(get_list(container, "ports"), path.child("ports"))
-    yield from _validate_env(get_list(container, "env"), path.child("env"), pod)
-    yield from _validate_env_from(get_list(container, "envFrom"), path.child("envFrom"))
-    yield from _validate_mounts(container, path, pod)
-    yield from check_fields(container, path, must("imagePullPolicy", choice(*PULL_POLICIES)))
-    yield from validate_resources(get_object(container, "resources"), path.child("resources"))
-    yield from _validate_resize_policy(container, path, str(pod.get("restartPolicy", "")))
-    yield from _validate_security(container.get("securityContext"), path.child("securityContext"))
-    yield from _validate_restart_policy(container, path, kind)
 
 
-def trimmed_image(container: JsonObject, path: FieldPath) -> list[FieldError]:
-    """What pods ask of an image besides, and templates do not: no spaces around it."""
-    image = container.get("image", "")
-    text = "must not have leading or trailing whitespace"
-    return [] if image == image.strip() else [invalid(path.child("image"), image, text)]
-
-
-_RESTART_RULES = items(
-    within(
-        must("action", choice("Restart", "RestartAllContainers")),
-        must(
-            "exitCodes",
-            within(must("operator", choice("In", "NotIn"))),
-            detail="must be specified",
-            given=True,
-        ),
-    )
-)
-
-
-def _validate_restart_policy(container: JsonObject, path: FieldPath, kind: str) -> Iterator[FieldError]:
-    if kind == "ephemeral":
-        text = "cannot be set for an Ephemeral Container"
-        given_fields = [name for name in ("restartPolicy", "restartPolicyRules") if container.get(name)]
-        yield from (forbidden(path.child(name), text) for name in given_fields)
-        return
-    yield from check_fields(container, path, given("restartPolicy", choice("Always", "Never", "OnFailure")))
+def _rules_need_policy(path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
     if container.get("restartPolicyRules") and container.get("restartPolicy") is None:
         yield required(path.child("restartPolicy"), "must specify restartPolicy when restart rules are used")
-    yield from check_fields(container, path, may("restartPolicyRules", _RESTART_RULES))
 
 
-def _validate_ports(ports: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+RESTARTS: tuple[Row, ...] = (
+    given("restartPolicy", choice("Always", "Never", "OnFailure")),
+    _rules_need_policy,
+    may(
+        "restartPolicyRules",
+        items(
+            must("action", choice("Restart", "RestartAllContainers")),
+            must(
+                "exitCodes", must("operator", choice("In", "NotIn")), detail="must be specified", given=True
+            ),
+        ),
+    ),
+)
+"""When a container runs again."""
+NO_RESTARTS = never(_NOT_EPHEMERAL, "restartPolicy", "restartPolicyRules")
+"""Ephemeral containers run once."""
+
+
+def trimmed_image(path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
+    """What pods ask of an image besides, and templates do not: no spaces around it."""
+    image = container.get("image", "")
+    if image != image.strip():
+        yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
+
+
+def ephemeral_rules(pod: JsonObject) -> tuple[Row, ...]:
+    """The rules of ephemeral containers besides."""
+    fields = ("containers", "initContainers")
+    targets = {item.get("name") for field in fields for item in get_list(pod, field)}
+
+    def target(path: FieldPath, name: str) -> list[FieldError]:
+        return [] if name in targets else [not_found(path, name)]
+
+    probes = ("livenessProbe", "readinessProbe", "startupProbe")
+    return (
+        may("targetContainerName", target),
+        never(_NOT_EPHEMERAL, "ports", *probes, "lifecycle", "resources", "resizePolicy"),
+        may("volumeMounts", items(never(_NOT_EPHEMERAL, "subPath", "subPathExpr"))),
+    )
+
+
+def _ports(path: FieldPath, ports: Sequence[JsonObject]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, item in enumerate(ports):
-        here = path.index(position)
-        name = item.get("name", "")
-        if name:
-            problems = names.is_port_name(name)
-            yield from (invalid(here.child("name"), name, problem) for problem in problems)
-            if not problems and name in seen:
-                yield duplicate(here.child("name"), name)
-            seen.add(name)
-        yield from check_fields(item, here, must("containerPort", port), may("hostPort", port))
-        yield from check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
+        here, name = path.index(position), item.get("name", "")
+        problems = check_fields(item, here, may("name", PORT_NAME))
+        yield from problems
+        if name and not problems and name in seen:
+            yield duplicate(here.child("name"), name)
+        seen.add(name)
+        yield from check_fields(
+            item, here, must("containerPort", port), may("hostPort", port), must("protocol", PROTOCOL)
+        )
 
 
-def host_port_conflicts(containers: Sequence[tuple[JsonObject, FieldPath]]) -> Iterator[FieldError]:
+def host_port_conflicts(path: FieldPath, containers: Sequence[JsonObject]) -> Iterator[FieldError]:
     """Ports of the node that two containers want."""
     seen: set[str] = set()
-    for container, path in containers:
-        for position, item in enumerate(get_list(container, "ports")):
+    for position, container in enumerate(containers):
+        for number, item in enumerate(get_list(container, "ports")):
             if not item.get("hostPort"):
                 continue
             key = f"{item.get('protocol')}/{item.get('hostIP', '')}/{item['hostPort']}"
             if key in seen:
-                yield duplicate(path.child("ports").index(position).child("hostPort"), key)
+                yield duplicate(path.index(position).child("ports").index(number).child("hostPort"), key)
             seen.add(key)
 
 
-def _validate_env(
-    variables: Sequence[JsonObject], path: FieldPath, pod: Mapping[str, Any]
-) -> Iterator[FieldError]:
-    for position, variable in enumerate(variables):
-        here = path.index(position)
-        yield from check_fields(variable, here, must("name", named(names.is_relaxed_env_var_name)))
-        source = variable.get("valueFrom")
-        if isinstance(source, dict):
-            yield from _validate_env_source(source, here.child("valueFrom"), variable.get("value", ""), pod)
-
-
-_KEY_REFERENCE = (
-    given("name", named(names.is_dns1123_subdomain)),
-    must("key", named(names.is_config_map_key)),
-)
-
-
-def _validate_file_reference(
-    part: JsonObject, path: FieldPath, pod: Mapping[str, Any]
-) -> Iterator[FieldError]:
-    name, volumes = part.get("volumeName"), {volume["name"]: volume for volume in pod.get("volumes") or ()}
-    yield from check_fields(part, path, must("volumeName", named(names.is_dns1123_label)))
+def _file_key(volumes: Volumes, path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
+    name, at = reference.get("volumeName"), path.child("volumeName")
+    yield from check_fields(reference, path, must("volumeName", LABEL))
     if name and name not in volumes:
-        yield not_found(path.child("volumeName"), name)
+        yield not_found(at, name)
     elif name and "emptyDir" not in volumes[name]:
-        yield invalid(path.child("volumeName"), name, "referenced volume must be of type emptyDir")
-    key = must("key", named(names.is_relaxed_env_var_name))
-    yield from check_fields(part, path, must("path", no_backsteps), key)
+        yield invalid(at, name, "referenced volume must be of type emptyDir")
+    yield from check_fields(reference, path, must("path", no_backsteps), must("key", _ENV_NAME))
 
 
-def _validate_env_source(
-    source: JsonObject, path: FieldPath, value: str, pod: Mapping[str, Any]
-) -> Iterator[FieldError]:
-    count = 0
-    for kind in ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"):
-        part = source.get(kind)
-        if not isinstance(part, dict):
-            continue
-        count += 1
-        at = path.child(kind)
-        match kind:
-            case "fieldRef":
-                yield from field_reference(part, at, ENV_FIELDS)
-            case "resourceFieldRef":
-                yield from resource_reference(part, at, volume=False)
-            case "configMapKeyRef" | "secretKeyRef":
-                yield from check_fields({"name": "", **part}, at, *_KEY_REFERENCE)
-            case "fileKeyRef":
-                yield from _validate_file_reference(part, at, pod)
+def _value_source(volumes: Volumes, path: FieldPath, variable: JsonObject) -> Iterator[FieldError]:
+    source, at = variable.get("valueFrom"), path.child("valueFrom")
+    if source is None:
+        return
+    sources = (
+        given("fieldRef", partial(field_reference, allowed=ENV_FIELDS)),
+        given("resourceFieldRef", partial(resource_reference, volume=False)),
+        given("configMapKeyRef", *_CONFIG_KEYS),
+        given("secretKeyRef", *_CONFIG_KEYS),
+        given("fileKeyRef", partial(_file_key, volumes)),
+    )
+    yield from check_fields(source, at, *sources)
+    count = sum(source.get(field.name) is not None for field in sources)
     if not count:
         kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        yield invalid(path, "", f"must specify one of: {kinds}")
-    elif value:
-        yield invalid(path, "", "may not be specified when `value` is not empty")
+        yield invalid(at, "", f"must specify one of: {kinds}")
+    elif variable.get("value"):
+        yield invalid(at, "", "may not be specified when `value` is not empty")
     elif count > 1:
-        yield invalid(path, "", "may not have more than one field specified at a time")
+        yield invalid(at, "", "may not have more than one field specified at a time")
 
 
-def _validate_env_from(sources: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+_NAME = must("name", SUBDOMAIN)
+_FROM = (may("prefix", _ENV_NAME), given("configMapRef", _NAME), given("secretRef", _NAME))
+
+
+def _env_from(path: FieldPath, sources: Sequence[JsonObject]) -> Iterator[FieldError]:
     for position, source in enumerate(sources):
-        here = path.index(position)
-        yield from check_fields(source, here, may("prefix", named(names.is_relaxed_env_var_name)))
-        kinds = [kind for kind in ("configMapRef", "secretRef") if isinstance(source.get(kind), dict)]
-        for kind in kinds:
-            rule = must("name", named(names.is_dns1123_subdomain))
-            yield from check_fields(source[kind], here.child(kind), rule)
-        if not kinds:
+        yield from check_fields(source, path.index(position), *_FROM)
+        count = sum(source.get(kind) is not None for kind in ("configMapRef", "secretRef"))
+        if not count:
             yield invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
-        elif len(kinds) > 1:
+        elif count > 1:
             yield invalid(path, "", "may not have more than one field specified at a time")
 
 
-def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, Any]) -> Iterator[FieldError]:
-    volumes = {volume.get("name"): volume for volume in pod.get("volumes") or ()}
+def _validate_mounts(volumes: Volumes, path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
     devices = {device.get("name") for device in get_list(container, "volumeDevices")}
     device_paths = {device.get("devicePath") for device in get_list(container, "volumeDevices")}
     seen: set[str] = set()
@@ -230,7 +229,6 @@ def _validate_mounts(container: JsonObject, path: FieldPath, pod: Mapping[str, A
             yield invalid(here.child("subPathExpr"), mount["subPathExpr"], text)
         yield from check_fields(mount, at, may("subPathExpr", local_path))
         yield from _validate_propagation(mount, container, at)
-    yield from _validate_devices(container, path, volumes)
 
 
 def _validate_propagation(mount: JsonObject, container: JsonObject, path: FieldPath) -> Iterator[FieldError]:
@@ -254,9 +252,7 @@ def _validate_propagation(mount: JsonObject, container: JsonObject, path: FieldP
         yield forbidden(at, "may only be specified when mountPropagation is None or not specified")
 
 
-def _validate_devices(
-    container: JsonObject, path: FieldPath, volumes: Mapping[str, JsonObject]
-) -> Iterator[FieldError]:
+def _validate_devices(volumes: Volumes, path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
     mounts = {mount.get("name"): mount.get("mountPath") for mount in get_list(container, "volumeMounts")}
     seen_names: set[str] = set()
     seen_paths: set[str] = set()
@@ -287,75 +283,56 @@ def _validate_devices(
         seen_paths.add(target)
 
 
-def _validate_resize_policy(container: JsonObject, path: FieldPath, pod_policy: str) -> Iterator[FieldError]:
-    at = path.child("resizePolicy")
+def _resize_policy(
+    pod_policy: str | None, path: FieldPath, policies: Sequence[JsonObject]
+) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for position, policy in enumerate(get_list(container, "resizePolicy")):
+    for position, policy in enumerate(policies):
         name, restart = policy.get("resourceName", ""), policy.get("restartPolicy", "")
         if name in seen:
-            yield duplicate(at.index(position), name)
+            yield duplicate(path.index(position), name)
         seen.add(name)
         for value, allowed in ((name, ("cpu", "memory")), (restart, ("NotRequired", "RestartContainer"))):
-            yield from one_of(at, value, allowed) if value else [required(at)]
+            yield from one_of(path, value, allowed) if value else [required(path)]
         if pod_policy == "Never" and restart != "NotRequired":
-            yield invalid(at, restart, "must be 'NotRequired' when `restartPolicy` is 'Never'")
+            yield invalid(path, restart, "must be 'NotRequired' when `restartPolicy` is 'Never'")
 
 
-def _validate_security(security: Any, path: FieldPath) -> Iterator[FieldError]:
-    if not isinstance(security, dict):
+def _escalation(path: FieldPath, security: JsonObject) -> Iterator[FieldError]:
+    if security.get("allowPrivilegeEscalation") is not False:
         return
-    for field in ("runAsUser", "runAsGroup"):
-        value = security.get(field)
-        if value is not None and not 0 <= value <= 2**31 - 1:
-            yield invalid(path.child(field), value, "must be between 0 and 2147483647, inclusive")
-    yield from check_fields(security, path, given("procMount", choice("Default", "Unmasked")))
-    yield from validate_seccomp(security.get("seccompProfile"), path.child("seccompProfile"))
-    yield from validate_apparmor(security.get("appArmorProfile"), path.child("appArmorProfile"))
-    if security.get("allowPrivilegeEscalation") is False:
-        if security.get("privileged"):
-            yield invalid(
-                path, security, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            )
-        if "CAP_SYS_ADMIN" in get_list(security, "capabilities", "add"):
-            text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            yield invalid(path, security, text)
+    text = "cannot set `allowPrivilegeEscalation` to false and "
+    if security.get("privileged"):
+        yield invalid(path, security, text + "`privileged` to true")
+    if "CAP_SYS_ADMIN" in get_list(security, "capabilities", "add"):
+        yield invalid(path, security, text + "`capabilities.Add` CAP_SYS_ADMIN")
 
 
-def validate_seccomp(profile: Any, path: FieldPath) -> list[FieldError]:
-    """A seccomp profile."""
-    return _validate_profile(profile, path, "seccomp")
+def _profile(what: str, field: str, local: Check) -> Field:
+    """A profile that is the node's own file (which satisfies `local`), the runtime's, or none."""
+    missing = f"type is required when {field} is set"
+    known = must("type", choice("Localhost", "RuntimeDefault", "Unconfined"), detail=missing)
+
+    def check(path: FieldPath, profile: JsonObject) -> Iterable[FieldError]:
+        own, at = profile.get("localhostProfile"), path.child("localhostProfile")
+        if profile.get("type") != "Localhost":
+            if own is not None:
+                return [invalid(at, own, f"can only be set when {what} type is Localhost")]
+            return check_fields(profile, path, known)
+        return [required(at, f"must be set when {what} type is Localhost")] if own is None else local(at, own)
+
+    return given(field, check)
 
 
-def validate_apparmor(profile: Any, path: FieldPath) -> list[FieldError]:
-    """An AppArmor profile."""
-    return _validate_profile(profile, path, "apparmor")
-
-
-def _validate_profile(profile: Any, path: FieldPath, what: str) -> list[FieldError]:
-    if not isinstance(profile, dict):
-        return []
-    kind, local = profile.get("type", ""), profile.get("localhostProfile")
-    if kind == "Localhost":
-        if local is None:
-            return [
-                required(
-                    path.child("localhostProfile"),
-                    f"must be set when {'seccomp' if what == 'seccomp' else 'AppArmor'} type is Localhost",
-                )
-            ]
-        return local_path(path.child("localhostProfile"), local) if what == "seccomp" else []
-    if local is not None:
-        label = "seccomp" if what == "seccomp" else "AppArmor"
-        return [
-            invalid(path.child("localhostProfile"), local, f"can only be set when {label} type is Localhost")
-        ]
-    if not kind:
-        return [
-            required(
-                path.child("type"),
-                "type is required when seccompProfile is set"
-                if what == "seccomp"
-                else "type is required when appArmorProfile is set",
-            )
-        ]
-    return one_of(path.child("type"), kind, ("Localhost", "RuntimeDefault", "Unconfined"))
+PROFILES = (
+    _profile("seccomp", "seccompProfile", local_path),
+    _profile("AppArmor", "appArmorProfile", within()),
+)
+"""Security profiles of pods and containers."""
+_SECURITY: tuple[Row, ...] = (
+    given("runAsUser", IDENTIFIER),
+    given("runAsGroup", IDENTIFIER),
+    given("procMount", choice("Default", "Unmasked")),
+    *PROFILES,
+    _escalation,
+)

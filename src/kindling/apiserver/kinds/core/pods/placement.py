@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import messages, one_of
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named
-from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects import names
+from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    LABEL_VALUE,
+    QUALIFIED,
+    SUBDOMAIN,
+    Row,
+    always,
+    at_least,
+    choice,
+    given,
+    items,
+    may,
+    must,
+    never,
+    part,
+    selector,
+    when,
+    within,
+)
+from kindling.apiserver.kinds.machinery.internal import internal_form
+from kubecore.json import JsonObject, get_list
 from kubecore.objects.fields import (
     FieldError,
     FieldPath,
@@ -18,49 +35,45 @@ from kubecore.objects.fields import (
     not_supported,
     required,
 )
-from kubecore.objects.selectors import validate_label_selector_object
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _TWO = "must be specified when `operator` is 'In' or 'NotIn'"
 _NONE = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
 _ONE = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+_ONE_FIELD = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+_EVERY_KEY = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+_NO_SELECTOR = "must not be specified when labelSelector is not set"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def validate_tolerations(tolerations: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
-    """Tolerations of a pod or runtime class."""
-    for position, toleration in enumerate(tolerations):
-        yield from _validate_toleration(toleration, path.index(position))
-
-
-def _validate_toleration(toleration: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    key, operator = toleration.get("key", ""), toleration.get("operator", "")
-    value, effect = toleration.get("value", ""), toleration.get("effect", "")
-    yield from check_fields(toleration, path, may("key", named(names.is_qualified_name)))
-    if not key and operator != "Exists":
-        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        yield invalid(path.child("operator"), operator, text)
+def _toleration(path: FieldPath, toleration: JsonObject) -> Iterator[FieldError]:
+    operator, value = toleration.get("operator", ""), toleration.get("value", "")
+    effect, at = toleration.get("effect", ""), path.child("operator")
+    if not toleration.get("key") and operator != "Exists":
+        yield invalid(at, operator, _EVERY_KEY)
     if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
-        text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-        yield invalid(path.child("effect"), effect, text)
+        yield invalid(
+            path.child("effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        )
     if operator in ("Equal", ""):
-        yield from messages(path.child("operator"), value, names.is_label_value)
-    elif operator == "Exists":
-        if value:
-            yield invalid(path.child("operator"), value, "value must be empty when `operator` is 'Exists'")
-    else:
-        yield not_supported(path.child("operator"), operator, ["Equal", "Exists"])
-    yield from check_fields(toleration, path, may("effect", choice(*EFFECTS)))
+        yield from LABEL_VALUE(at, value)
+    elif operator != "Exists":
+        yield not_supported(at, operator, ["Equal", "Exists"])
+    elif value:
+        yield invalid(at, value, "value must be empty when `operator` is 'Exists'")
 
 
-def validate_node_selector_requirement(
-    requirement: JsonObject, path: FieldPath, *, fields: bool = False
-) -> Iterator[FieldError]:
-    """One expression of a node selector term (or, with `fields`, one about the node's own fields)."""
-    operator, values = requirement.get("operator", ""), requirement.get("values") or []
-    at = path.child("values")
-    if fields:
-        yield from _validate_field_requirement(requirement, path)
-        return
+TOLERATIONS = items(may("key", QUALIFIED), _toleration, may("effect", choice(*EFFECTS)))
+"""Tolerations of a pod or runtime class."""
+
+
+def _expression(path: FieldPath, requirement: JsonObject) -> Iterator[FieldError]:
+    operator, values, at = (
+        requirement.get("operator", ""),
+        get_list(requirement, "values"),
+        path.child("values"),
+    )
     match operator:
         case "In" | "NotIn":
             if not values:
@@ -73,164 +86,121 @@ def validate_node_selector_requirement(
                 yield required(at, _ONE)
         case _:
             yield invalid(path.child("operator"), operator, "not a valid selector operator")
-    yield from messages(path.child("key"), requirement.get("key", ""), names.is_qualified_name)
+    yield from QUALIFIED(path.child("key"), requirement.get("key", ""))
     if operator in ("In", "NotIn"):
-        for position, value in enumerate(values):
-            yield from messages(at.index(position), value, names.is_label_value)
+        yield from items(LABEL_VALUE)(at, values)
 
 
-def _validate_field_requirement(requirement: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    operator, values = requirement.get("operator", ""), requirement.get("values") or []
+def _field_expression(path: FieldPath, requirement: JsonObject) -> Iterator[FieldError]:
+    operator, values, at = (
+        requirement.get("operator", ""),
+        get_list(requirement, "values"),
+        path.child("values"),
+    )
     if operator not in ("In", "NotIn"):
         yield invalid(path.child("operator"), operator, "not a valid selector operator")
     elif len(values) != 1:
-        text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        yield required(path.child("values"), text)
+        yield required(at, _ONE_FIELD)
     if requirement.get("key") != "metadata.name":
         yield invalid(path.child("key"), requirement.get("key", ""), "not a valid field selector key")
     else:
-        for position, value in enumerate(values):
-            yield from messages(path.child("values").index(position), value, names.is_dns1123_subdomain)
+        yield from items(SUBDOMAIN)(at, values)
 
 
-def validate_node_selector_term(term: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """All expressions of a term."""
-    for position, requirement in enumerate(get_list(term, "matchExpressions")):
-        yield from validate_node_selector_requirement(
-            requirement, path.child("matchExpressions").index(position)
-        )
-    for position, requirement in enumerate(get_list(term, "matchFields")):
-        at = path.child("matchFields").index(position)
-        yield from validate_node_selector_requirement(requirement, at, fields=True)
+_NODE_TERM = within(
+    may("matchExpressions", items(_expression)),
+    may("matchFields", items(_field_expression)),
+)
+NODE_SELECTOR = within(
+    must("nodeSelectorTerms", items(_NODE_TERM), detail="must have at least one node selector term")
+)
+"""A node selector (required node affinity, or a volume's)."""
 
 
-def validate_node_selector(selector: JsonObject, path: FieldPath) -> list[FieldError]:
-    """A node selector (required node affinity, or a volume's)."""
-    terms = get_list(selector, "nodeSelectorTerms")
-    at = path.child("nodeSelectorTerms")
-    if not terms:
-        return [required(at, "must have at least one node selector term")]
-    return [
-        error
-        for position, term in enumerate(terms)
-        for error in validate_node_selector_term(term, at.index(position))
-    ]
+def _weight(path: FieldPath, weight: int) -> Iterator[FieldError]:
+    if not 1 <= weight <= 100:
+        yield invalid(path, weight, "must be in the range 1-100")
 
 
-def _weight(item: JsonObject, path: FieldPath) -> list[FieldError]:
-    weight = item.get("weight", 0)
-    return [] if 1 <= weight <= 100 else [invalid(path.child("weight"), weight, "must be in the range 1-100")]
+def _keys(name: str) -> tuple[Row, ...]:
+    """Keys of labels, which mean something beside a label selector."""
+    bare = when(lambda term: term.get("labelSelector") is None, never(_NO_SELECTOR, name))
+    return bare, may(name, items(QUALIFIED))
 
 
-def validate_affinity(affinity: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Affinity to nodes, to pods and against pods."""
-    node = affinity.get("nodeAffinity")
-    if isinstance(node, dict):
-        at = path.child("nodeAffinity")
-        needed = node.get("requiredDuringSchedulingIgnoredDuringExecution")
-        if isinstance(needed, dict):
-            yield from validate_node_selector(
-                needed, at.child("requiredDuringSchedulingIgnoredDuringExecution")
-            )
-        for position, item in enumerate(get_list(node, "preferredDuringSchedulingIgnoredDuringExecution")):
-            here = at.child("preferredDuringSchedulingIgnoredDuringExecution").index(position)
-            yield from _weight(item, here)
-            yield from validate_node_selector_term(get_object(item, "preference"), here.child("preference"))
-    for field in ("podAffinity", "podAntiAffinity"):
-        part = affinity.get(field)
-        if isinstance(part, dict):
-            yield from _validate_pod_affinity(part, path.child(field))
+_WEIGHT = always("weight", 0, _weight)
+_POD_TERM = within(
+    given("labelSelector", selector),
+    given("namespaceSelector", selector),
+    may("namespaces", items(LABEL)),
+    *_keys("matchLabelKeys"),
+    *_keys("mismatchLabelKeys"),
+    must("topologyKey", detail="can not be empty"),
+    always("topologyKey", "", QUALIFIED),
+)
+_POD_AFFINITY = within(
+    may(_REQUIRED, items(_POD_TERM)),
+    may(_PREFERRED, items(_WEIGHT, part("podAffinityTerm", _POD_TERM))),
+)
+AFFINITY = within(
+    given(
+        "nodeAffinity",
+        given(_REQUIRED, NODE_SELECTOR),
+        may(_PREFERRED, items(_WEIGHT, part("preference", _NODE_TERM))),
+    ),
+    given("podAffinity", _POD_AFFINITY),
+    given("podAntiAffinity", _POD_AFFINITY),
+)
+"""Affinity to nodes, to pods and against pods."""
 
 
-def _validate_pod_affinity(affinity: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    for position, term in enumerate(get_list(affinity, "requiredDuringSchedulingIgnoredDuringExecution")):
-        here = path.child("requiredDuringSchedulingIgnoredDuringExecution").index(position)
-        yield from _validate_pod_affinity_term(term, here)
-    for position, item in enumerate(get_list(affinity, "preferredDuringSchedulingIgnoredDuringExecution")):
-        here = path.child("preferredDuringSchedulingIgnoredDuringExecution").index(position)
-        yield from _weight(item, here)
-        yield from _validate_pod_affinity_term(
-            get_object(item, "podAffinityTerm"), here.child("podAffinityTerm")
-        )
+def _min_domains(path: FieldPath, constraint: JsonObject) -> Iterator[FieldError]:
+    domains, action = constraint.get("minDomains"), constraint.get("whenUnsatisfiable")
+    if domains is not None and action != "DoNotSchedule":
+        text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+        yield invalid(path.child("minDomains"), domains, text)
 
 
-def _validate_pod_affinity_term(term: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    yield from validate_label_selector_object(term.get("labelSelector"), path.child("labelSelector"))
-    yield from validate_label_selector_object(term.get("namespaceSelector"), path.child("namespaceSelector"))
-    for position, name in enumerate(get_list(term, "namespaces")):
-        yield from messages(path.child("namespaces").index(position), name, names.is_dns1123_label)
-    for field in ("matchLabelKeys", "mismatchLabelKeys"):
-        keys = get_list(term, field)
-        if keys and term.get("labelSelector") is None:
-            yield forbidden(path.child(field), "must not be specified when labelSelector is not set")
-        for position, key in enumerate(keys):
-            yield from messages(path.child(field).index(position), key, names.is_qualified_name)
-    topology = term.get("topologyKey", "")
-    if not topology:
-        yield required(path.child("topologyKey"), "can not be empty")
-    yield from messages(path.child("topologyKey"), topology, names.is_qualified_name)
+_POSITIVE = at_least(1, "must be greater than zero")
+_SPREAD = within(
+    always("maxSkew", 0, _POSITIVE),
+    must("topologyKey", QUALIFIED, detail="can not be empty"),
+    always("whenUnsatisfiable", "", choice("DoNotSchedule", "ScheduleAnyway")),
+    given("minDomains", _POSITIVE),
+    _min_domains,
+    given("nodeAffinityPolicy", choice("Honor", "Ignore")),
+    given("nodeTaintsPolicy", choice("Honor", "Ignore")),
+    *_keys("matchLabelKeys"),
+    given("labelSelector", selector),
+)
 
 
-def validate_spread_constraints(constraints: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+def spread_constraints(path: FieldPath, constraints: Sequence[JsonObject]) -> Iterator[FieldError]:
     """Topology spread constraints of a pod."""
     seen: set[tuple[Any, Any]] = set()
     for position, constraint in enumerate(constraints):
         here = path.index(position)
-        skew = constraint.get("maxSkew", 0)
-        if skew <= 0:
-            yield invalid(here.child("maxSkew"), skew, "must be greater than zero")
-        topology = constraint.get("topologyKey", "")
-        yield from check_fields(
-            constraint, here, must("topologyKey", named(names.is_qualified_name), detail="can not be empty")
-        )
-        action = constraint.get("whenUnsatisfiable", "")
-        yield from one_of(here.child("whenUnsatisfiable"), action, ("DoNotSchedule", "ScheduleAnyway"))
-        yield from _validate_spread_options(constraint, here)
-        key = (topology, action)
+        yield from _SPREAD(here, constraint)
+        key = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
         if key in seen:
-            yield duplicate(here.child("{topologyKey, whenUnsatisfiable}"), f"{{{topology}, {action}}}")
+            yield duplicate(here.child("{topologyKey, whenUnsatisfiable}"), f"{{{key[0]}, {key[1]}}}")
         seen.add(key)
 
 
-def _validate_spread_options(constraint: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    domains = constraint.get("minDomains")
-    if domains is not None:
-        if domains <= 0:
-            yield invalid(path.child("minDomains"), domains, "must be greater than zero")
-        if constraint.get("whenUnsatisfiable") != "DoNotSchedule":
-            action = constraint.get("whenUnsatisfiable")
-            text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-            yield invalid(path.child("minDomains"), domains, text)
-    for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        yield from check_fields(constraint, path, given(field, choice("Honor", "Ignore")))
-    keys = get_list(constraint, "matchLabelKeys")
-    if keys and constraint.get("labelSelector") is None:
-        yield forbidden(path.child("matchLabelKeys"), "must not be specified when labelSelector is not set")
-    for position, key in enumerate(keys):
-        yield from messages(path.child("matchLabelKeys").index(position), key, names.is_qualified_name)
-    yield from validate_label_selector_object(constraint.get("labelSelector"), path.child("labelSelector"))
+_TAINT = within(
+    always("key", "", QUALIFIED), always("value", "", LABEL_VALUE), must("effect", choice(*EFFECTS))
+)
+_INTERNAL_TAINT = {"Key": "", "Value": "", "Effect": "", "TimeAdded": None}
 
 
-def validate_taints(taints: Sequence[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+def validate_taints(path: FieldPath, taints: Sequence[JsonObject]) -> Iterator[FieldError]:
     """Taints of a node."""
     seen: set[tuple[Any, Any]] = set()
     for position, taint in enumerate(taints):
         here = path.index(position)
-        yield from messages(here.child("key"), taint.get("key", ""), names.is_qualified_name)
-        yield from messages(here.child("value"), taint.get("value", ""), names.is_label_value)
-        effect = taint.get("effect", "")
-        yield from check_fields(taint, here, must("effect", choice(*EFFECTS)))
-        key = (taint.get("key"), effect)
+        yield from _TAINT(here, taint)
+        key = taint.get("key"), taint.get("effect")
         if key in seen:
-            yield duplicate(here, taint_dump(taint), "taints must be unique by key and effect pair")
+            shown = internal_form(taint, _INTERNAL_TAINT)
+            yield duplicate(here, shown, "taints must be unique by key and effect pair")
         seen.add(key)
-
-
-def taint_dump(taint: Mapping[str, Any]) -> JsonObject:
-    """A taint in the server's internal spelling, as messages show it."""
-    return {
-        "Key": taint.get("key", ""),
-        "Value": taint.get("value", ""),
-        "Effect": taint.get("effect", ""),
-        "TimeAdded": taint.get("timeAdded"),
-    }

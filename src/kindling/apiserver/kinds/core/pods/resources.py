@@ -45,7 +45,7 @@ def resource_name_problems(name: str) -> list[str]:
     return problems
 
 
-def validate_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+def validate_resources(path: FieldPath, resources: JsonObject) -> Iterator[FieldError]:
     """Requests and limits of a container."""
     for position, claim in enumerate(resources.get("claims") or ()):
         if not claim.get("name"):
@@ -56,14 +56,14 @@ def validate_resources(resources: JsonObject, path: FieldPath) -> Iterator[Field
             at = path.child(field).key(name)
             yield from messages(at, name, resource_name_problems)
             yield from quantity(at, value)
-            yield from _validate_extended(name, value, at)
+            yield from _whole(at, name, value)
             if field == "requests" and name in limits:
                 yield from _validate_against_limit(name, value, limits[name], path.child("requests"))
             elif field == "requests" and not _may_overcommit(name):
                 yield required(path.child("limits"), "Limit must be set for non overcommitable resources")
 
 
-def _validate_extended(name: str, value: Any, path: FieldPath) -> list[FieldError]:
+def _whole(path: FieldPath, name: str, value: Any) -> list[FieldError]:
     if _may_overcommit(name) or name.startswith("hugepages-"):
         return []
     return [] if amount(value).milli_value % 1000 == 0 else [invalid(path, str(value), "must be an integer")]

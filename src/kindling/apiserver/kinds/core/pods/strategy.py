@@ -13,12 +13,13 @@ from kindling.apiserver.kinds.machinery.base import (
     builtin,
     labels_of,
 )
+from kindling.apiserver.kinds.machinery.fields import document, part
 from kindling.apiserver.kinds.machinery.printing import NAME, Table, containers, format_labels, plain
 from kindling.apiserver.kinds.machinery.rules import Rules
 from kindling.apiserver.registry.context import RequestContext
 from kindling.apiserver.registry.definition import ResourceDefinition, Subresource
 from kubecore.json import JsonObject, get_list, get_object, get_str
-from kubecore.objects.fields import FieldError, FieldPath
+from kubecore.objects.fields import FieldError
 from kubecore.objects.times import now_rfc3339
 from kubecore.resources import PODS, ResourceType
 
@@ -209,7 +210,7 @@ class PodTemplateStrategy(BuiltinStrategy):
     """A stored pod template."""
 
     has_status = False
-    rules = Rules(lambda obj: validate_template(get_object(obj, "template"), FieldPath("template")))
+    rules = Rules(document(part("template", validate_template)))
     allow_create_on_update = True
     returns_deleted_object = True
 

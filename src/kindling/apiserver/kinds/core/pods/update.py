@@ -26,7 +26,7 @@ def validate_pod_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError
     """An update of the pod itself."""
     path = FieldPath("spec")
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    yield from validate_pod_spec(spec, path)
+    yield from validate_pod_spec(path, spec)
     stop = _container_count_errors(spec, before, path)
     if stop:
         yield from stop
@@ -190,7 +190,7 @@ def _validate_transitions(
 def validate_ephemeral_containers_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Debugging containers are added, never changed or removed."""
     path = FieldPath("spec")
-    yield from validate_pod_spec(get_object(new, "spec"), path)
+    yield from validate_pod_spec(path, get_object(new, "spec"))
     given = {item.get("name"): item for item in get_list(new, "spec", "ephemeralContainers")}
     at = path.child("ephemeralContainers")
     for known in get_list(old, "spec", "ephemeralContainers"):
@@ -208,7 +208,7 @@ def validate_resize(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """cpu and memory change, the quality-of-service class does not."""
     path = FieldPath("spec")
     spec, before = get_object(new, "spec"), get_object(old, "spec")
-    yield from validate_pod_spec(spec, path)
+    yield from validate_pod_spec(path, spec)
     if qos_class(spec) != qos_class(before):
         yield invalid(path, qos_class(before), "Pod QOS Class may not change as a result of resizing")
     resizes_others = False

@@ -3,38 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from kindling.apiserver.kinds.core.volumes.sources import validate_pod_volumes
-from kindling.apiserver.kinds.machinery.checks import address as valid_address
-from kindling.apiserver.kinds.machinery.checks import in_range, messages, not_negative, one_of
+from kindling.apiserver.kinds.machinery.checks import address, one_of
 from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    QUALIFIED,
+    SUBDOMAIN,
+    Check,
+    Row,
+    absent,
+    always,
+    between,
     check_fields,
     choice,
+    counts,
     given,
     items,
+    labels,
     may,
     must,
-    named,
-    within,
+    never,
+    part,
+    spec,
+    when,
 )
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_found, required
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, invalid, required
 from kubecore.objects.meta_validation import validate_annotations
 from kubecore.objects.selectors import validate_labels
 
 from .containers import (
     HOST_PORT,
+    IDENTIFIER,
+    NO_RESTARTS,
+    PROFILES,
+    RESTARTS,
+    container_rules,
+    ephemeral_rules,
     host_port_conflicts,
     trimmed_image,
-    validate_apparmor,
-    validate_container,
-    validate_seccomp,
 )
-from .placement import validate_affinity, validate_spread_constraints, validate_tolerations
-from .probes import validate_lifecycle_and_probes
+from .placement import AFFINITY, TOLERATIONS, spread_constraints
+from .probes import lifecycle_and_probes
 from .resources import validate_resources
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -48,191 +60,120 @@ _NAMESPACED_SYSCTLS = {
     "hostNetwork": ("net.",),
     "hostIPC": ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue."),
 }
-_EPHEMERAL_FORBIDDEN = (
-    "ports",
-    "livenessProbe",
-    "readinessProbe",
-    "startupProbe",
-    "lifecycle",
-    "resources",
-    "resizePolicy",
-)
 MAX_NAMESERVERS = 3
 MAX_SEARCHES = 32
 MAX_SEARCH_CHARACTERS = 2048
-Located = list[tuple[JsonObject, FieldPath]]
+_NOT_IN_TEMPLATES = "ephemeral containers not allowed in pod template"
+_NOT_WHILE_GATED = "cannot be set until all schedulingGates have been cleared"
+_NOT_OF_INIT = "may not be set for init containers without restartPolicy=Always"
+_NO_CLAIMS = "claims may not be set for Resources at pod-level"
+_HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
-def validate_pod(pod: JsonObject) -> Iterator[FieldError]:
-    """A new pod."""
-    spec, path = get_object(pod, "spec"), FieldPath("spec")
-    yield from validate_pod_spec(spec, path, of_pod=True)
-    for container, at in _located(spec, path, "containers") + _located(spec, path, "initContainers"):
-        yield from trimmed_image(container, at)
-    if spec.get("ephemeralContainers"):
-        yield forbidden(path.child("ephemeralContainers"), "cannot be set on create")
-    if spec.get("schedulingGates") and spec.get("nodeName"):
-        yield forbidden(path.child("nodeName"), "cannot be set until all schedulingGates have been cleared")
-
-
-def validate_template(template: JsonObject, path: FieldPath) -> Iterator[FieldError]:
+def validate_template(path: FieldPath, template: JsonObject) -> Iterator[FieldError]:
     """A pod template."""
-    labels = get_object(template, "metadata", "labels")
-    annotations = get_object(template, "metadata", "annotations")
-    yield from validate_labels(labels, path.child("labels"))
-    yield from validate_annotations(annotations, path.child("annotations"))
-    spec = get_object(template, "spec")
-    yield from validate_pod_spec(spec, path.child("spec"))
-    if spec.get("ephemeralContainers"):
-        text = "ephemeral containers not allowed in pod template"
-        yield forbidden(path.child("spec", "ephemeralContainers"), text)
+    yield from validate_labels(get_object(template, "metadata", "labels"), path.child("labels"))
+    yield from validate_annotations(
+        get_object(template, "metadata", "annotations"), path.child("annotations")
+    )
+    spec = part("spec", validate_pod_spec, never(_NOT_IN_TEMPLATES, "ephemeralContainers"))
+    yield from check_fields(template, path, spec)
 
 
-def validate_pod_spec(spec: JsonObject, path: FieldPath, *, of_pod: bool = False) -> list[FieldError]:
-    """A pod spec, of a pod or a template."""
-    found, volumes = validate_pod_volumes(get_list(spec, "volumes"), path.child("volumes"))
-    found += _validate_containers({**spec, "volumes": volumes}, path)
-    if isinstance(spec.get("resources"), dict):
-        found += _validate_pod_resources(spec["resources"], path.child("resources"))
-    if spec.get("hostNetwork"):
-        found += _validate_host_network(_located(spec, path, "containers"), of_pod=of_pod)
-    found += check_fields(
+def validate_pod_spec(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    """The pod spec of a template, or of a pod that is there."""
+    return check_fields(spec, path, *_HEAD, when(_on_host_network, may("containers", _WANTED_PORTS)), *_TAIL)
+
+
+def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    """Volumes, and containers that mount those of them without errors."""
+    problems, volumes = validate_pod_volumes(get_list(spec, "volumes"), path.child("volumes"))
+    yield from problems
+    seen: set[str] = set()
+
+    def unique(path: FieldPath, container: JsonObject) -> Iterator[FieldError]:
+        name = container.get("name", "")
+        if name and name in seen:
+            yield duplicate(path.child("name"), name)
+        seen.add(name)
+
+    pod = {**spec, "volumes": volumes}
+    rules, probes = container_rules(pod), lifecycle_and_probes(pod)
+    init = (when(_is_sidecar, *probes), when(_is_not_sidecar, absent(_NOT_OF_INIT, *_HOOKS)))
+    ephemeral = (*rules, NO_RESTARTS, trimmed_image, unique, *ephemeral_rules(pod))
+    yield from check_fields(
         spec,
         path,
-        must("restartPolicy", choice(*RESTART_POLICIES)),
-        must("dnsPolicy", choice(*DNS_POLICIES)),
+        must("containers", items(*rules, *RESTARTS, unique, *probes), host_port_conflicts),
+        may("initContainers", items(*rules, *RESTARTS, unique, *init)),
+        may("ephemeralContainers", items(*ephemeral)),
     )
-    found += validate_labels(get_object(spec, "nodeSelector"), path.child("nodeSelector"))
-    found += _validate_pod_security(spec, path)
-    if isinstance(spec.get("affinity"), dict):
-        found += validate_affinity(spec["affinity"], path.child("affinity"))
-    found += _validate_dns(spec, path)
-    found += _validate_gates(spec, path)
-    constraints = get_list(spec, "topologySpreadConstraints")
-    found += validate_spread_constraints(constraints, path.child("topologySpreadConstraints"))
-    return found + check_fields(spec, path, *_FLAT)
 
 
-def _validate_pod_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    claims = path.child("claims")
-    text = "claims may not be set for Resources at pod-level"
-    if resources.get("claims"):
-        yield forbidden(claims, text)
-    yield from validate_resources(resources, path)
+def _is_sidecar(container: JsonObject) -> bool:
+    return container.get("restartPolicy") == "Always"
 
 
-def _located(spec: JsonObject, path: FieldPath, field: str) -> Located:
-    return [(item, path.child(field).index(position)) for position, item in enumerate(get_list(spec, field))]
+def _is_not_sidecar(container: JsonObject) -> bool:
+    return not _is_sidecar(container)
 
 
-def _validate_containers(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    regular, init = _located(spec, path, "containers"), _located(spec, path, "initContainers")
-    if not regular:
-        yield required(path.child("containers"))
-    seen: set[str] = set()
-    for container, at in regular:
-        yield from validate_container(container, at, spec, "container")
-        yield from _unique_name(container, at, seen)
-        yield from validate_lifecycle_and_probes(container, at, spec)
-    yield from host_port_conflicts(regular)
-    for container, at in init:
-        yield from validate_container(container, at, spec, "init")
-        yield from _unique_name(container, at, seen)
-        yield from _validate_init(container, at, spec)
-    yield from _validate_ephemeral(_located(spec, path, "ephemeralContainers"), spec, seen)
+def _on_host_network(spec: JsonObject) -> bool:
+    return bool(spec.get("hostNetwork"))
 
 
-def _unique_name(container: JsonObject, path: FieldPath, seen: set[str]) -> list[FieldError]:
-    name = container.get("name", "")
-    if name and name in seen:
-        return [duplicate(path.child("name"), name)]
-    seen.add(name)
-    return []
+def _same_port(path: FieldPath, port: JsonObject) -> Iterator[FieldError]:
+    if port.get("hostPort", 0) != port.get("containerPort"):
+        yield invalid(path.child("hostPort"), port.get("hostPort", 0), HOST_PORT)
 
 
-def _validate_init(container: JsonObject, path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
-    if container.get("restartPolicy") == "Always":
-        return validate_lifecycle_and_probes(container, path, spec)
-    text = "may not be set for init containers without restartPolicy=Always"
-    fields = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
-    return [forbidden(path.child(field), text) for field in fields if container.get(field) is not None]
+_HOST_PORTS = items(may("ports", items(_same_port)))
+"""Ports of a pod on its node's network."""
+_WANTED_PORTS = items(may("ports", items(when(lambda port: port.get("hostPort"), _same_port))))
+"""The same for templates, which leave the port of the host out: the pod's will be defaulted."""
 
 
-def _validate_ephemeral(containers: Located, spec: JsonObject, seen: set[str]) -> Iterator[FieldError]:
-    targets = {
-        item.get("name") for field in ("containers", "initContainers") for item in get_list(spec, field)
-    }
-    for container, path in containers:
-        yield from validate_container(container, path, spec, "ephemeral")
-        yield from trimmed_image(container, path)
-        yield from _unique_name(container, path, seen)
-        target = container.get("targetContainerName")
-        if target and target not in targets:
-            yield not_found(path.child("targetContainerName"), target)
-        text = "cannot be set for an Ephemeral Container"
-        yield from (
-            forbidden(path.child(field), text) for field in _EPHEMERAL_FORBIDDEN if container.get(field)
-        )
-        for position, mount in enumerate(get_list(container, "volumeMounts")):
-            for field in ("subPath", "subPathExpr"):
-                if mount.get(field):
-                    yield forbidden(path.child("volumeMounts").index(position).child(field), text)
+def _no_more(limit: int, what: str) -> Check:
+    text = f"must not have more than {limit} {what}"
+    return lambda path, values: [invalid(path, values, text)] if len(values) > limit else []
 
 
-def _validate_host_network(containers: Located, *, of_pod: bool) -> Iterator[FieldError]:
-    for container, path in containers:
-        for position, port in enumerate(get_list(container, "ports")):
-            value = port.get("hostPort", 0)
-            # In templates the port of the host is left out, as the pod's will be defaulted.
-            if (value or of_pod) and value != port.get("containerPort"):
-                yield invalid(path.child("ports").index(position).child("hostPort"), value, HOST_PORT)
-
-
-def _validate_dns(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    config, at = spec.get("dnsConfig"), path.child("dnsConfig")
-    if spec.get("dnsPolicy") == "None":
-        if not isinstance(config, dict):
-            yield required(at, "must provide `dnsConfig` when `dnsPolicy` is None")
-            return
-        if not get_list(config, "nameservers"):
-            text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            yield required(at.child("nameservers"), text)
-            return
-    if not isinstance(config, dict):
-        return
-    servers, searches = get_list(config, "nameservers"), get_list(config, "searches")
-    if len(servers) > MAX_NAMESERVERS:
-        text = f"must not have more than {MAX_NAMESERVERS} nameservers"
-        yield invalid(at.child("nameservers"), servers, text)
-    for position, server in enumerate(servers):
-        yield from valid_address(at.child("nameservers").index(position), server)
-    if len(searches) > MAX_SEARCHES:
-        yield invalid(at.child("searches"), searches, f"must not have more than {MAX_SEARCHES} search paths")
+def _search_length(path: FieldPath, searches: list[str]) -> Iterator[FieldError]:
     if sum(map(len, searches)) + max(len(searches) - 1, 0) > MAX_SEARCH_CHARACTERS:
         limit = f"{MAX_SEARCH_CHARACTERS} characters (including spaces)"
-        yield invalid(at.child("searches"), searches, f"must not have more than {limit} in the search list")
-    for position, search in enumerate(searches):
-        name = search.removesuffix(".")
-        if name:
-            check = names.is_dns1123_subdomain
-            yield from messages(at.child("searches").index(position), name.replace("_", "-"), check)
-    for position, option in enumerate(get_list(config, "options")):
-        if not option.get("name"):
-            yield required(at.child("options").index(position), "must not be empty")
+        yield invalid(path, searches, f"must not have more than {limit} in the search list")
 
 
-def _validate_gates(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    for position, gate in enumerate(get_list(spec, "readinessGates")):
-        at = path.child("readinessGates").index(position).child("conditionType")
-        yield from messages(at, gate.get("conditionType", ""), names.is_qualified_name)
-    seen: set[str] = set()
-    for position, gate in enumerate(get_list(spec, "schedulingGates")):
-        at = path.child("schedulingGates").index(position)
-        name = gate.get("name", "")
-        yield from messages(at, name, names.is_qualified_name)
-        if name in seen:
-            yield duplicate(at, name)
-        seen.add(name)
+def _search(path: FieldPath, search: str) -> Iterable[FieldError]:
+    name = search.removesuffix(".").replace("_", "-")
+    return SUBDOMAIN(path, name) if name else ()
+
+
+def _named_option(path: FieldPath, option: JsonObject) -> Iterator[FieldError]:
+    if not option.get("name"):
+        yield required(path, "must not be empty")
+
+
+_DNS_CONFIG = given(
+    "dnsConfig",
+    may("nameservers", _no_more(MAX_NAMESERVERS, "nameservers"), items(address)),
+    may("searches", _no_more(MAX_SEARCHES, "search paths"), _search_length, items(_search)),
+    may("options", items(_named_option)),
+)
+
+
+def _dns(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    at = path.child("dnsConfig")
+    if spec.get("dnsPolicy") == "None" and spec.get("dnsConfig") is None:
+        return [required(at, "must provide `dnsConfig` when `dnsPolicy` is None")]
+    if spec.get("dnsPolicy") == "None" and not get_list(spec, "dnsConfig", "nameservers"):
+        text = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        return [required(at.child("nameservers"), text)]
+    return check_fields(spec, path, _DNS_CONFIG)
+
+
+def _scheduling_gates(path: FieldPath, gates: list[JsonObject]) -> Iterable[FieldError]:
+    return items(QUALIFIED, distinct=True)(path, [gate.get("name", "") for gate in gates])
 
 
 def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
@@ -240,69 +181,18 @@ def _operating_system(path: FieldPath, system: JsonObject) -> list[FieldError]:
     return one_of(path, name, ("linux", "windows")) if name else [required(path.child("name"))]
 
 
-def _tolerations(path: FieldPath, tolerations: list[JsonObject]) -> Iterable[FieldError]:
-    return validate_tolerations(tolerations, path)
-
-
-def _deadline(path: FieldPath, value: int) -> list[FieldError]:
-    return in_range(path, value, 1, 2**31 - 1)
-
-
-_LABEL, _SUBDOMAIN = named(names.is_dns1123_label), named(names.is_dns1123_subdomain)
-_FLAT = (
-    may("serviceAccountName", _SUBDOMAIN),
-    may("nodeName", _SUBDOMAIN),
-    given("activeDeadlineSeconds", _deadline),
-    given("terminationGracePeriodSeconds", not_negative),
-    may("hostname", _LABEL),
-    may("subdomain", _LABEL),
-    given("hostnameOverride", _SUBDOMAIN),
-    may("tolerations", _tolerations),
-    may(
-        "hostAliases",
-        items(within(given("ip", valid_address), may("hostnames", items(_SUBDOMAIN)))),
-    ),
-    may("priorityClassName", _SUBDOMAIN),
-    given("runtimeClassName", _SUBDOMAIN),
-    given("preemptionPolicy", choice("PreemptLowerPriority", "Never")),
-    given("os", _operating_system),
-)
-
-
-def _validate_pod_security(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    security = get_object(spec, "securityContext")
-    at = path.child("securityContext")
-    for field in ("fsGroup", "runAsUser", "runAsGroup"):
-        yield from _identifier(at.child(field), security.get(field))
-    for position, group in enumerate(get_list(security, "supplementalGroups")):
-        yield from _identifier(at.child("supplementalGroups").index(position), group)
+def _namespaces(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield invalid(path.child("shareProcessNamespace"), True, text)
     if spec.get("hostUsers") is False:
-        text = "when `hostUsers` is false"
-        for field in ("hostNetwork", "hostPID", "hostIPC"):
-            if spec.get(field):
-                yield forbidden(path.child(field), text)
-    yield from _validate_sysctls(
-        security, at, {kind: bool(spec.get(kind)) for kind in ("hostNetwork", "hostIPC")}
-    )
-    yield from check_fields(security, at, given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")))
-    yield from check_fields(security, at, given("supplementalGroupsPolicy", choice("Merge", "Strict")))
-    yield from validate_seccomp(security.get("seccompProfile"), at.child("seccompProfile"))
-    yield from validate_apparmor(security.get("appArmorProfile"), at.child("appArmorProfile"))
+        yield from never("when `hostUsers` is false", "hostNetwork", "hostPID", "hostIPC")(path, spec)
 
 
-def _identifier(path: FieldPath, value: Any) -> list[FieldError]:
-    return in_range(path, value, 0, 2**31 - 1) if value is not None else []
-
-
-def _validate_sysctls(
-    security: JsonObject, path: FieldPath, shared: Mapping[str, Any]
-) -> Iterator[FieldError]:
+def _sysctls(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     seen: set[str] = set()
-    for position, item in enumerate(get_list(security, "sysctls")):
-        at = path.child("sysctls").index(position).child("name")
+    for position, item in enumerate(get_list(spec, "securityContext", "sysctls")):
+        at = path.child("securityContext", "sysctls").index(position).child("name")
         name = item.get("name", "")
         if not name:
             yield required(at)
@@ -313,7 +203,7 @@ def _validate_sysctls(
         seen.add(name)
         # Settings of a namespace that the pod shares with the node are the node's.
         kind = "hostNetwork" if _dotted(name).startswith("net.") else "hostIPC"
-        if shared.get(kind) and _dotted(name).startswith(_NAMESPACED_SYSCTLS[kind]):
+        if spec.get(kind) and _dotted(name).startswith(_NAMESPACED_SYSCTLS[kind]):
             yield invalid(at, name, f"may not be specified when '{kind}' is true")
 
 
@@ -321,3 +211,54 @@ def _dotted(sysctl: str) -> str:
     """A name whose first separator is a slash is written with slashes for dots."""
     separator = next((char for char in sysctl if char in "./"), ".")
     return sysctl if separator == "." else sysctl.translate(str.maketrans("./", "/."))
+
+
+_HEAD: tuple[Row, ...] = (_containers, given("resources", never(_NO_CLAIMS, "claims"), validate_resources))
+_TAIL: tuple[Row, ...] = (
+    must("restartPolicy", choice(*RESTART_POLICIES)),
+    must("dnsPolicy", choice(*DNS_POLICIES)),
+    may("nodeSelector", labels),
+    part(
+        "securityContext",
+        given("fsGroup", IDENTIFIER),
+        given("runAsUser", IDENTIFIER),
+        given("runAsGroup", IDENTIFIER),
+        may("supplementalGroups", items(IDENTIFIER)),
+    ),
+    _namespaces,
+    _sysctls,
+    part(
+        "securityContext",
+        given("fsGroupChangePolicy", choice("Always", "OnRootMismatch")),
+        given("supplementalGroupsPolicy", choice("Merge", "Strict")),
+        *PROFILES,
+    ),
+    given("affinity", AFFINITY),
+    _dns,
+    may("readinessGates", items(always("conditionType", "", QUALIFIED))),
+    may("schedulingGates", _scheduling_gates),
+    may("topologySpreadConstraints", spread_constraints),
+    may("serviceAccountName", SUBDOMAIN),
+    may("nodeName", SUBDOMAIN),
+    given("activeDeadlineSeconds", between(1, 2**31 - 1)),
+    *counts("terminationGracePeriodSeconds"),
+    may("hostname", LABEL),
+    may("subdomain", LABEL),
+    given("hostnameOverride", SUBDOMAIN),
+    may("tolerations", TOLERATIONS),
+    may("hostAliases", items(given("ip", address), may("hostnames", items(SUBDOMAIN)))),
+    may("priorityClassName", SUBDOMAIN),
+    given("runtimeClassName", SUBDOMAIN),
+    given("preemptionPolicy", choice("PreemptLowerPriority", "Never")),
+    given("os", _operating_system),
+)
+validate_pod = spec(
+    *_HEAD,
+    when(_on_host_network, may("containers", _HOST_PORTS)),
+    *_TAIL,
+    may("containers", items(trimmed_image)),
+    may("initContainers", items(trimmed_image)),
+    never("cannot be set on create", "ephemeralContainers"),
+    when(lambda spec: spec.get("schedulingGates"), never(_NOT_WHILE_GATED, "nodeName")),
+)
+"""A new pod."""

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kindling.apiserver.kinds.machinery.checks import amount, immutable
+from kindling.apiserver.kinds.machinery.checks import amount, immutable, one_of
 from kindling.apiserver.kinds.machinery.differences import difference
 from kindling.apiserver.kinds.machinery.fields import (
-    Check,
-    Field,
-    check_fields,
+    LABEL,
+    SUBDOMAIN,
+    Row,
     choice,
+    document,
     given,
     may,
     must,
-    named,
     needed,
+    part,
+    selector,
+    within,
 )
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects import names
-from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, not_supported, required
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
+from kubecore.objects.fields import FieldError, FieldPath, forbidden, invalid, required
 from kubecore.objects.quantity import Quantity
-from kubecore.objects.selectors import validate_label_selector_object
 
 ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES = ("Block", "Filesystem")
@@ -33,46 +34,29 @@ ONLY_SIZE = (
 _SPEC = FieldPath("spec")
 
 
-def validate_claim(claim: JsonObject) -> Iterator[FieldError]:
-    """A new claim."""
-    return validate_claim_spec(get_object(claim, "spec"), _SPEC)
-
-
-def validate_access_modes(modes: Sequence[Any], path: FieldPath) -> Iterator[FieldError]:
+def access_modes(path: FieldPath, modes: Sequence[Any]) -> Iterator[FieldError]:
     """Known modes; ReadWriteOncePod stands alone."""
     for mode in modes:
-        if mode not in ACCESS_MODES:
-            yield not_supported(path, mode, ACCESS_MODES)
+        yield from one_of(path, mode, ACCESS_MODES)
     if "ReadWriteOncePod" in modes and len(modes) > 1:
         yield forbidden(path, "may not use ReadWriteOncePod with other access modes")
 
 
-CLASS_NAME = may("storageClassName", named(names.is_dns1123_subdomain))
-VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
+def above_zero(path: FieldPath, size: Any) -> Iterator[FieldError]:
+    """An amount of something."""
+    if amount(size) <= Quantity.parse("0"):
+        yield invalid(path, str(size), "must be greater than zero")
 
 
-def validate_claim_spec(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """The spec of a claim or claim template."""
-    yield from check_fields(spec, path, must("accessModes", detail="at least 1 access mode is required"))
-    if spec.get("selector") is not None:
-        yield from validate_label_selector_object(spec["selector"], path.child("selector"))
-    yield from validate_access_modes(get_list(spec, "accessModes"), path.child("accessModes"))
-    size = get_object(spec, "resources", "requests").get("storage")
-    at = path.child("resources").key("storage")
-    if size is None:
-        yield required(at)
-    elif amount(size) <= Quantity.parse("0"):
-        yield invalid(at, str(size), "must be greater than zero")
-    reference = (*_DATA_SOURCE, may("namespace", named(names.is_dns1123_label)))
-    yield from check_fields(
-        spec, path, CLASS_NAME, VOLUME_MODE, given("dataSource", _data_source(*_DATA_SOURCE))
+def _size_given(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    at, size = (
+        path.child("resources").key("storage"),
+        get_object(spec, "resources", "requests").get("storage"),
     )
-    yield from check_fields(spec, path, given("dataSourceRef", _data_source(*reference)))
-    yield from _validate_same_source(spec, path)
-    yield from check_fields(spec, path, may("volumeAttributesClassName", named(names.is_dns1123_subdomain)))
+    return [required(at)] if size is None else above_zero(at, size)
 
 
-def _validate_same_source(spec: JsonObject, path: FieldPath) -> list[FieldError]:
+def _same_source(path: FieldPath, spec: JsonObject) -> list[FieldError]:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is None or reference is None:
         return []
@@ -82,18 +66,30 @@ def _validate_same_source(spec: JsonObject, path: FieldPath) -> list[FieldError]
     return [] if same else [invalid(path, {}, "must match dataSourceRef")]
 
 
-_DATA_SOURCE = (may("apiGroup", named(names.is_dns1123_subdomain)),)
+def _of_claims(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
+    if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
+        text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        yield invalid(path, source.get("kind", ""), text)
 
 
-def _data_source(*fields: Field) -> Check:
-    def check(path: FieldPath, source: JsonObject) -> list[FieldError]:
-        found = check_fields(source, path, *needed("name", "kind"))
-        if not source.get("apiGroup") and source.get("kind") != "PersistentVolumeClaim":
-            text = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-            found.append(invalid(path, source.get("kind", ""), text))
-        return found + check_fields(source, path, *fields)
-
-    return check
+CLASS_NAME = may("storageClassName", SUBDOMAIN)
+VOLUME_MODE = given("volumeMode", choice(*VOLUME_MODES))
+_DATA_SOURCE: tuple[Row, ...] = (*needed("name", "kind"), _of_claims, may("apiGroup", SUBDOMAIN))
+validate_claim_spec = within(
+    must("accessModes", detail="at least 1 access mode is required"),
+    given("selector", selector),
+    may("accessModes", access_modes),
+    _size_given,
+    CLASS_NAME,
+    VOLUME_MODE,
+    given("dataSource", *_DATA_SOURCE),
+    given("dataSourceRef", *_DATA_SOURCE, may("namespace", LABEL)),
+    _same_source,
+    may("volumeAttributesClassName", SUBDOMAIN),
+)
+"""The spec of a claim or claim template."""
+validate_claim = document(part("spec", validate_claim_spec))
+"""A new claim."""
 
 
 def validate_claim_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

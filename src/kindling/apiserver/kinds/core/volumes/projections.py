@@ -61,7 +61,7 @@ def local_non_reserved_path(path: FieldPath, value: str) -> Iterator[FieldError]
         yield invalid(path, value, "must not start with '..'")
 
 
-def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[str]) -> Iterator[FieldError]:
+def field_reference(path: FieldPath, reference: JsonObject, allowed: Sequence[str]) -> Iterator[FieldError]:
     """A field of the pod that an environment variable or file shows."""
     for needed_field in ("apiVersion", "fieldPath"):
         if not reference.get(needed_field):
@@ -88,7 +88,7 @@ def field_reference(reference: JsonObject, path: FieldPath, allowed: Sequence[st
         yield not_supported(path.child("fieldPath"), field, sorted(allowed))
 
 
-def resource_reference(reference: JsonObject, path: FieldPath, *, volume: bool) -> Iterator[FieldError]:
+def resource_reference(path: FieldPath, reference: JsonObject, *, volume: bool) -> Iterator[FieldError]:
     """A container's request or limit that an environment variable or file shows."""
     resource = reference.get("resource", "")
     huge = resource.startswith(("limits.hugepages-", "requests.hugepages-"))
@@ -109,12 +109,12 @@ def _downward_file(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
     yield from check_fields(item, path, must("path", local_non_reserved_path))
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
     if field is not None:
-        yield from field_reference(field, path.child("fieldRef"), DOWNWARD_FIELDS)
+        yield from field_reference(path.child("fieldRef"), field, DOWNWARD_FIELDS)
         if resource is not None:
             text = "fieldRef and resourceFieldRef can not be specified simultaneously"
             yield invalid(path, "resource", text)
     elif resource is not None:
-        yield from resource_reference(resource, path.child("resourceFieldRef"), volume=True)
+        yield from resource_reference(path.child("resourceFieldRef"), resource, volume=True)
     else:
         yield required(path, "one of fieldRef and resourceFieldRef is required")
     yield from check_fields(item, path, given("mode", file_mode))
@@ -135,7 +135,7 @@ def _token(path: FieldPath, part: JsonObject) -> Iterator[FieldError]:
 
 KEYS = given(
     "items",
-    items(within(must("key"), must("path", local_non_reserved_path), given("mode", file_mode))),
+    items(must("key"), must("path", local_non_reserved_path), given("mode", file_mode)),
 )
 DEFAULT_MODE = given("defaultMode", file_mode)
 _PROJECTIONS: Mapping[str, Check] = {

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kindling.apiserver.kinds.machinery.checks import amount, in_range, messages
+from kindling.apiserver.kinds.machinery.checks import amount, messages
 from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    SUBDOMAIN,
     Check,
+    between,
     check_fields,
     choice,
     given,
     may,
     must,
-    named,
     needed,
+    part,
     within,
 )
-from kubecore.json import JsonObject, get_list, get_object
+from kubecore.json import JsonObject, get_list
 from kubecore.objects import names
 from kubecore.objects.fields import (
     FieldError,
@@ -78,12 +81,11 @@ def host_path(path: FieldPath, source: JsonObject) -> list[FieldError]:
     return check_fields(source, path, may("path", no_backsteps), given("type", choice(*kinds, "Socket")))
 
 
+_LUN = between(0, 255)
+
+
 def _partition(path: FieldPath, value: int) -> list[FieldError]:
     return [] if 0 <= value <= 255 else [invalid(path, value, "must be between 1 and 255, inclusive")]
-
-
-def _lun(path: FieldPath, value: int) -> list[FieldError]:
-    return in_range(path, value, 0, 255)
 
 
 def _nfs(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
@@ -114,12 +116,12 @@ def iscsi(path: FieldPath, source: JsonObject, *, volume: str | None = None) -> 
         source,
         path,
         must("iqn", lambda at, value: _iscsi_name(at, value, foreign)),
-        given("lun", _lun),
+        given("lun", _LUN),
     )
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and secret is None:
         yield required(path.child("secretRef"))
     if volume is not None:
-        yield from check_fields(source, path, given("secretRef", within(must("name"))))
+        yield from check_fields(source, path, given("secretRef", must("name")))
     if initiator is not None:
         yield from _iscsi_name(path.child("initiatorname"), initiator, foreign)
 
@@ -136,7 +138,7 @@ def _fibre_channel(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
     if source.get("lun") is None:
         yield required(path.child("lun"), "lun is required if targetWWNs is specified")
         return
-    yield from _lun(path.child("lun"), source["lun"])
+    yield from _LUN(path.child("lun"), source["lun"])
 
 
 def _quobyte(path: FieldPath, source: JsonObject) -> list[FieldError]:
@@ -187,26 +189,22 @@ def _azure_disk(path: FieldPath, source: JsonObject) -> Iterator[FieldError]:
 def _template_metadata(path: FieldPath, metadata: JsonObject) -> Iterator[FieldError]:
     yield from validate_annotations(metadata.get("annotations") or {}, path.child("annotations"))
     yield from validate_labels(metadata.get("labels") or {}, path.child("labels"))
-    shown = [name for field, name in _TEMPLATE_METADATA.items() if metadata.get(field)]
-    yield from (forbidden(path.child(name), "cannot be set") for name in shown)
+    for field, name in _TEMPLATE_METADATA.items():
+        if metadata.get(field):
+            yield forbidden(path.child(name), "cannot be set")
 
 
-def _claim_template(path: FieldPath, template: JsonObject) -> Iterator[FieldError]:
-    yield from _template_metadata(path.child("metadata"), get_object(template, "metadata"))
-    yield from validate_claim_spec(get_object(template, "spec"), path.child("spec"))
-
-
-_LABEL, _SUBDOMAIN = named(names.is_dns1123_label), named(names.is_dns1123_subdomain)
-_SECRET_NAME = given("secretRef", within(must("name")))
-_SECRET = given("secretRef", within(*needed("name", "namespace")))
-_OWNED_SECRET = within(must("name", _SUBDOMAIN), must("namespace", _LABEL))
-_STORAGEOS = (must("volumeName", _LABEL), may("volumeNamespace", _LABEL))
+_CLAIM_TEMPLATE = (part("metadata", _template_metadata), part("spec", validate_claim_spec))
+_SECRET_NAME = given("secretRef", must("name"))
+_SECRET = given("secretRef", *needed("name", "namespace"))
+_OWNED_SECRET = within(must("name", SUBDOMAIN), must("namespace", LABEL))
+_STORAGEOS = (must("volumeName", LABEL), may("volumeNamespace", LABEL))
 _FLEX = within(must("driver"), may("options", _flex_options))
 
 
 def _glusterfs_namespace(path: FieldPath, value: str) -> Iterable[FieldError]:
     text = "if the endpointnamespace is set, it must be a valid namespace name"
-    return _LABEL(path, value) if value else [invalid(path, value, text)]
+    return LABEL(path, value) if value else [invalid(path, value, text)]
 
 
 SOURCES: Mapping[str, Check] = {
@@ -225,9 +223,7 @@ SOURCES: Mapping[str, Check] = {
     "cinder": within(must("volumeID"), _SECRET_NAME),
     "cephfs": within(must("monitors")),
     "quobyte": _quobyte,
-    "downwardAPI": lambda path, source: (
-        check_fields(source, path, DEFAULT_MODE) + downward_files(path, source)
-    ),
+    "downwardAPI": within(DEFAULT_MODE, downward_files),
     "fc": _fibre_channel,
     "flexVolume": _FLEX,
     "configMap": within(must("name"), DEFAULT_MODE, KEYS),
@@ -239,8 +235,10 @@ SOURCES: Mapping[str, Check] = {
     "storageos": within(*_STORAGEOS, _SECRET_NAME),
     "projected": projected,
     "scaleIO": within(*needed("gateway", "system", "volumeName")),
-    "csi": within(must("driver", csi_driver_name), given("nodePublishSecretRef", within(must("name")))),
-    "ephemeral": within(must("volumeClaimTemplate", _claim_template)),
+    "csi": within(must("driver", csi_driver_name), given("nodePublishSecretRef", must("name"))),
+    "ephemeral": within(
+        must("volumeClaimTemplate", part("metadata", _template_metadata), part("spec", validate_claim_spec))
+    ),
     "image": within(must("reference"), must("pullPolicy", choice("Always", "IfNotPresent", "Never"))),
 }
 """What a pod's volumes may be, in the order in which they are judged."""
@@ -252,7 +250,7 @@ PERSISTENT_SOURCES: Mapping[str, Check] = {
     "cinder": within(must("volumeID"), _SECRET),
     "fc": _fibre_channel,
     "flexVolume": _FLEX,
-    "azureFile": within(*needed("secretName", "shareName"), given("secretNamespace", within())),
+    "azureFile": within(*needed("secretName", "shareName"), given("secretNamespace")),
     **{name: SOURCES[name] for name in ("vsphereVolume", "photonPersistentDisk", "portworxVolume")},
     "azureDisk": _azure_disk,
     "scaleIO": SOURCES["scaleIO"],
@@ -305,7 +303,7 @@ def validate_pod_volumes(
         count, problems = validate_sources(volume, here, SOURCES)
         if not count:
             problems.append(required(here, "must specify a volume type"))
-        problems += check_fields(volume, here, must("name", _LABEL))
+        problems += check_fields(volume, here, must("name", LABEL))
         if name in good:
             problems.append(duplicate(here.child("name"), name))
         if not problems:

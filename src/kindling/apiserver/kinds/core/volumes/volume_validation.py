@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from kindling.apiserver.kinds.core.pods.placement import validate_node_selector
-from kindling.apiserver.kinds.machinery.checks import amount, immutable
+from kindling.apiserver.kinds.core.pods.placement import NODE_SELECTOR
+from kindling.apiserver.kinds.machinery.checks import immutable
 from kindling.apiserver.kinds.machinery.differences import difference
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, may, must, named, within
+from kindling.apiserver.kinds.machinery.fields import SUBDOMAIN, always, choice, given, may, must, spec, when
 from kindling.apiserver.kinds.machinery.internal import internal_form
-from kubecore.json import JsonObject, deep_copy, get_list, get_object, get_str
-from kubecore.objects import names
+from kubecore.json import JsonObject, deep_copy, get_object, get_str
 from kubecore.objects.fields import (
     FieldError,
     FieldPath,
@@ -23,72 +22,65 @@ from kubecore.objects.fields import (
     not_supported,
     required,
 )
-from kubecore.objects.quantity import Quantity
 
-from .claim_validation import CLASS_NAME, VOLUME_MODE, validate_access_modes
+from .claim_validation import CLASS_NAME, VOLUME_MODE, above_zero, access_modes
 from .sources import PERSISTENT_SOURCES, iscsi, validate_sources
 
 RECLAIM_POLICIES = ("Delete", "Recycle", "Retain")
 _SPEC = FieldPath("spec")
 
 
-def _node_selector(path: FieldPath, selector: JsonObject) -> list[FieldError]:
-    return validate_node_selector(selector, path)
+def _capacity(path: FieldPath, capacity: JsonObject) -> Iterator[FieldError]:
+    if not capacity:
+        yield required(path)
+    if set(capacity) != {"storage"}:
+        shown: Any = dict(sorted(capacity.items())) if capacity else Verbatim("null")
+        yield not_supported(path, shown, ["storage"])
+    for name, value in capacity.items():
+        yield from above_zero(path.key(name), value)
 
 
-_AFFINITY = within(
-    must("required", _node_selector, detail="must specify required node constraints", given=True)
+def _local(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if spec.get("local") is not None and not get_object(spec, "nodeAffinity").get("required"):
+        yield required(path.child("nodeAffinity"), "Local volume requires node affinity")
+
+
+def _root(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    directory, policy = get_str(spec, "hostPath", "path"), "persistentVolumeReclaimPolicy"
+    if directory and posixpath.normpath(directory) == "/" and spec.get(policy) == "Recycle":
+        yield forbidden(path.child(policy), "may not be 'recycle' for a hostPath mount of '/'")
+
+
+_NODES = must("required", NODE_SELECTOR, detail="must specify required node constraints", given=True)
+_HEAD = spec(
+    must("accessModes", access_modes),
+    always("capacity", {}, _capacity),
+    may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)),
+    given("nodeAffinity", _NODES),
+)
+_TAIL = spec(
+    _root,
+    CLASS_NAME,
+    VOLUME_MODE,
+    when(
+        lambda spec: spec.get("volumeAttributesClassName") is not None,
+        must("volumeAttributesClassName", SUBDOMAIN, detail="an empty string is disallowed"),
+        must("csi", detail="has to be specified when using volumeAttributesClassName", given=True),
+    ),
 )
 
 
 def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
     """A new volume."""
-    spec = get_object(volume, "spec")
-    yield from check_fields(spec, _SPEC, must("accessModes"))
-    yield from validate_access_modes(get_list(spec, "accessModes"), _SPEC.child("accessModes"))
-    yield from _validate_capacity(spec.get("capacity") or {})
-    yield from check_fields(
-        spec,
-        _SPEC,
-        may("persistentVolumeReclaimPolicy", choice(*RECLAIM_POLICIES)),
-        given("nodeAffinity", _AFFINITY),
-    )
+    yield from _HEAD(volume)
     by_name = {"iscsi": partial(iscsi, volume=get_str(volume, "metadata", "name"))}
-    count, problems = validate_sources(spec, _SPEC, {**PERSISTENT_SOURCES, **by_name})
+    volume_spec = get_object(volume, "spec")
+    count, problems = validate_sources(volume_spec, _SPEC, {**PERSISTENT_SOURCES, **by_name})
     yield from problems
-    if isinstance(spec.get("local"), dict) and not get_object(spec, "nodeAffinity").get("required"):
-        yield required(_SPEC.child("nodeAffinity"), "Local volume requires node affinity")
+    yield from _local(_SPEC, volume_spec)
     if not count:
         yield required(_SPEC, "must specify a volume type")
-    path = get_str(spec, "hostPath", "path")
-    if path and posixpath.normpath(path) == "/" and spec.get("persistentVolumeReclaimPolicy") == "Recycle":
-        text = "may not be 'recycle' for a hostPath mount of '/'"
-        yield forbidden(_SPEC.child("persistentVolumeReclaimPolicy"), text)
-    yield from check_fields(spec, _SPEC, CLASS_NAME, VOLUME_MODE)
-    if spec.get("volumeAttributesClassName") is not None:
-        rule = must(
-            "volumeAttributesClassName",
-            named(names.is_dns1123_subdomain),
-            detail="an empty string is disallowed",
-        )
-        yield from check_fields(spec, _SPEC, rule)
-        yield from check_fields(
-            spec,
-            _SPEC,
-            must("csi", detail="has to be specified when using volumeAttributesClassName", given=True),
-        )
-
-
-def _validate_capacity(capacity: JsonObject) -> Iterator[FieldError]:
-    at = _SPEC.child("capacity")
-    if not capacity:
-        yield required(at)
-    if set(capacity) != {"storage"}:
-        shown: Any = dict(sorted(capacity.items())) if capacity else Verbatim("null")
-        yield not_supported(at, shown, ["storage"])
-    for name, value in capacity.items():
-        if amount(value) <= Quantity.parse("0"):
-            yield invalid(at.key(name), str(value), "must be greater than zero")
+    yield from _TAIL(volume)
 
 
 def validate_volume_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
