@@ -121,6 +121,16 @@ def when(condition: Callable[[Any], Any], *rows: Row) -> Check:
     return lambda path, obj: check_fields(obj, path, *rows) if condition(obj) else ()
 
 
+def unless(condition: Callable[[Any], Any], *rows: Row) -> Check:
+    """Rows for objects for which `condition` is false."""
+    return when(lambda obj: not condition(obj), *rows)
+
+
+def equals(name: str, *values: Any) -> Callable[[Any], bool]:
+    """Whether a field has one of `values`: a condition of ``when`` and ``unless``."""
+    return lambda obj: obj.get(name) in values
+
+
 def within(*rows: Row) -> Check:
     """A check of a value by several rows."""
     if len(rows) == 1 and not isinstance(rows[0], Field):

@@ -19,6 +19,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     check_fields,
     choice,
     counts,
+    equals,
     given,
     items,
     labels,
@@ -27,6 +28,7 @@ from kindling.apiserver.kinds.machinery.fields import (
     never,
     part,
     spec,
+    unless,
     when,
 )
 from kubecore.json import JsonObject, get_list, get_object
@@ -67,6 +69,7 @@ _NOT_IN_TEMPLATES = "ephemeral containers not allowed in pod template"
 _NOT_WHILE_GATED = "cannot be set until all schedulingGates have been cleared"
 _NOT_OF_INIT = "may not be set for init containers without restartPolicy=Always"
 _NO_CLAIMS = "claims may not be set for Resources at pod-level"
+_ON_HOST_NETWORK, _SIDECAR = equals("hostNetwork", True), equals("restartPolicy", "Always")
 _HOOKS = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
 
@@ -82,7 +85,7 @@ def validate_template(path: FieldPath, template: JsonObject) -> Iterator[FieldEr
 
 def validate_pod_spec(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
     """The pod spec of a template, or of a pod that is there."""
-    return check_fields(spec, path, *_HEAD, when(_on_host_network, may("containers", _WANTED_PORTS)), *_TAIL)
+    return check_fields(spec, path, *_HEAD, when(_ON_HOST_NETWORK, may("containers", _WANTED_PORTS)), *_TAIL)
 
 
 def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
@@ -99,7 +102,7 @@ def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
 
     pod = {**spec, "volumes": volumes}
     rules, probes = container_rules(pod), lifecycle_and_probes(pod)
-    init = (when(_is_sidecar, *probes), when(_is_not_sidecar, absent(_NOT_OF_INIT, *_HOOKS)))
+    init = (when(_SIDECAR, *probes), unless(_SIDECAR, absent(_NOT_OF_INIT, *_HOOKS)))
     ephemeral = (*rules, NO_RESTARTS, trimmed_image, unique, *ephemeral_rules(pod))
     yield from check_fields(
         spec,
@@ -108,18 +111,6 @@ def _containers(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
         may("initContainers", items(*rules, *RESTARTS, unique, *init)),
         may("ephemeralContainers", items(*ephemeral)),
     )
-
-
-def _is_sidecar(container: JsonObject) -> bool:
-    return container.get("restartPolicy") == "Always"
-
-
-def _is_not_sidecar(container: JsonObject) -> bool:
-    return not _is_sidecar(container)
-
-
-def _on_host_network(spec: JsonObject) -> bool:
-    return bool(spec.get("hostNetwork"))
 
 
 def _same_port(path: FieldPath, port: JsonObject) -> Iterator[FieldError]:
@@ -254,7 +245,7 @@ _TAIL: tuple[Row, ...] = (
 )
 validate_pod = spec(
     *_HEAD,
-    when(_on_host_network, may("containers", _HOST_PORTS)),
+    when(_ON_HOST_NETWORK, may("containers", _HOST_PORTS)),
     *_TAIL,
     may("containers", items(trimmed_image)),
     may("initContainers", items(trimmed_image)),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from kindling.apiserver.kinds.machinery.checks import (
     CIDR,
     address,
-    in_range,
-    messages,
+    not_an_address,
     one_of,
     parse_address,
     parse_network,
@@ -17,151 +16,118 @@ from kindling.apiserver.kinds.machinery.checks import (
     port_or_name,
     remote_address,
 )
-from kindling.apiserver.kinds.machinery.fields import check_fields, choice, given, must, named
-from kubecore.json import JsonObject, get_int, get_list, get_object
-from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
+from kindling.apiserver.kinds.machinery.fields import (
+    LABEL,
+    PROTOCOL,
+    QUALIFIED,
+    SUBDOMAIN,
+    Row,
+    absent,
+    always,
+    check_fields,
+    choice,
+    equals,
+    given,
+    items,
+    labels,
+    may,
+    must,
+    never,
+    part,
+    spec,
+    status,
+    unless,
+    when,
 )
-from kubecore.objects.selectors import validate_labels
+from kindling.apiserver.kinds.machinery.internal import internal_form
+from kubecore.json import JsonObject, get_int, get_list, get_object
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, not_supported
 
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 EXPOSED = ("NodePort", "LoadBalancer")
-PROTOCOLS = ("SCTP", "TCP", "UDP")
 MAX_AFFINITY_SECONDS = 86400
 _SPEC = FieldPath("spec")
 _DEFAULT_AFFINITY_SECONDS = 10800
+_ONLY_BALANCED = "may only be used when `type` is 'LoadBalancer'"
+_NOT_EXTERNAL = "may not be set for ExternalName services"
+_FOR_LOCAL = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+_INTERNAL_PORT = {"Name": "", "Protocol": "", "AppProtocol": None, "Port": 0, "TargetPort": 0, "NodePort": 0}
+_BALANCED, _EXTERNAL = equals("type", "LoadBalancer"), equals("type", "ExternalName")
 
 
-def validate_service(service: JsonObject) -> Iterator[FieldError]:
-    """All rules of a service except the allocation of its addresses."""
-    spec = get_object(service, "spec")
-    kind, headless = spec.get("type", ""), spec.get("clusterIP") == "None"
-    ports = get_list(spec, "ports")
-    if not ports and not headless and kind != "ExternalName":
-        yield required(_SPEC.child("ports"))
-    yield from _validate_type(spec, kind, ports)
-    yield from _validate_ports(ports)
-    if spec.get("selector"):
-        yield from validate_labels(spec["selector"], _SPEC.child("selector"))
-    yield from _validate_affinity(spec)
-    yield from _validate_cluster_ips(spec)
-    for position, value in enumerate(get_list(spec, "externalIPs")):
-        at = _SPEC.child("externalIPs").index(position)
-        yield from address(at, value) or remote_address(at, value)
-    if kind not in TYPES:
-        yield not_supported(_SPEC.child("type"), kind, TYPES) if kind else required(_SPEC.child("type"))
-    if kind == "ClusterIP":
-        for position, item in enumerate(ports):
-            if item.get("nodePort"):
-                at = _SPEC.child("ports").index(position).child("nodePort")
-                yield forbidden(at, "may not be used when `type` is 'ClusterIP'")
-    yield from _validate_node_ports(ports)
-    yield from _validate_source_ranges(spec, kind)
-    yield from _validate_load_balancer(spec, kind)
-    yield from _validate_policies(spec, kind)
+def _not_headless(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    kind = spec.get("type")
+    if kind in EXPOSED and spec.get("clusterIP") == "None":
+        text = f"may not be set to 'None' for {kind} services"
+        yield invalid(path.child("clusterIPs").index(0), "None", text)
 
 
-def _validate_type(spec: JsonObject, kind: str, ports: list[JsonObject]) -> Iterator[FieldError]:
-    if kind == "LoadBalancer":
-        for position, item in enumerate(ports):
-            if item.get("port") == 10250:
-                text = "may not expose port 10250 externally since it is used by kubelet"
-                yield invalid(_SPEC.child("ports").index(position), _port_dump(item), text)
-        if spec.get("clusterIP") == "None":
-            text = "may not be set to 'None' for LoadBalancer services"
-            yield invalid(_SPEC.child("clusterIPs").index(0), "None", text)
-    elif kind == "NodePort":
-        if spec.get("clusterIP") == "None":
-            text = "may not be set to 'None' for NodePort services"
-            yield invalid(_SPEC.child("clusterIPs").index(0), "None", text)
-    elif kind == "ExternalName":
-        for field in ("clusterIP", "clusterIPs"):
-            if spec.get(field):
-                yield forbidden(_SPEC.child(field), "may not be set for ExternalName services")
-        for field in ("ipFamilies", "ipFamilyPolicy"):
-            if spec.get(field):
-                yield forbidden(_SPEC.child(field), "may not be set for ExternalName services")
-        name = spec.get("externalName", "")
-        if name:
-            yield from messages(
-                _SPEC.child("externalName"), name.removesuffix("."), names.is_dns1123_subdomain
-            )
-        else:
-            yield required(_SPEC.child("externalName"))
+def _not_kubelet(path: FieldPath, item: JsonObject) -> Iterator[FieldError]:
+    if item.get("port") == 10250:
+        text = "may not expose port 10250 externally since it is used by kubelet"
+        yield invalid(path, internal_form(item, _INTERNAL_PORT), text)
 
 
-def _port_dump(item: Mapping[str, Any]) -> JsonObject:
-    return {
-        "Name": item.get("name", ""),
-        "Protocol": item.get("protocol", ""),
-        "AppProtocol": item.get("appProtocol"),
-        "Port": item.get("port", 0),
-        "TargetPort": item.get("targetPort", 0),
-        "NodePort": item.get("nodePort", 0),
-    }
+def _without_dot(path: FieldPath, name: str) -> Iterable[FieldError]:
+    return SUBDOMAIN(path, name.removesuffix("."))
 
 
-def _validate_ports(ports: list[JsonObject]) -> Iterator[FieldError]:
+def _ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
     seen_names: set[str] = set()
     seen: set[tuple[Any, Any]] = set()
     for position, item in enumerate(ports):
-        here = _SPEC.child("ports").index(position)
-        name, protocol = item.get("name", ""), item.get("protocol", "")
-        if len(ports) > 1 and not name:
-            yield required(here.child("name"))
-        elif name:
-            yield from messages(here.child("name"), name, names.is_dns1123_label)
-            if name in seen_names:
-                yield duplicate(here.child("name"), name)
-            seen_names.add(name)
-        yield from port(here.child("port"), item.get("port", 0))
-        yield from check_fields(item, here, must("protocol", choice(*PROTOCOLS)))
-        yield from port_or_name(here.child("targetPort"), item.get("targetPort", 0))
-        yield from check_fields(item, here, given("appProtocol", named(names.is_qualified_name)))
-        key = (protocol, item.get("port"))
+        here, name = path.index(position), item.get("name", "")
+        yield from check_fields(item, here, must("name", LABEL) if len(ports) > 1 else may("name", LABEL))
+        if name and name in seen_names:
+            yield duplicate(here.child("name"), name)
+        seen_names.add(name)
+        yield from check_fields(item, here, *_PORT)
+        shown = {"protocol": item.get("protocol", ""), "port": item.get("port")}
+        key = (shown["protocol"], shown["port"])
         if key in seen:
-            yield duplicate(here, _port_dump({"protocol": protocol, "port": item.get("port")}))
+            yield duplicate(here, internal_form(shown, _INTERNAL_PORT))
         seen.add(key)
 
 
-def _validate_node_ports(ports: list[JsonObject]) -> Iterator[FieldError]:
+_PORT = (
+    always("port", 0, port),
+    must("protocol", PROTOCOL),
+    always("targetPort", 0, port_or_name),
+    given("appProtocol", QUALIFIED),
+)
+
+
+def _node_ports(path: FieldPath, ports: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[tuple[Any, Any]] = set()
     for position, item in enumerate(ports):
-        if not item.get("nodePort"):
-            continue
-        key = (item.get("protocol"), item["nodePort"])
-        if key in seen:
-            yield duplicate(_SPEC.child("ports").index(position).child("nodePort"), item["nodePort"])
+        key = (item.get("protocol"), item.get("nodePort"))
+        if key[1] and key in seen:
+            yield duplicate(path.index(position).child("nodePort"), key[1])
         seen.add(key)
 
 
-def _validate_affinity(spec: JsonObject) -> Iterator[FieldError]:
-    affinity = spec.get("sessionAffinity", "")
-    if not affinity:
-        yield required(_SPEC.child("sessionAffinity"))
-        return
-    yield from one_of(_SPEC.child("sessionAffinity"), affinity, ("ClientIP", "None"))
-    config = spec.get("sessionAffinityConfig")
-    if affinity == "ClientIP" and isinstance(config, dict):
-        seconds = get_object(config, "clientIP").get("timeoutSeconds", 0)
-        at = _SPEC.child("sessionAffinityConfig", "clientIP", "timeoutSeconds")
-        if not 0 < seconds <= MAX_AFFINITY_SECONDS:
-            yield invalid(at, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}")
-    elif affinity == "None" and config is not None:
-        yield forbidden(_SPEC.child("sessionAffinityConfig"), "must not be set when session affinity is None")
+def _seconds(path: FieldPath, seconds: int) -> Iterator[FieldError]:
+    if not 0 < seconds <= MAX_AFFINITY_SECONDS:
+        yield invalid(path, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}")
 
 
-def _validate_cluster_ips(spec: JsonObject) -> Iterator[FieldError]:
+_AFFINITY = (
+    must("sessionAffinity", choice("ClientIP", "None")),
+    when(
+        equals("sessionAffinity", "ClientIP"),
+        given("sessionAffinityConfig", part("clientIP", always("timeoutSeconds", 0, _seconds))),
+    ),
+    when(
+        equals("sessionAffinity", "None"),
+        absent("must not be set when session affinity is None", "sessionAffinityConfig"),
+    ),
+)
+
+
+def _cluster_ips(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
     values = get_list(spec, "clusterIPs")
     first = spec.get("clusterIP", "")
-    at = _SPEC.child("clusterIPs")
+    at = path.child("clusterIPs")
     if spec.get("type") == "ExternalName":
         return
     if values and first != values[0]:
@@ -178,17 +144,17 @@ def _validate_cluster_ips(spec: JsonObject) -> Iterator[FieldError]:
     families = get_list(spec, "ipFamilies")
     for position, family in enumerate(families):
         if family not in ("IPv4", "IPv6"):
-            yield not_supported(_SPEC.child("ipFamilies").index(position), family, ["IPv4", "IPv6"])
+            yield not_supported(path.child("ipFamilies").index(position), family, ["IPv4", "IPv6"])
         elif family == "IPv6" and first != "None":
             # One address family is configured: IPv4.
-            yield invalid(_SPEC.child("ipFamilies").index(position), family, "not configured on this cluster")
+            yield invalid(path.child("ipFamilies").index(position), family, "not configured on this cluster")
     policy = spec.get("ipFamilyPolicy")
     if policy is not None:
         allowed = ("PreferDualStack", "RequireDualStack", "SingleStack")
-        yield from one_of(_SPEC.child("ipFamilyPolicy"), policy, allowed)
+        yield from one_of(path.child("ipFamilyPolicy"), policy, allowed)
         if policy == "RequireDualStack" and first != "None":
             text = "this cluster is not configured for dual-stack services"
-            yield invalid(_SPEC.child("ipFamilyPolicy"), policy, text)
+            yield invalid(path.child("ipFamilyPolicy"), policy, text)
     for position, (value, family) in enumerate(zip(values, families, strict=False)):
         parsed = parse_address(value)
         if parsed is not None and f"IPv{parsed.version}" != family:
@@ -196,61 +162,67 @@ def _validate_cluster_ips(spec: JsonObject) -> Iterator[FieldError]:
             yield invalid(at.index(position), value, text)
 
 
-def _validate_source_ranges(spec: JsonObject, kind: str) -> list[FieldError]:
-    ranges = get_list(spec, "loadBalancerSourceRanges")
-    at = _SPEC.child("LoadBalancerSourceRanges")
-    if not ranges:
-        return []
-    if kind != "LoadBalancer":
-        return [forbidden(at, "may only be used when `type` is 'LoadBalancer'")]
-    return [
-        invalid(at.index(position), value, CIDR)
-        for position, value in enumerate(ranges)
-        if parse_network(str(value).strip()) is None
-    ]
+def _source_ranges(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    ranges, at = get_list(spec, "loadBalancerSourceRanges"), path.child("LoadBalancerSourceRanges")
+    if ranges and spec.get("type") != "LoadBalancer":
+        yield forbidden(at, _ONLY_BALANCED)
+        return
+    for position, value in enumerate(ranges):
+        if parse_network(str(value).strip()) is None:
+            yield invalid(at.index(position), value, CIDR)
 
 
-def _validate_load_balancer(spec: JsonObject, kind: str) -> Iterator[FieldError]:
-    if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
-        text = "may only be used when `type` is 'LoadBalancer'"
-        yield forbidden(_SPEC.child("allocateLoadBalancerNodePorts"), text)
-    if spec.get("loadBalancerClass") is not None:
-        at = _SPEC.child("loadBalancerClass")
-        if kind != "LoadBalancer":
-            yield forbidden(at, "may only be used when `type` is 'LoadBalancer'")
-        else:
-            yield from messages(at, spec["loadBalancerClass"], names.is_qualified_name)
-
-
-def _validate_policies(spec: JsonObject, kind: str) -> Iterator[FieldError]:
-    external = spec.get("externalTrafficPolicy", "")
+def _external_policy(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    kind, policy = spec.get("type"), spec.get("externalTrafficPolicy", "")
     accessible = kind in EXPOSED or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
-    at = _SPEC.child("externalTrafficPolicy")
-    if external:
-        if not accessible:
-            yield invalid(at, external, "may only be set for externally-accessible services")
-        else:
-            yield from one_of(at, external, ("Cluster", "Local"))
-    elif accessible:
-        yield required(at)
-    check = spec.get("healthCheckNodePort")
-    if check:
-        needed = kind == "LoadBalancer" and external == "Local"
-        here = _SPEC.child("healthCheckNodePort")
-        if not needed:
-            text = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-            yield invalid(here, check, text)
-        else:
-            yield from in_range(here, check, 1, 65535)
-    internal = spec.get("internalTrafficPolicy")
-    if internal is None:
-        if kind in ("ClusterIP", *EXPOSED):
-            yield required(_SPEC.child("internalTrafficPolicy"))
-    else:
-        yield from one_of(_SPEC.child("internalTrafficPolicy"), internal, ("Cluster", "Local"))
-    yield from check_fields(
-        spec, _SPEC, given("trafficDistribution", choice("PreferClose", "PreferSameNode", "PreferSameZone"))
-    )
+    if policy and not accessible:
+        text = "may only be set for externally-accessible services"
+        return [invalid(path.child("externalTrafficPolicy"), policy, text)]
+    return check_fields(spec, path, must("externalTrafficPolicy", _NEAR)) if accessible else ()
+
+
+def _health_check(path: FieldPath, spec: JsonObject) -> Iterable[FieldError]:
+    number = spec.get("healthCheckNodePort")
+    if not number or (_BALANCED(spec) and spec.get("externalTrafficPolicy") == "Local"):
+        return check_fields(spec, path, may("healthCheckNodePort", port))
+    return [invalid(path.child("healthCheckNodePort"), number, _FOR_LOCAL)]
+
+
+def _external_address(path: FieldPath, value: str) -> list[FieldError]:
+    return address(path, value) or remote_address(path, value)
+
+
+_NEAR = choice("Cluster", "Local")
+validate_service = spec(
+    unless(lambda spec: spec.get("clusterIP") == "None" or _EXTERNAL(spec), must("ports")),
+    when(_BALANCED, may("ports", items(_not_kubelet))),
+    _not_headless,
+    when(
+        _EXTERNAL,
+        never(_NOT_EXTERNAL, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"),
+        must("externalName", _without_dot),
+    ),
+    may("ports", _ports),
+    may("selector", labels),
+    *_AFFINITY,
+    unless(_EXTERNAL, _cluster_ips),
+    may("externalIPs", items(_external_address)),
+    must("type", choice(*TYPES)),
+    when(
+        equals("type", "ClusterIP"),
+        may("ports", items(never("may not be used when `type` is 'ClusterIP'", "nodePort"))),
+    ),
+    may("ports", _node_ports),
+    _source_ranges,
+    unless(_BALANCED, absent(_ONLY_BALANCED, "allocateLoadBalancerNodePorts", "loadBalancerClass")),
+    when(_BALANCED, given("loadBalancerClass", QUALIFIED)),
+    _external_policy,
+    _health_check,
+    when(equals("type", "ClusterIP", *EXPOSED), must("internalTrafficPolicy", given=True)),
+    given("internalTrafficPolicy", _NEAR),
+    given("trafficDistribution", choice("PreferClose", "PreferSameNode", "PreferSameZone")),
+)
+"""All rules of a service except the allocation of its addresses."""
 
 
 def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -270,26 +242,24 @@ def validate_service_update(new: JsonObject, old: JsonObject) -> Iterator[FieldE
     yield from validate_service(new)
 
 
-def validate_service_status(service: JsonObject) -> Iterator[FieldError]:
+def _has_ip(point: JsonObject) -> bool:
+    return bool(point.get("ip"))
+
+
+_POINTS = items(
+    may("ip", address),
+    when(_has_ip, given("ipMode", choice("Proxy", "VIP"))),
+    unless(_has_ip, absent("may not be specified when `ip` is not set", "ipMode")),
+    may("hostname", SUBDOMAIN, not_an_address),
+)
+
+
+def validate_service_status(service: JsonObject) -> Iterable[FieldError]:
     """Addresses of load balancers (of services that are none: nothing), and conditions."""
-    status, path = get_object(service, "status"), FieldPath("status")
-    points = get_list(status, "loadBalancer", "ingress")
-    at = path.child("loadBalancer", "ingress")
-    if points and get_object(service, "spec").get("type") != "LoadBalancer":
-        yield forbidden(at, 'may only be used when `spec.type` is "LoadBalancer"')
-        return
-    for position, point in enumerate(points):
-        here = at.index(position)
-        if point.get("ip"):
-            yield from address(here.child("ip"), point["ip"])
-            yield from check_fields(point, here, given("ipMode", choice("Proxy", "VIP")))
-        elif point.get("ipMode") is not None:
-            yield forbidden(here.child("ipMode"), "may not be specified when `ip` is not set")
-        host = point.get("hostname")
-        if host:
-            yield from messages(here.child("hostname"), host, names.is_dns1123_subdomain)
-            if parse_address(host) is not None:
-                yield invalid(here.child("hostname"), host, "must be a DNS name, not an IP address")
+    balancer: Row = may("ingress", _POINTS)
+    if not _BALANCED(get_object(service, "spec")):
+        balancer = never('may only be used when `spec.type` is "LoadBalancer"', "ingress")
+    return status(part("loadBalancer", balancer))(service)
 
 
 def service_warnings(service: JsonObject, old: JsonObject | None) -> list[str]:
