@@ -5,10 +5,9 @@ from __future__ import annotations
 from kindling.apiserver.admission.expression_rules import policy_expressions, webhook_expressions
 from kindling.apiserver.kinds.machinery.base import BuiltinStrategy, builtin
 from kindling.apiserver.kinds.machinery.printing import AGE, NAME, UNSET, Table, go_selector, plain
-from kindling.apiserver.registry.context import RequestContext
+from kindling.apiserver.kinds.machinery.rules import Judge, Rules
 from kindling.apiserver.registry.definition import ResourceDefinition
 from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects.fields import FieldError
 from kubecore.resources import (
     MUTATING_WEBHOOK_CONFIGURATIONS,
     VALIDATING_ADMISSION_POLICIES,
@@ -17,7 +16,7 @@ from kubecore.resources import (
     ResourceType,
 )
 
-from . import validation as rules
+from . import validation
 
 _GROUP = "admissionregistration.k8s.io"
 MUTATING_POLICIES = ResourceType(_GROUP, "v1", "mutatingadmissionpolicies", "MutatingAdmissionPolicy", False)
@@ -25,6 +24,11 @@ MUTATING_POLICY_BINDINGS = ResourceType(
     _GROUP, "v1", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding", False
 )
 _CATEGORIES = ("api-extensions",)
+
+
+def _compiled(table: Judge, expressions: Judge) -> Rules:
+    """What the form of an object must satisfy, and its expressions after it."""
+    return Rules(lambda obj: [*table(obj), *expressions(obj)])
 
 
 class WebhookStrategy(BuiltinStrategy):
@@ -35,6 +39,8 @@ class WebhookStrategy(BuiltinStrategy):
 
     def __init__(self, *, mutating: bool) -> None:
         self.mutating = mutating
+        table = validation.MUTATING_WEBHOOKS if mutating else validation.VALIDATING_WEBHOOKS
+        self.rules = _compiled(table, webhook_expressions)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to failurePolicy Fail, matchPolicy Equivalent and a timeout of ten seconds."""
@@ -52,10 +58,6 @@ class WebhookStrategy(BuiltinStrategy):
             if isinstance(service, dict):
                 service.setdefault("port", 443)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """The webhooks, and the expressions of their match conditions."""
-        return [*rules.validate_webhooks(obj, mutating=self.mutating), *webhook_expressions(obj)]
-
 
 class PolicyStrategy(BuiltinStrategy):
     """Admission policies of either kind."""
@@ -63,8 +65,9 @@ class PolicyStrategy(BuiltinStrategy):
     allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
-        self.mutating = mutating
         self.has_status = not mutating
+        table = validation.MUTATING_POLICY if mutating else validation.VALIDATING_POLICY
+        self.rules = _compiled(table, policy_expressions)
 
     def complete(self, obj: JsonObject) -> None:
         """Default to failurePolicy Fail, and set the defaults of the match constraints."""
@@ -74,10 +77,6 @@ class PolicyStrategy(BuiltinStrategy):
         if isinstance(constraints, dict):
             default_match_resources(constraints)
 
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """The policy and its expressions."""
-        return [*rules.validate_policy(obj, mutating=self.mutating), *policy_expressions(obj)]
-
 
 class PolicyBindingStrategy(BuiltinStrategy):
     """Bindings of policies to resources and parameters."""
@@ -86,17 +85,13 @@ class PolicyBindingStrategy(BuiltinStrategy):
     allow_unconditional_update = False
 
     def __init__(self, *, mutating: bool) -> None:
-        self.mutating = mutating
+        self.rules = Rules(validation.MUTATING_BINDING if mutating else validation.VALIDATING_BINDING)
 
     def complete(self, obj: JsonObject) -> None:
         """Set the defaults of the matched resources."""
         resources = obj["spec"].get("matchResources")
         if isinstance(resources, dict):
             default_match_resources(resources)
-
-    def validate(self, ctx: RequestContext, obj: JsonObject) -> list[FieldError]:
-        """The binding."""
-        return rules.validate_policy_binding(obj, mutating=self.mutating)
 
 
 def default_match_resources(resources: JsonObject) -> None:

@@ -2,136 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
-from kindling.apiserver.kinds.machinery.checks import messages, one_of
-from kindling.apiserver.kinds.machinery.fields import Field, check_fields, choice, given, must, named, needed
-from kubecore.json import JsonObject, get_list, get_object
-from kubecore.objects import names
-from kubecore.objects.fields import (
-    FieldError,
-    FieldPath,
-    duplicate,
-    forbidden,
-    invalid,
-    not_supported,
-    required,
-    too_many,
+from kindling.apiserver.kinds.machinery.checks import messages
+from kindling.apiserver.kinds.machinery.fields import (
+    PATH_SEGMENT,
+    QUALIFIED,
+    SUBDOMAIN,
+    Check,
+    Row,
+    always,
+    check_fields,
+    choice,
+    document,
+    fewer,
+    given,
+    items,
+    may,
+    must,
+    needed,
+    part,
+    selector,
+    spec,
 )
-from kubecore.objects.selectors import validate_label_selector_object
+from kubecore.json import JsonObject
+from kubecore.objects import names
+from kubecore.objects.fields import FieldError, FieldPath, duplicate, forbidden, invalid, required
 
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
-SCOPES = ("*", "Cluster", "Namespaced")
 REVIEW_VERSIONS = ("v1", "v1beta1")
 MAX_CONDITIONS = 64
-
-
-def _timeout(path: FieldPath, seconds: int) -> list[FieldError]:
-    if 1 <= seconds <= 30:
-        return []
-    return [invalid(path, seconds, "the timeout value must be between 1 and 30 seconds")]
-
-
-_FAILURE_POLICY = given("failurePolicy", choice("Fail", "Ignore"))
-_MATCH_POLICY = given("matchPolicy", choice("Equivalent", "Exact"))
-_SIDE_EFFECTS = Field(
-    "sideEffects",
-    choice("None", "NoneOnDryRun"),
-    required=True,
-    detail="must specify one of None, NoneOnDryRun",
-    empty_is_set=True,
+_KNOWN_VERSIONS = ", ".join(REVIEW_VERSIONS)
+_DENY_AND_WARN = (
+    "must not contain both Deny and Warn (repeating the same validation failure information "
+    "in the API response and headers serves no purpose)"
 )
-_TIMEOUT = given("timeoutSeconds", _timeout)
-_REINVOCATIONS = choice("IfNeeded", "Never")
-_REASON = given("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge"))
+_NO_VALIDATIONS = "validations or auditAnnotations must contain at least one item"
+_EXCLUSIVE = "name and selector are mutually exclusive"
 
 
-def validate_webhooks(obj: JsonObject, *, mutating: bool) -> Iterator[FieldError]:
-    """All webhooks of a configuration."""
-    seen: set[str] = set()
-    for position, webhook in enumerate(get_list(obj, "webhooks")):
-        here = FieldPath("webhooks").index(position)
-        yield from _validate_webhook(webhook, here, mutating=mutating)
-        name = webhook.get("name", "")
-        if name in seen:
-            yield duplicate(here.child("name"), name)
-        seen.add(name)
-
-
-def _validate_webhook(webhook: JsonObject, path: FieldPath, *, mutating: bool) -> Iterator[FieldError]:
-    yield from fully_qualified(webhook.get("name", ""), path.child("name"))
-    for position, rule in enumerate(get_list(webhook, "rules")):
-        yield from validate_rule(rule, path.child("rules").index(position))
-    yield from _validate_review_versions(webhook.get("admissionReviewVersions") or [], path)
-    yield from check_fields(webhook, path, _FAILURE_POLICY, _MATCH_POLICY, _SIDE_EFFECTS, _TIMEOUT)
-    for field in ("namespaceSelector", "objectSelector"):
-        yield from validate_label_selector_object(webhook.get(field), path.child(field))
-    if mutating:
-        yield from check_fields(webhook, path, given("reinvocationPolicy", _REINVOCATIONS))
-    yield from validate_client_config(get_object(webhook, "clientConfig"), path.child("clientConfig"))
-    yield from validate_match_conditions(get_list(webhook, "matchConditions"), path.child("matchConditions"))
-
-
-def fully_qualified(name: str, path: FieldPath) -> list[FieldError]:
-    """A domain of at least three segments."""
-    if not name:
-        return [required(path)]
-    found = messages(path, name, names.is_dns1123_subdomain)
+def _three_segments(path: FieldPath, name: str) -> list[FieldError]:
+    found = list(SUBDOMAIN(path, name))
     if not found and len(name.split(".")) < 3:
         found.append(invalid(path, name, "should be a domain with at least three segments separated by dots"))
     return found
 
 
-def _validate_review_versions(versions: list[str], path: FieldPath) -> Iterator[FieldError]:
-    at = path.child("admissionReviewVersions")
-    if not versions:
-        yield required(at, f"must specify one of {', '.join(REVIEW_VERSIONS)}")
-        return
-    seen: set[str] = set()
+def _review_versions(path: FieldPath, versions: list[str]) -> Iterator[FieldError]:
     for position, version in enumerate(versions):
-        here = at.index(position)
-        if version in seen:
-            yield invalid(here, version, "duplicate version")
-        seen.add(version)
-        yield from messages(here, version, names.is_dns1035_label)
-    if not seen & set(REVIEW_VERSIONS):
-        yield invalid(at, versions, f"must include at least one of {', '.join(REVIEW_VERSIONS)}")
+        if version in versions[:position]:
+            yield invalid(path.index(position), version, "duplicate version")
+        yield from messages(path.index(position), version, names.is_dns1035_label)
+    if not set(versions) & set(REVIEW_VERSIONS):
+        yield invalid(path, versions, f"must include at least one of {_KNOWN_VERSIONS}")
 
 
-def validate_rule(rule: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Operations and resources; a wildcard stands alone."""
-    operations = get_list(rule, "operations")
-    if not operations:
-        yield required(path.child("operations"))
-    if len(operations) > 1 and "*" in operations:
-        text = "if '*' is present, must not specify other operations"
-        yield invalid(path.child("operations"), operations, text)
-    for position, operation in enumerate(operations):
-        yield from one_of(path.child("operations").index(position), operation, OPERATIONS)
-    yield from _validate_list(rule, "apiGroups", path, "groups", allow_empty=True)
-    yield from _validate_list(rule, "apiVersions", path, "versions", allow_empty=False)
-    yield from _validate_resources(get_list(rule, "resources"), path.child("resources"))
-    yield from check_fields(rule, path, given("scope", choice(*SCOPES)))
+def _alone(what: str) -> Check:
+    """A list in which ``*`` stands alone."""
+
+    def check(path: FieldPath, values: list[str]) -> Iterator[FieldError]:
+        if len(values) > 1 and "*" in values:
+            yield invalid(path, values, f"if '*' is present, must not specify other {what}")
+
+    return check
 
 
-def _validate_list(
-    rule: JsonObject, field: str, path: FieldPath, what: str, *, allow_empty: bool
-) -> Iterator[FieldError]:
-    values, at = get_list(rule, field), path.child(field)
-    if not values:
-        yield required(at)
-        return
-    if len(values) > 1 and "*" in values:
-        yield invalid(at, values, f"if '*' is present, must not specify other API {what}")
-    if not allow_empty:
-        yield from (required(at.index(position)) for position, value in enumerate(values) if not value)
-
-
-def _validate_resources(resources: list[str], path: FieldPath) -> Iterator[FieldError]:
-    if not resources:
+def _not_empty(path: FieldPath, value: str) -> Iterator[FieldError]:
+    if not value:
         yield required(path)
-        return
+
+
+def _written(detail: str = "") -> Check:
+    """A text that is more than white space."""
+    return lambda path, value: [] if value.strip() else [required(path, detail)]
+
+
+def _resources(path: FieldPath, resources: list[str]) -> Iterator[FieldError]:
     everything = "*/*" in resources
     for position, resource in enumerate(resources):
         here = path.index(position)
@@ -149,27 +96,7 @@ def _validate_resources(resources: list[str], path: FieldPath) -> Iterator[Field
         yield invalid(path, resources, text)
 
 
-def validate_client_config(config: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Exactly one of a URL and a service."""
-    url, service = config.get("url"), config.get("service")
-    if (url is None) == (service is None):
-        yield required(path, "exactly one of url or service is required")
-        return
-    if url is not None:
-        yield from _validate_url(url, path.child("url"))
-        return
-    service = get_object(config, "service")
-    at = path.child("service")
-    yield from check_fields(service, at, *needed("name", "namespace"))
-    where = service.get("path")
-    if where and not where.startswith("/"):
-        yield invalid(at.child("path"), where, "must start with a '/'")
-    number = service.get("port", 443)
-    if not 1 <= number <= 65535:
-        yield invalid(at.child("port"), number, "port is not valid: must be between 1 and 65535, inclusive")
-
-
-def _validate_url(url: str, path: FieldPath) -> Iterator[FieldError]:
+def _url(path: FieldPath, url: str) -> Iterator[FieldError]:
     form = "; desired format: https://host[/path]"
     parts = urlsplit(url)
     if not url:
@@ -187,170 +114,189 @@ def _validate_url(url: str, path: FieldPath) -> Iterator[FieldError]:
         yield invalid(path, parts.query, "query parameters are not permitted in the URL")
 
 
-def validate_match_conditions(conditions: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
-    """Named expressions."""
-    seen: set[str] = set()
-    if len(conditions) > MAX_CONDITIONS:
-        yield too_many(path, len(conditions), MAX_CONDITIONS)
-    for position, condition in enumerate(conditions):
-        here = path.index(position)
-        if not str(condition.get("expression", "")).strip():
-            yield required(here.child("expression"))
-        yield from check_fields(condition, here, must("name", named(names.is_qualified_name)))
-        name = condition.get("name", "")
-        if name in seen:
-            yield duplicate(here.child("name"), name)
-        seen.add(name)
+def _service_path(path: FieldPath, value: str) -> Iterator[FieldError]:
+    if not value.startswith("/"):
+        yield invalid(path, value, "must start with a '/'")
 
 
-def validate_policy(obj: JsonObject, *, mutating: bool) -> Iterator[FieldError]:
-    """An admission policy."""
-    spec, path = get_object(obj, "spec"), FieldPath("spec")
-    yield from check_fields(spec, path, _FAILURE_POLICY)
-    kind = spec.get("paramKind")
-    if isinstance(kind, dict):
-        yield from _validate_param_kind(kind, path.child("paramKind"))
-    constraints = spec.get("matchConstraints")
-    at = path.child("matchConstraints")
-    if not isinstance(constraints, dict):
-        yield required(at)
-    else:
-        yield from validate_match_resources(constraints, at)
-        if not get_list(constraints, "resourceRules"):
-            yield required(at.child("resourceRules"))
-    if mutating:
-        yield from _validate_mutations(spec, path)
-    else:
-        yield from _validate_validations(spec, path)
-    yield from _validate_variables(get_list(spec, "variables"), path.child("variables"))
-    yield from validate_match_conditions(get_list(spec, "matchConditions"), path.child("matchConditions"))
+def _service_port(path: FieldPath, number: int) -> Iterator[FieldError]:
+    if not 1 <= number <= 65535:
+        yield invalid(path, number, "port is not valid: must be between 1 and 65535, inclusive")
 
 
-def _validate_param_kind(kind: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    version = kind.get("apiVersion", "")
-    if not version:
-        yield required(path.child("apiVersion"))
-    elif version.count("/") > 1:
-        yield invalid(path.child("apiVersion"), version, f"unexpected GroupVersion string: {version}")
-    yield from check_fields(kind, path, *needed("kind"))
+def _client_config(path: FieldPath, config: JsonObject) -> Iterable[FieldError]:
+    """Exactly one of a URL and a service."""
+    if (config.get("url") is None) == (config.get("service") is None):
+        return [required(path, "exactly one of url or service is required")]
+    return check_fields(config, path, *_CLIENT)
 
 
-def _validate_validations(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    validations, annotations = get_list(spec, "validations"), get_list(spec, "auditAnnotations")
-    if not validations and not annotations:
-        text = "validations or auditAnnotations must contain at least one item"
-        yield required(path.child("validations"), text)
-        yield required(path.child("auditAnnotations"), text)
-    for position, rule in enumerate(validations):
-        here = path.child("validations").index(position)
-        if not str(rule.get("expression", "")).strip():
-            yield required(here.child("expression"), "expression is not specified")
-        message = rule.get("message", "")
-        if message and not message.strip():
-            yield invalid(here.child("message"), message, "message must be non-empty if specified")
-        elif "\n" in message:
-            yield invalid(here.child("message"), message, "message must not contain line breaks")
-        yield from check_fields(rule, here, _REASON)
-    for position, annotation in enumerate(annotations):
-        here = path.child("auditAnnotations").index(position)
-        yield from check_fields(annotation, here, *needed("key"))
-        if not str(annotation.get("valueExpression", "")).strip():
-            yield required(here.child("valueExpression"), "valueExpression is not specified")
+def _timeout(path: FieldPath, seconds: int) -> Iterator[FieldError]:
+    if not 1 <= seconds <= 30:
+        yield invalid(path, seconds, "the timeout value must be between 1 and 30 seconds")
 
 
-def _validate_mutations(spec: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    mutations = get_list(spec, "mutations")
-    if not mutations:
-        yield required(path.child("mutations"), "mutations must contain at least one item")
-    for position, mutation in enumerate(mutations):
-        here = path.child("mutations").index(position)
-        kind = mutation.get("patchType", "")
-        field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
-        if not kind:
-            yield required(here.child("patchType"))
-        elif field is None:
-            yield not_supported(here.child("patchType"), kind, ["ApplyConfiguration", "JSONPatch"])
-        elif not isinstance(mutation.get(field), dict):
-            yield required(here.child(field), f"must be specified when patchType is {kind}")
-        elif not str(mutation[field].get("expression", "")).strip():
-            yield required(here.child(field, "expression"))
-    yield from check_fields(spec, path, must("reinvocationPolicy", _REINVOCATIONS))
+_CLIENT = (
+    given("url", _url),
+    given(
+        "service",
+        *needed("name", "namespace"),
+        may("path", _service_path),
+        given("port", _service_port),
+    ),
+)
+_RULE: tuple[Row, ...] = (
+    must("operations", _alone("operations"), items(choice(*OPERATIONS))),
+    must("apiGroups", _alone("API groups")),
+    must("apiVersions", _alone("API versions"), items(_not_empty)),
+    must("resources", _resources),
+    given("scope", choice("*", "Cluster", "Namespaced")),
+)
+_FAILURE_POLICY = given("failurePolicy", choice("Fail", "Ignore"))
+_MATCH_POLICY = given("matchPolicy", choice("Equivalent", "Exact"))
+_SELECTORS = (given("namespaceSelector", selector), given("objectSelector", selector))
+_REINVOCATIONS = choice("IfNeeded", "Never")
+_MATCH_CONDITIONS = may(
+    "matchConditions",
+    fewer(MAX_CONDITIONS),
+    items(always("expression", "", _written()), must("name", QUALIFIED), unique="name"),
+)
+_SIDE_EFFECTS = must(
+    "sideEffects", choice("None", "NoneOnDryRun"), detail="must specify one of None, NoneOnDryRun", given=True
+)
+_WEBHOOK_HEAD: tuple[Row, ...] = (
+    must("name", _three_segments),
+    may("rules", items(*_RULE)),
+    must("admissionReviewVersions", _review_versions, detail=f"must specify one of {_KNOWN_VERSIONS}"),
+    _FAILURE_POLICY,
+    _MATCH_POLICY,
+    _SIDE_EFFECTS,
+    given("timeoutSeconds", _timeout),
+    *_SELECTORS,
+)
+_WEBHOOK_TAIL = (part("clientConfig", _client_config), _MATCH_CONDITIONS)
+_REINVOKED = given("reinvocationPolicy", _REINVOCATIONS)
+VALIDATING_WEBHOOKS = document(may("webhooks", items(*_WEBHOOK_HEAD, *_WEBHOOK_TAIL, unique="name")))
+MUTATING_WEBHOOKS = document(
+    may("webhooks", items(*_WEBHOOK_HEAD, _REINVOKED, *_WEBHOOK_TAIL, unique="name"))
+)
 
 
-def _validate_variables(variables: list[JsonObject], path: FieldPath) -> Iterator[FieldError]:
+def _group_version(path: FieldPath, version: str) -> Iterator[FieldError]:
+    if version.count("/") > 1:
+        yield invalid(path, version, f"unexpected GroupVersion string: {version}")
+
+
+def _some_validation(path: FieldPath, spec: JsonObject) -> Iterator[FieldError]:
+    if not spec.get("validations") and not spec.get("auditAnnotations"):
+        yield required(path.child("validations"), _NO_VALIDATIONS)
+        yield required(path.child("auditAnnotations"), _NO_VALIDATIONS)
+
+
+def _message(path: FieldPath, message: str) -> Iterator[FieldError]:
+    if not message.strip():
+        yield invalid(path, message, "message must be non-empty if specified")
+    elif "\n" in message:
+        yield invalid(path, message, "message must not contain line breaks")
+
+
+def _mutation(path: FieldPath, mutation: JsonObject) -> Iterable[FieldError]:
+    kind = mutation.get("patchType", "")
+    field = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}.get(kind)
+    if field is None:
+        return check_fields(mutation, path, must("patchType", choice("ApplyConfiguration", "JSONPatch")))
+    expression = always("expression", "", _written())
+    missing = f"must be specified when patchType is {kind}"
+    return check_fields(mutation, path, must(field, expression, detail=missing, given=True))
+
+
+def _identifier(path: FieldPath, name: str) -> Iterator[FieldError]:
+    if names.is_c_identifier(name):
+        yield invalid(path, name, "must be a valid CEL identifier")
+
+
+def _variables(path: FieldPath, variables: list[JsonObject]) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, variable in enumerate(variables):
-        here = path.index(position)
-        name = variable.get("name", "")
-        if not name:
-            yield required(here.child("name"), "name is not specified")
-        elif names.is_c_identifier(name):
-            yield invalid(here.child("name"), name, "must be a valid CEL identifier")
+        here, name = path.index(position), variable.get("name", "")
+        yield from check_fields(variable, here, must("name", _identifier, detail="name is not specified"))
         if name in seen:
             yield duplicate(here.child("name"), name)
         seen.add(name)
-        if not str(variable.get("expression", "")).strip():
-            yield required(here.child("expression"), "expression is not specified")
+        yield from check_fields(variable, here, always("expression", "", _NO_EXPRESSION))
 
 
-def validate_match_resources(resources: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    """Which requests a policy or binding is for."""
-    yield from check_fields(resources, path, _MATCH_POLICY)
-    for field in ("namespaceSelector", "objectSelector"):
-        yield from validate_label_selector_object(resources.get(field), path.child(field))
-    for field in ("resourceRules", "excludeResourceRules"):
-        for position, rule in enumerate(get_list(resources, field)):
-            here = path.child(field).index(position)
-            yield from _validate_resource_names(get_list(rule, "resourceNames"), here.child("resourceNames"))
-            yield from validate_rule(rule, here)
+def _resource_names(path: FieldPath, values: list[str]) -> Iterable[FieldError]:
+    return items(PATH_SEGMENT, distinct=True)(path, values)
 
 
-def _validate_resource_names(values: list[str], path: FieldPath) -> Iterator[FieldError]:
-    for position, name in enumerate(values):
-        yield from messages(path.index(position), name, names.is_path_segment_name)
-        if name in values[:position]:
-            yield duplicate(path.index(position), name)
+_NO_EXPRESSION = _written("expression is not specified")
+_NAMED_RULES = items(may("resourceNames", _resource_names), *_RULE)
+_MATCH_RESOURCES: tuple[Row, ...] = (
+    _MATCH_POLICY,
+    *_SELECTORS,
+    may("resourceRules", _NAMED_RULES),
+    may("excludeResourceRules", _NAMED_RULES),
+)
+_POLICY_HEAD: tuple[Row, ...] = (
+    _FAILURE_POLICY,
+    given("paramKind", must("apiVersion", _group_version), must("kind")),
+    must("matchConstraints", *_MATCH_RESOURCES, must("resourceRules"), given=True),
+)
+_POLICY_TAIL = (may("variables", _variables), _MATCH_CONDITIONS)
+VALIDATING_POLICY = spec(
+    *_POLICY_HEAD,
+    _some_validation,
+    may(
+        "validations",
+        items(
+            always("expression", "", _NO_EXPRESSION),
+            may("message", _message),
+            given("reason", choice("Forbidden", "Invalid", "RequestEntityTooLarge")),
+        ),
+    ),
+    may(
+        "auditAnnotations",
+        items(must("key"), always("valueExpression", "", _written("valueExpression is not specified"))),
+    ),
+    *_POLICY_TAIL,
+)
+MUTATING_POLICY = spec(
+    *_POLICY_HEAD,
+    must("mutations", items(_mutation), detail="mutations must contain at least one item"),
+    must("reinvocationPolicy", _REINVOCATIONS),
+    *_POLICY_TAIL,
+)
 
 
-def validate_policy_binding(obj: JsonObject, *, mutating: bool) -> list[FieldError]:
-    """A binding of a policy."""
-    spec, path = get_object(obj, "spec"), FieldPath("spec")
-    found = check_fields(spec, path, must("policyName", named(names.is_dns1123_subdomain)))
-    reference = spec.get("paramRef")
-    if isinstance(reference, dict):
-        found += _validate_param_ref(reference, path.child("paramRef"))
-    if isinstance(spec.get("matchResources"), dict):
-        found += validate_match_resources(spec["matchResources"], path.child("matchResources"))
-    if not mutating:
-        found += _validate_actions(get_list(spec, "validationActions"), path.child("validationActions"))
-    return found
-
-
-def _validate_param_ref(reference: JsonObject, path: FieldPath) -> Iterator[FieldError]:
-    name, selector = reference.get("name"), reference.get("selector")
-    exclusive = "name and selector are mutually exclusive"
-    if name and selector is not None:
-        yield forbidden(path.child("name"), exclusive)
-    if selector is not None:
-        yield from validate_label_selector_object(selector, path.child("selector"))
-    if name and selector is not None:
-        yield forbidden(path.child("selector"), exclusive)
-    elif not name and selector is None:
+def _param_ref(path: FieldPath, reference: JsonObject) -> Iterator[FieldError]:
+    name, picks = reference.get("name"), reference.get("selector")
+    if name and picks is not None:
+        yield forbidden(path.child("name"), _EXCLUSIVE)
+    yield from check_fields(reference, path, given("selector", selector))
+    if name and picks is not None:
+        yield forbidden(path.child("selector"), _EXCLUSIVE)
+    elif not name and picks is None:
         yield required(path, "one of name or selector must be specified")
-    action = Field("parameterNotFoundAction", choice("Allow", "Deny"), required=True)
-    yield from check_fields(reference, path, action)
 
 
-def _validate_actions(actions: list[str], path: FieldPath) -> Iterator[FieldError]:
-    if not actions:
-        yield required(path, "at least one validation action is required")
-    for position, action in enumerate(actions):
-        yield from one_of(path.index(position), action, ("Audit", "Deny", "Warn"))
-        if action in actions[:position]:
-            yield duplicate(path.index(position), action)
+def _deny_or_warn(path: FieldPath, actions: list[str]) -> Iterator[FieldError]:
     if {"Deny", "Warn"} <= set(actions):
-        text = (
-            "must not contain both Deny and Warn (repeating the same validation failure information "
-            "in the API response and headers serves no purpose)"
-        )
-        yield invalid(path, actions, text)
+        yield invalid(path, actions, _DENY_AND_WARN)
+
+
+_BINDING: tuple[Row, ...] = (
+    must("policyName", SUBDOMAIN),
+    given("paramRef", _param_ref, must("parameterNotFoundAction", choice("Allow", "Deny"))),
+    given("matchResources", *_MATCH_RESOURCES),
+)
+MUTATING_BINDING = spec(*_BINDING)
+VALIDATING_BINDING = spec(
+    *_BINDING,
+    must(
+        "validationActions",
+        items(choice("Audit", "Deny", "Warn"), distinct=True),
+        _deny_or_warn,
+        detail="at least one validation action is required",
+    ),
+)

@@ -9,7 +9,7 @@ its object does::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from kubecore.objects.fields import (
 from kubecore.objects.selectors import validate_label_selector_object, validate_labels
 
 from .checks import in_range, messages, one_of
+from .rules import Judge
 
 Check = Callable[[FieldPath, Any], Iterable[FieldError]]
 """The errors of the value at a path; None never comes."""
@@ -211,16 +212,16 @@ PORT_NAME = named(names.is_port_name)
 PROTOCOL = choice("SCTP", "TCP", "UDP")
 
 
-def document(*rows: Row) -> Callable[[JsonObject], Iterable[FieldError]]:
+def document(*rows: Row) -> Judge:
     """The validation of a kind by a table of its top-level fields."""
     return lambda obj: check_fields(obj, FieldPath(), *rows)
 
 
-def spec(*rows: Row) -> Callable[[JsonObject], Iterable[FieldError]]:
+def spec(*rows: Row) -> Judge:
     """The validation of a kind by a table of the fields of its spec."""
     return lambda obj: check_fields(get_object(obj, "spec"), FieldPath("spec"), *rows)
 
 
-def status(*rows: Row) -> Callable[[Mapping[str, Any]], Iterable[FieldError]]:
+def status(*rows: Row) -> Judge:
     """The validation of a status by a table of its fields."""
     return lambda obj: check_fields(get_object(obj, "status"), FieldPath("status"), *rows)

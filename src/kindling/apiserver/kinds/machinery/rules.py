@@ -11,6 +11,9 @@ from kubecore.objects.fields import FieldError, FieldPath
 
 from .checks import immutable
 
+Judge = Callable[[JsonObject], Iterable[FieldError]]
+"""The errors of an object."""
+
 
 def _no_errors(obj: JsonObject) -> Iterable[FieldError]:
     return ()
@@ -25,13 +28,13 @@ def unjudged(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
 class Rules:
     """Pure functions from objects to errors."""
 
-    create: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
+    create: Judge = _no_errors
     """The errors of a new object."""
     update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] | None = None
     """The errors of a change, from the new and the old object; None: those of the new object alone."""
     immutable: tuple[str, ...] = ()
     """Fields that never change, as dotted paths; their errors come after those of `update`."""
-    status: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
+    status: Judge = _no_errors
     """The errors of an object whose status was written."""
 
     def changed(self, new: JsonObject, old: JsonObject) -> list[FieldError]:
