@@ -26,6 +26,9 @@ MOST = 1000
 TEXT = 256
 """Characters of one text."""
 
+FROZEN = "frozen"
+THAWED = "thawed"
+
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5,19}", re.ASCII)
 
 
@@ -122,6 +125,16 @@ def version_and_commands(answer: str) -> tuple[str, list[JsonObject]]:
         for each in _objects(listed if isinstance(listed, list) else ())
     ]
     return _text(said, "version"), commands
+
+
+def freeze_state(answer: str) -> str:
+    """What the agent answers to ``guest-fsfreeze-status``; empty where that makes no sense."""
+    try:
+        said = json.loads(answer)
+    except (ValueError, RecursionError):
+        return ""
+    state = _text(said, "return") if isinstance(said, dict) else ""
+    return state if state in (FROZEN, THAWED) else ""
 
 
 def interfaces(found: Mapping[str, Any]) -> tuple[AgentInterface, ...]:

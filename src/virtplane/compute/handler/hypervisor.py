@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import libvirt
 
+from virtplane.compute.handler import guestagent
 from virtplane.compute.handler.libvirtcalls import (
     LONG_CALL_SECONDS,
     DaemonSilent,
@@ -142,6 +143,19 @@ class Hypervisor:
         await self._ask(
             name, "set time", lambda domain: domain.setTime({"seconds": seconds, "nseconds": 0}, 0)
         )
+
+    async def freeze_state(self, name: str) -> str:
+        """Whether the guest's file systems are frozen or thawed; empty where its agent cannot tell.
+
+        Raises HypervisorError when the agent does not answer.
+        """
+        try:
+            answer = await self.agent_command(name, '{"execute":"guest-fsfreeze-status"}', _AGENT_SECONDS)
+        except HypervisorError as error:
+            if error.code == libvirt.VIR_ERR_AGENT_UNRESPONSIVE:
+                raise
+            return ""
+        return guestagent.freeze_state(answer)
 
     async def freeze(self, name: str) -> None:
         """Freeze the guest's file systems."""

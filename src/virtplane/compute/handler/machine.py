@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -177,16 +179,47 @@ class Machine:
         if link is not None:
             await self.credentials.keep(vmi, link.process.root, hypervisor, self.name)
         try:
-            info = await hypervisor.guest_info(self.name)
-            found = await hypervisor.guest_interfaces(self.name)
+            facts = await self._guest_facts(hypervisor)
         except HypervisorError as error:
             extra = {"vmi": self.vmi, "err": str(error)}
             logger.info("The guest agent did not answer; trying again", extra=extra)
             return
-        facts = GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found))
         is_news = facts != self.facts or before != self.credentials.outcome
         if is_news and self.hypervisor is hypervisor:
             self.facts = facts
+            self._on_change()
+
+    async def _guest_facts(self, hypervisor: Hypervisor) -> GuestFacts:
+        """What the agent says; while the guest is frozen, its agent refuses to speak of anything else."""
+        state = await hypervisor.freeze_state(self.name)
+        if state == guestagent.FROZEN:
+            return replace(self.facts, freeze_state=state)
+        info = await hypervisor.guest_info(self.name)
+        found = await hypervisor.guest_interfaces(self.name)
+        return GuestFacts(True, guestagent.os_info(info), guestagent.interfaces(found), state)
+
+    async def freeze(self) -> None:
+        """Quiesce the guest's file systems. Raises HypervisorError."""
+        await self._hypervisor().freeze(self.name)
+        self._note_freeze(guestagent.FROZEN)
+
+    async def thaw(self) -> None:
+        """End a freeze; where there is none, the guest's hooks do not run again. Raises HypervisorError."""
+        hypervisor = self._hypervisor()
+        state = ""
+        with contextlib.suppress(HypervisorError):
+            state = await hypervisor.freeze_state(self.name)
+        if state != guestagent.THAWED:
+            await hypervisor.thaw(self.name)
+        self._note_freeze(guestagent.THAWED)
+
+    async def is_frozen(self) -> bool:
+        """Whether the agent says so. Raises HypervisorError."""
+        return await self._hypervisor().freeze_state(self.name) == guestagent.FROZEN
+
+    def _note_freeze(self, state: str) -> None:
+        if self.facts.agent_connected and self.facts.freeze_state != state:
+            self.facts = replace(self.facts, freeze_state=state)
             self._on_change()
 
     async def press_power_button(self) -> None:

@@ -156,7 +156,10 @@ class ConsoleServer:
         self, machine: Machine, _vmi: VirtualMachineInstance, request: web.Request
     ) -> web.StreamResponse:
         seconds = _unfreeze_seconds(await request.read())
-        hypervisor = _hypervisor(machine)
+        _hypervisor(machine)
+        if await machine.is_frozen():
+            # The freeze that goes on ends when it was said to.
+            return web.Response(status=202)
         if seconds == 0:
             self._thaws.forget(machine.uid)
         else:
@@ -166,13 +169,14 @@ class ConsoleServer:
             except OSError as error:
                 text = f"the end of the freeze cannot be planned on this node: {error.strerror}"
                 raise web.HTTPInternalServerError(text=text) from error
-        await hypervisor.freeze(machine.name)
+        await machine.freeze()
         return web.Response(status=202)
 
     async def _unfreeze(
         self, machine: Machine, _vmi: VirtualMachineInstance, _request: web.Request
     ) -> web.StreamResponse:
-        await _hypervisor(machine).thaw(machine.name)
+        _hypervisor(machine)
+        await machine.thaw()
         self._thaws.forget(machine.uid)
         return web.Response(status=202)
 

@@ -28,7 +28,7 @@ from virtplane.compute.domain.disks import target_names
 from virtplane.compute.domain.processor import memory_bytes, topology
 from virtplane.compute.handler.credentials import Outcome
 from virtplane.compute.handler.decisions import Migratability, migratability
-from virtplane.compute.handler.guestagent import AgentInterface
+from virtplane.compute.handler.guestagent import THAWED, AgentInterface
 from virtplane.compute.handler.libvirtcalls import DomainState
 from virtplane.compute.hotplug import permanent_disks
 
@@ -50,6 +50,8 @@ class GuestFacts:
     agent_connected: bool = False
     os_info: VirtualMachineInstanceGuestOSInfo = _NO_OS_INFO
     agent_interfaces: tuple[AgentInterface, ...] = ()
+    freeze_state: str = ""
+    """``frozen``, ``thawed``, or empty where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,15 @@ def _running(
         interfaces=interfaces(vmi, report),
         guest_os_info=report.facts.os_info,
         volume_status=_with_targets(vmi),
+        fs_freeze_status=_freeze_status(report.facts, status),
     )
+
+
+def _freeze_status(facts: GuestFacts, status: VirtualMachineInstanceStatus) -> str | None:
+    """Only a freeze is reported; what was reported stays while the agent says nothing."""
+    if not facts.freeze_state:
+        return status.fs_freeze_status
+    return facts.freeze_state if facts.freeze_state != THAWED else None
 
 
 def _quantity(domain: DomainSpec) -> str:

@@ -79,3 +79,18 @@ def test_any_information_becomes_an_answer(info: dict[str, Any]) -> None:
 @given(found=st.dictionaries(st.text(max_size=5), _DETAILS))
 def test_any_interfaces_become_interfaces(found: dict[str, Any]) -> None:
     assert json.dumps([asdict(each) for each in guestagent.interfaces(found)], allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ('{"return":"frozen"}', "frozen"),
+        ('{"return":"thawed"}', "thawed"),
+        ('{"return":"cold"}', ""),
+        ('{"return":7}', ""),
+        ('["frozen"]', ""),
+        ("[" * 100_000, ""),
+    ],
+)
+def test_only_two_words_tell_of_a_freeze(answer: str, state: str) -> None:
+    assert guestagent.freeze_state(answer) == state

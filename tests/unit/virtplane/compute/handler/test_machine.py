@@ -17,7 +17,7 @@ from virtplane.compute.handler import machine as module
 from virtplane.compute.handler import threads
 from virtplane.compute.handler.hypervisor import Hypervisor
 from virtplane.compute.handler.launcher import LauncherLink
-from virtplane.compute.handler.libvirtcalls import DaemonSilent, HypervisorError
+from virtplane.compute.handler.libvirtcalls import DaemonSilent, DomainState, HypervisorError
 from virtplane.compute.handler.machine import Machine, both
 from virtplane.compute.handler.settings import HandlerSettings
 from virtplane.compute.handler.storage.rooted import Root
@@ -136,3 +136,81 @@ async def test_a_guest_on_hanging_storage_is_tried_again_when_it_answers(
     finally:
         answers.set()
         await machine.close()
+
+
+class Agent(Libvirt):
+    """A connection to a guest whose agent answers; it refuses all but its freeze's state while frozen."""
+
+    agent_connected = True
+
+    def __init__(self, state: str) -> None:
+        super().__init__(HypervisorError("none", "none"))
+        self.freeze_is = state
+        self.asked: list[str] = []
+
+    async def freeze_state(self, _name: str) -> str:
+        if self.freeze_is == "silent":
+            raise HypervisorError("agent", "it does not answer")
+        return self.freeze_is
+
+    async def freeze(self, _name: str) -> None:
+        self.asked.append("freeze")
+        self.freeze_is = "frozen"
+
+    async def thaw(self, _name: str) -> None:
+        self.asked.append("thaw")
+        self.freeze_is = "thawed"
+
+    async def guest_info(self, _name: str) -> dict[str, Any]:
+        assert self.freeze_is != "frozen"
+        return {"os.id": "debian"}
+
+    async def guest_interfaces(self, _name: str) -> dict[str, Any]:
+        assert self.freeze_is != "frozen"
+        return {}
+
+
+async def guest_with(agent: Agent, tmp_path: Path, changed: asyncio.Event) -> Machine:
+    """A running guest of whom the agent was asked once."""
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", changed.set)
+    machine.lines.hypervisor = cast(Hypervisor, agent)
+    machine.domain = DomainState("Running")
+    machine.refresh_facts(VMI)
+    await changed.wait()
+    return machine
+
+
+async def test_facts_of_a_frozen_guest_are_those_of_before(tmp_path: Path) -> None:
+    agent, changed = Agent("thawed"), asyncio.Event()
+    machine = await guest_with(agent, tmp_path, changed)
+    before = machine.facts
+    changed.clear()
+    agent.freeze_is = "frozen"
+    machine.refresh_facts(VMI)
+    await changed.wait()
+    assert (machine.facts.freeze_state, machine.facts.os_info) == ("frozen", before.os_info)
+    await machine.close()
+
+
+async def test_a_freeze_and_its_end_are_told_at_once(tmp_path: Path) -> None:
+    agent, changed = Agent("thawed"), asyncio.Event()
+    machine = await guest_with(agent, tmp_path, changed)
+    for act, state in ((machine.freeze, "frozen"), (machine.thaw, "thawed")):
+        changed.clear()
+        await act()
+        assert (changed.is_set(), machine.facts.freeze_state) == (True, state)
+    await machine.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "asked"), [("thawed", []), ("frozen", ["thaw"]), ("", ["thaw"]), ("silent", ["thaw"])]
+)
+async def test_hooks_of_a_guest_that_is_thawed_do_not_run_again(
+    tmp_path: Path, state: str, asked: list[str]
+) -> None:
+    agent = Agent(state)
+    machine = Machine(HandlerSettings("n", pods_directory=tmp_path), VMI, "pod", lambda: None)
+    machine.lines.hypervisor = cast(Hypervisor, agent)
+    await machine.thaw()
+    assert agent.asked == asked
+    await machine.close()

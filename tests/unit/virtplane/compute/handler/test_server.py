@@ -31,8 +31,6 @@ class Hypervisor:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
-        self.failures: list[str] = []
-        """Calls that fail, each once."""
 
     async def screenshot(self, name: str) -> tuple[str, bytes]:
         self.asked.append(("screenshot", name))
@@ -44,19 +42,6 @@ class Hypervisor:
     async def agent_command(self, name: str, command: str, timeout_seconds: int) -> str:
         commands = [{"name": "guest-ping", "enabled": True}, {"name": "guest-exec", "enabled": False}]
         return json.dumps({"return": {"version": "7.2", "supported_commands": commands}})
-
-    async def freeze(self, name: str) -> None:
-        self.asked.append(("freeze", name))
-        self._fail("freeze")
-
-    async def thaw(self, name: str) -> None:
-        self.asked.append(("thaw", name))
-        self._fail("thaw")
-
-    def _fail(self, operation: str) -> None:
-        if operation in self.failures:
-            self.failures.remove(operation)
-            raise HypervisorError(operation, "the answer was lost")
 
 
 class Paths:
@@ -71,6 +56,27 @@ class Machine:
     def __init__(self, private: Path) -> None:
         self.hypervisor = Hypervisor()
         self.paths = Paths(private)
+        self.frozen = False
+        self.asked: list[str] = []
+        self.failures: list[str] = []
+        """Calls whose answer is lost, each once."""
+
+    async def is_frozen(self) -> bool:
+        return self.frozen
+
+    async def freeze(self) -> None:
+        self._do("freeze")
+        self.frozen = True
+
+    async def thaw(self) -> None:
+        self._do("thaw")
+        self.frozen = False
+
+    def _do(self, operation: str) -> None:
+        self.asked.append(operation)
+        if operation in self.failures:
+            self.failures.remove(operation)
+            raise HypervisorError(operation, "the answer was lost")
 
 
 class Controller:
@@ -92,9 +98,9 @@ class Controller:
 class Served:
     """The console server's answers, and the hypervisor behind it."""
 
-    def __init__(self, url: str, session: aiohttp.ClientSession, hypervisor: Hypervisor) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession, machine: Machine) -> None:
         self._url, self._session = url, session
-        self.hypervisor = hypervisor
+        self.machine, self.hypervisor = machine, machine.hypervisor
 
     def connect(self, path: str) -> AbstractAsyncContextManager[aiohttp.ClientWebSocketResponse]:
         return self._session.ws_connect(self._url + path, protocols=["plain.kubevirt.io"])
@@ -116,7 +122,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     async with aiohttp.ClientSession() as session:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield Served(url, session, controller.machine.hypervisor)
+        yield Served(url, session, controller.machine)
     await runner.cleanup()
     await thaws.close()
 
@@ -136,13 +142,13 @@ async def test_what_the_agent_may_not_do_lacks_the_word_enabled(served: Served) 
 @pytest.mark.parametrize("length", ["5m0s", "0s"])
 async def test_a_freeze_is_told_its_length_as_a_duration(served: Served, length: str) -> None:
     status, _, _ = await served.ask("PUT", f"{BASE}/freeze", f'{{"unfreezeTimeout":"{length}"}}')
-    assert (status, served.hypervisor.asked) == (202, [("freeze", "ns_vm")])
+    assert (status, served.machine.asked) == (202, ["freeze"])
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 202
 
 
 async def test_the_end_of_a_freeze_is_planned_until_it_has_ended(served: Served, tmp_path: Path) -> None:
     planned = tmp_path / "thaws/u"
-    served.hypervisor.failures = ["freeze", "thaw"]
+    served.machine.failures = ["freeze", "thaw"]
     assert (await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}'))[0] == 500
     assert planned.exists(), "an answer that was lost says nothing about the freeze"
     assert (await served.ask("PUT", f"{BASE}/unfreeze"))[0] == 500
@@ -153,21 +159,29 @@ async def test_the_end_of_a_freeze_is_planned_until_it_has_ended(served: Served,
 
 async def test_a_freeze_without_an_end_forgets_that_of_an_earlier_one(served: Served, tmp_path: Path) -> None:
     await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    served.machine.frozen = False  # by the guest itself
     await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"0s"}')
     assert not (tmp_path / "thaws/u").exists()
+
+
+async def test_a_second_freeze_succeeds_and_changes_nothing(served: Served, tmp_path: Path) -> None:
+    await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
+    planned = (tmp_path / "thaws/u").read_text()
+    assert (await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"0s"}'))[0] == 202
+    assert (served.machine.asked, (tmp_path / "thaws/u").read_text()) == (["freeze"], planned)
 
 
 async def test_a_freeze_whose_end_cannot_be_planned_does_not_begin(served: Served, tmp_path: Path) -> None:
     (tmp_path / "thaws").write_text("no folder")
     status, _, text = await served.ask("PUT", f"{BASE}/freeze", '{"unfreezeTimeout":"5m"}')
-    assert (status, served.hypervisor.asked) == (500, [])
+    assert (status, served.machine.asked) == (500, [])
     assert text.startswith(b"the end of the freeze cannot be planned on this node")
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[]", '{"unfreezeTimeout":"soon"}', '{"unfreezeTimeout":5}'])
 async def test_a_freeze_without_a_length_does_not_begin(served: Served, body: str) -> None:
     assert (await served.ask("PUT", f"{BASE}/freeze", body))[0] == 400
-    assert served.hypervisor.asked == []
+    assert served.machine.asked == []
 
 
 async def test_each_usb_device_has_a_socket_of_its_own_until_all_are_in_use(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubecore.json import JsonObject, deep_copy, get_object
 from kubecore.objects.structs import decode
@@ -229,3 +230,16 @@ def test_a_drain_is_told_that_the_guest_cannot_move() -> None:
     assert verdict.refusal == "VMI vm is configured with an eviction strategy but is not live-migratable"
     assert not verdict.mark
     assert _evicted("LiveMigrateIfPossible")[0] == ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "after"),
+    [("frozen", None, "frozen"), ("thawed", "frozen", None), ("", "frozen", "frozen"), ("", None, None)],
+)
+def test_a_freeze_is_reported_until_the_agent_says_that_it_has_ended(
+    state: str, before: str | None, after: str | None
+) -> None:
+    known = decode(VirtualMachineInstance, VMI)
+    known = replace(known, status=replace(known.status, fs_freeze_status=before))
+    told = status.render(known, report(facts=GuestFacts(True, freeze_state=state)))
+    assert told.fs_freeze_status == after
