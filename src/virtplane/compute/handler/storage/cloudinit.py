@@ -6,6 +6,7 @@ import base64
 import binascii
 import io
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, TypeAlias
@@ -20,6 +21,7 @@ from virtplane.compute.handler.storage.rooted import Root
 _MISSING = (
     "userDataBase64, userData, networkDataBase64 or networkData is required for a cloud-init data source"
 )
+_BLOCK_BYTES = 4096
 _PUBLIC_KEY_SUFFIX = "-public-keys"
 
 
@@ -133,7 +135,10 @@ def public_keys(vmi: VirtualMachineInstance, root: Root, secrets: str) -> list[s
 
 
 def write_iso(target: BinaryIO, label: str, files: Mapping[str, bytes]) -> None:
-    """Write an ISO 9660 image with Rock Ridge and Joliet names, so that every guest reads the real ones."""
+    """Write an ISO 9660 image with Rock Ridge and Joliet names, so that every guest reads the real ones.
+
+    Its size is a multiple of a block of 4 KiB: on disks with such blocks QEMU reads no part of one.
+    """
     image = pycdlib.PyCdlib()
     image.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=label)
     folders: set[str] = set()
@@ -156,6 +161,7 @@ def write_iso(target: BinaryIO, label: str, files: Mapping[str, bytes]) -> None:
         )
     image.write_fp(target)
     image.close()
+    target.write(b"\0" * (-target.seek(0, os.SEEK_END) % _BLOCK_BYTES))
 
 
 def _short_folder(folder: str) -> str:

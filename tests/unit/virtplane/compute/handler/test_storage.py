@@ -162,3 +162,14 @@ def test_ssh_keys_of_a_secret_are_given_beside_the_users_data(tmp_path: Path) ->
 def test_the_guest_is_told_its_host_name(spec: dict[str, Any], name: bytes) -> None:
     files = cloudinit.no_cloud_files(_instance(**spec), cloudinit.CloudInitData("#", ""), [])
     assert b'"local-hostname": "%s"' % name in files["meta-data"]
+
+
+@pytest.mark.parametrize("length", [1, 2049, 4097, 6145])
+def test_size_of_an_iso_is_a_multiple_of_large_blocks(length: int) -> None:
+    target = io.BytesIO()
+    cloudinit.write_iso(target, "cidata", {"user-data": b"x" * length})
+    assert len(target.getvalue()) % 4096 == 0
+    image, found = pycdlib.PyCdlib(), io.BytesIO()
+    image.open_fp(target)
+    image.get_file_from_iso_fp(found, rr_path="/user-data")
+    assert found.getvalue() == b"x" * length
